@@ -1,0 +1,41 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+DEMO = whyformer-demo.html
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/installed
+	@$(BIN)/whyformer explain "a gorgeous, witty, seductive film that never once bores" --html $(DEMO)
+
+test: $(VENV)/installed-test
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term
+
+lint: $(VENV)/installed-lint
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/cost.py
+
+$(VENV)/created:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --quiet --disable-pip-version-check install "pip>=25.1"
+	@touch $@
+
+$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	$(PIP) --group test
+	@touch $@
+
+$(VENV)/installed-lint: $(VENV)/installed-test
+	$(PIP) --group lint
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist $(DEMO)

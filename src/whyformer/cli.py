@@ -1,0 +1,282 @@
+"""The command line: explain, compare, methods."""
+
+import functools
+import importlib.metadata
+import inspect
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whyformer.errors import BadInput, BadOption, TruncationWarning, WhyformerError
+from whyformer.explainer import AUTO, Explainer
+from whyformer.explanation import Comparison, Explanation
+from whyformer.inputs import Text
+from whyformer.registry import Method, Option, method_named, methods
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
+app = typer.Typer(
+    help="Why did it say that? Explain the predictions of Hugging Face Transformers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
+PairOption = Annotated[str | None, typer.Option(help="The second text of a pair.")]
+ModelOption = Annotated[str, typer.Option("--model", "-m", help="A bundled model, a folder, or a hub id.")]
+TargetOption = Annotated[str | None, typer.Option(help="The class to explain; the predicted one if left out.")]
+VersusOption = Annotated[str | None, typer.Option(help="Explain the target rather than this class.")]
+WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead of tokens.")]
+HtmlOption = Annotated[Path | None, typer.Option(help="Write a page to this file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
+DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
+PickleOption = Annotated[bool, typer.Option("--allow-pickle", help="Read weights that can run code.")]
+CodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")]
+
+
+def with_method_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a flag for every option of every method; it gets those that were used as `options`."""
+    owners: dict[str, list[tuple[Method, Option]]] = {}
+    for method in methods().values():
+        for option in method.options.values():
+            owners.setdefault(option.name, []).append((method, option))
+    signature = inspect.signature(command)
+    own = [p for p in signature.parameters.values() if p.name != "options"]
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_flag(users))
+        for name, users in sorted(owners.items())
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        options = {p.name: given.pop(p.name) for p in flags}
+        command(**given, options={name: value for name, value in options.items() if value is not None})
+
+    run.__signature__ = signature.replace(parameters=own + flags)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in own + flags}
+    return run
+
+
+def _flag(users: list[tuple[Method, Option]]) -> Any:
+    takes = sorted({option.takes for _, option in users})
+    text = f"{', '.join(m.name for m, _ in users)}: {'; '.join(takes)}"
+    return Annotated[
+        str | None, typer.Option(users[0][1].flag, help=text, metavar="VALUE", rich_help_panel="Options of the methods")
+    ]
+
+
+@app.command()
+@with_method_options
+def explain(
+    text: TextArgument = None,
+    *,
+    pair: PairOption = None,
+    file: Annotated[Path | None, typer.Option(help="Explain each line of this file.")] = None,
+    model: ModelOption = "sentiment",
+    method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "auto",
+    target: TargetOption = None,
+    versus: VersusOption = None,
+    words: WordsOption = False,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
+    batch_size: Annotated[int, typer.Option(help="Texts in one run of the model.")] = 16,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    allow_pickle: PickleOption = False,
+    trust_remote_code: CodeOption = False,
+    options: dict[str, str],
+) -> None:
+    """Explain a prediction: which tokens made the model say that."""
+    chosen = method_named(AUTO if method == "auto" else method)
+    checked = _parsed(chosen, options)
+    texts = _texts(text, pair, file)
+    explainer = _load(model, device, dtype, allow_pickle, trust_remote_code)
+    done: list[Explanation] = []
+    try:
+        stream = explainer.stream(
+            texts, chosen.name, target=target, versus=versus, batch_size=batch_size, progress=True, **checked
+        )
+        for explanation in stream:
+            done.append(explanation.by_word() if words else explanation)
+            _show(done[-1], as_json, first=len(done) == 1)
+    finally:
+        if html and done:
+            _write_page(done, html)
+
+
+@app.command()
+def compare(
+    text: TextArgument = None,
+    *,
+    pair: PairOption = None,
+    model: ModelOption = "sentiment",
+    names: Annotated[str, typer.Option("--methods", help="Names with commas between them, or all.")] = "all",
+    target: TargetOption = None,
+    versus: VersusOption = None,
+    words: WordsOption = False,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    allow_pickle: PickleOption = False,
+    trust_remote_code: CodeOption = False,
+) -> None:
+    """Explain one prediction by several methods, one under the other."""
+    wanted: str | list[str] = names if names == "all" else [n.strip() for n in names.split(",")]
+    for name in wanted if isinstance(wanted, list) else []:
+        method_named(name)
+    texts = _texts(text, pair, None)
+    explainer = _load(model, device, dtype, allow_pickle, trust_remote_code)
+    found = explainer.compare(texts[0], wanted, target=target, versus=versus)
+    if words:
+        found = Comparison(tuple(e.by_word() for e in found), found.refused)
+    if as_json:
+        for explanation in found:
+            _show(explanation, as_json=True, first=True)
+    else:
+        _print(str(found))
+    if html:
+        found.to_html(html)
+        _say(f"wrote {html}")
+
+
+@app.command("methods")
+def list_methods(
+    name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
+) -> None:
+    """List the methods, or describe one."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if name is not None:
+        console.print(_description(method_named(name)), highlight=False, markup=False)
+        return
+    table = Table("method", "family", "signed", "class", "what it gives", "paper", box=None, pad_edge=False)
+    for method in methods().values():
+        marks = ("±" if method.signed else "", "yes" if method.class_specific else "")
+        default = " (auto)" if method.name == AUTO else ""
+        table.add_row(method.name + default, method.family, *marks, method.summary, method.paper)
+    console.print(table, highlight=False)
+
+
+@app.callback(invoke_without_command=True)
+def options_for_all(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (may stand anywhere).")] = False,
+) -> None:
+    """Why did it say that? Explain the predictions of Hugging Face Transformers."""
+    if version:
+        _print(importlib.metadata.version("whyformer"))
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line: an error is one line on standard error and exit status 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [a for a in given if a != "--debug"]
+    warnings.simplefilter("always", TruncationWarning)
+    warnings.showwarning = _show_warning
+    try:
+        status = app(given, standalone_mode=False)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        status = 130
+    except WhyformerError as error:
+        if debug:
+            traceback.print_exc()
+        _say(f"error: {' '.join(str(error).split())}")
+        status = 2
+    except UsageError as error:
+        _say(f"error: {' '.join(str(error).split())}")
+        status = 2
+    except typer.Abort:
+        status = 130
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _load(model: str, device: str | None, dtype: str | None, allow_pickle: bool, trust: bool) -> Explainer:
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    return Explainer.load(model, device=device, dtype=dtype, allow_pickle=allow_pickle, trust_remote_code=trust)
+
+
+def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:
+    method.checked({name: method.options[name].default for name in options if name in method.options})
+    unknown = [name for name in options if name not in method.options]
+    if unknown:
+        method.checked({unknown[0]: None})
+    return {name: method.options[name].parsed(text) for name, text in options.items()}
+
+
+def _texts(text: str | None, pair: str | None, file: Path | None) -> list[Text]:
+    if file is not None:
+        if text is not None or pair is not None:
+            raise BadOption("--file stands alone: leave TEXT and --pair out")
+        return list(_lines(file))
+    if text is None or text == "-":
+        if sys.stdin.isatty():
+            raise BadInput("no text: give it as an argument, with --file, or on standard input")
+        text = sys.stdin.read().strip()
+    return [text if pair is None else (text, pair)]
+
+
+def _lines(file: Path) -> Iterator[Text]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"could not read {str(file)!r}: {error}") from error
+    if not lines:
+        raise BadInput(f"{str(file)!r} holds no text")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise BadInput(f"line {number} of {str(file)!r} is empty")
+        yield line
+
+
+def _show(explanation: Explanation, as_json: bool, first: bool) -> None:
+    if as_json:
+        _print(json.dumps(explanation.to_dict(), ensure_ascii=False))
+    else:
+        _print(("" if first else "\n") + str(explanation))
+
+
+def _write_page(explanations: list[Explanation], path: Path) -> None:
+    from whyformer.explanation import write
+    from whyformer.show.html import page
+
+    write(path, page(explanations))
+    _say(f"wrote {path}")
+
+
+def _description(method: Method) -> str:
+    lines = [
+        f"{method.name}: {inspect.getdoc(method.function)}",
+        "",
+        f"Paper: {method.paper}. Family: {method.family}.",
+    ]
+    lines += [f"  {o.flag} {o.takes} (default {o.default})" for o in method.options.values()]
+    return "\n".join(lines)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"whyformer: {text}\n")
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, TruncationWarning):
+        _say(f"warning: {message}")

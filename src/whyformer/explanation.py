@@ -1,0 +1,262 @@
+"""Explanation: scores with their units, what they explain, and where they came from."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whyformer.errors import BadInput, BadOption
+from whyformer.units import Unit, join_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+SCHEMA = "whyformer/explanation"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class of the model."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the model said: its class, how sure it was, and the outputs of all classes.
+
+    `probability` and `probabilities` are None for a regression model.
+    """
+
+    label: str
+    index: int
+    probability: float | None
+    logits: tuple[float, ...]
+    probabilities: tuple[float, ...] | None
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ScoredUnit:
+    """A unit with its score."""
+
+    text: str
+    score: float
+    unit: Unit
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a model gave an output: one score for each unit of the input.
+
+    `scores` has a number for every unit, special tokens included; `top`, `words` and pictures leave those out.
+    `layers` holds the scores of each layer, [layers, units], where the method gives them; they add up to `scores`.
+    """
+
+    units: tuple[Unit, ...]
+    scores: Array
+    prediction: Predicted
+    target: Label
+    method: str
+    signed: bool
+    texts: tuple[str, ...] = ()
+    versus: Label | None = None
+    layers: Array | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The text of each unit."""
+        return [unit.text for unit in self.units]
+
+    @property
+    def magnitude(self) -> Array:
+        """How much each unit matters: `|E|` of AttCAT's impact score (Eq. 6)."""
+        return np.abs(self.scores)
+
+    @property
+    def direction(self) -> Array:
+        """Whether each unit speaks for the target (1) or against it (-1): `sign(E)` of AttCAT's Eq. 6."""
+        return np.sign(self.scores)
+
+    @property
+    def ranked(self) -> list[int]:
+        """The positions of the units that are not special, highest score first, ties in order of position."""
+        positions = [i for i, unit in enumerate(self.units) if not unit.special]
+        return sorted(positions, key=lambda i: -self.scores[i])
+
+    def top(self, count: int = 5, by: Literal["score", "magnitude"] = "score") -> list[ScoredUnit]:
+        """The units with the highest scores, or with the highest magnitudes."""
+        if by not in ("score", "magnitude"):
+            raise BadOption(f"top takes by='score' or by='magnitude'; found {by!r}")
+        order = self.ranked if by == "score" else sorted(self.ranked, key=lambda i: -abs(self.scores[i]))
+        return [self._scored(i) for i in order[: max(0, count)]]
+
+    def words(self, combine: Literal["sum", "max"] = "sum") -> list[ScoredUnit]:
+        """The words of the text with the sum, or the maximum, of their tokens' scores, in order of the text."""
+        merged = self.by_word(combine)
+        return [merged._scored(i) for i, unit in enumerate(merged.units) if not unit.special]
+
+    def by_word(self, combine: Literal["sum", "max"] = "sum") -> "Explanation":
+        """The same explanation with words for units."""
+        if combine not in ("sum", "max"):
+            raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
+        reduce = np.sum if combine == "sum" else np.max
+        words = join_words(self.units, self.texts)
+        scores = np.array([reduce(self.scores[members]) for _, members in words])
+        layers = None
+        if self.layers is not None and combine == "sum":
+            layers = np.stack([self.layers[:, members].sum(1) for _, members in words], axis=1)
+        return replace(self, units=tuple(unit for unit, _ in words), scores=scores, layers=layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `save` writes it; `docs/format.md` describes every field."""
+        return {
+            "schema": SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "method": self.method,
+            "options": self.options,
+            "signed": self.signed,
+            "texts": list(self.texts),
+            "prediction": asdict(self.prediction),
+            "target": asdict(self.target),
+            "versus": asdict(self.versus) if self.versus else None,
+            "units": [{**asdict(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
+            "layers": None if self.layers is None else self.layers.tolist(),
+            "diagnostics": self.diagnostics,
+            "provenance": self.provenance,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Explanation":
+        """The explanation that `to_dict` gave."""
+        if data.get("schema") != SCHEMA:
+            raise BadInput(f"this is no saved explanation: its schema is {data.get('schema')!r}, not {SCHEMA!r}")
+        if data["schema_version"] != SCHEMA_VERSION:
+            raise BadInput(f"this explanation has format {data['schema_version']}; this version reads {SCHEMA_VERSION}")
+        units, scores = [], []
+        for entry in data["units"]:
+            fields = dict(entry)
+            scores.append(fields.pop("score"))
+            units.append(Unit(**{**fields, "span": tuple(fields["span"]) if fields["span"] else None}))
+        said: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["prediction"].items()}
+        return cls(
+            units=tuple(units),
+            scores=np.array(scores, dtype=np.float64),
+            prediction=Predicted(**said),
+            target=Label(**data["target"]),
+            versus=Label(**data["versus"]) if data["versus"] else None,
+            layers=None if data["layers"] is None else np.array(data["layers"], dtype=np.float64),
+            texts=tuple(data["texts"]),
+            **{name: data[name] for name in ("method", "signed", "options", "diagnostics", "provenance")},
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON."""
+        return write(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Explanation":
+        """Read what `save` wrote."""
+        return cls.from_dict(_read(path))
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write a page that needs nothing else: no network, no other file."""
+        from whyformer.show.html import page
+
+        return write(path, page([self]))
+
+    def figure(self) -> "Figure":
+        """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""
+        from whyformer.show.figures import figure
+
+        return figure(self)
+
+    def _scored(self, position: int) -> ScoredUnit:
+        return ScoredUnit(self.units[position].text, float(self.scores[position]), self.units[position])
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.html import fragment
+
+        return fragment([self])
+
+    def __str__(self) -> str:
+        from whyformer.show.terminal import explanation_text, to_text
+
+        return to_text(explanation_text(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Sequence[Explanation]):
+    """Explanations of one input by several methods; `refused` names those that could not, and why."""
+
+    explanations: tuple[Explanation, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.explanations[index]
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self.explanations)
+
+    def save(self, path: str | Path) -> Path:
+        """Write them as a JSON list."""
+        return write(path, json.dumps([e.to_dict() for e in self], ensure_ascii=False, indent=1))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Comparison":
+        """Read what `save` wrote."""
+        return cls(tuple(Explanation.from_dict(data) for data in _read(path)))
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write a page that needs nothing else, one row per method."""
+        from whyformer.show.html import page
+
+        return write(path, page(self.explanations, compare=True, refused=self.refused))
+
+    def figure(self) -> "Figure":
+        """A matplotlib figure with one row per method, as in AttCAT's Figure 5."""
+        from whyformer.show.figures import comparison_figure
+
+        return comparison_figure(self.explanations)
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.html import fragment
+
+        return fragment(self.explanations, compare=True, refused=self.refused)
+
+    def __str__(self) -> str:
+        from whyformer.show.terminal import comparison_text, to_text
+
+        return to_text(comparison_text(self.explanations, self.refused))
+
+
+def write(path: str | Path, text: str) -> Path:
+    """Write a text file, with an error that says which one could not be written."""
+    path = Path(path)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
+    return path
+
+
+def _read(path: str | Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"could not read {str(path)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInput(f"{str(path)!r} is not JSON: {error}") from error

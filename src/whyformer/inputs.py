@@ -1,0 +1,181 @@
+"""From texts, pairs or tensors to a Batch: what the model is given, and the unit behind each position."""
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, TruncationWarning
+from whyformer.load import Subject, text_config
+from whyformer.units import Unit, search_spans, trim
+
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One text or pair as the model sees it, before it is padded."""
+
+    tensors: dict[str, list[int]]
+    units: tuple[Unit, ...]
+    texts: tuple[str, ...]
+    dropped: int  # tokens that did not fit into the window
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The tensors for the model's forward, and which of its positions are not text.
+
+    `masked`: not attended to. `special`: special tokens, or None where nobody can tell (ready tensors).
+    """
+
+    tensors: dict[str, Tensor]
+    masked: Tensor  # [batch, units]
+    special: Tensor | None  # [batch, units]
+    examples: tuple[Encoded, ...] = ()
+
+    def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
+        """Masked positions that are neither special tokens nor read by the head, [batch, units].
+
+        Where special tokens are not known, a masked position is taken for one if it does not hold the padding token.
+        """
+        padding = self.masked & (reader == 0)
+        if self.special is not None:
+            return padding & ~self.special
+        if pad_token_id is None or "input_ids" not in self.tensors:
+            return padding
+        return padding & (self.tensors["input_ids"] == pad_token_id)
+
+
+def encode(subject: Subject, text: Text) -> Encoded:
+    """Tokenise one text or pair; tokens beyond the model's window are dropped with a warning that counts them."""
+    texts = _checked(text)
+    tokenizer, window = subject.tokenizer, window_of(subject)
+    options: dict[str, Any] = {"return_special_tokens_mask": True, "return_offsets_mapping": tokenizer.is_fast}
+    encoding = tokenizer(*texts, verbose=False, **options)
+    dropped = max(0, len(encoding["input_ids"]) - window)
+    if dropped:
+        warnings.warn(
+            f"{len(encoding['input_ids'])} tokens, but the model's window holds {window}: {dropped} were dropped",
+            TruncationWarning,
+            stacklevel=2,
+        )
+        strategy = "longest_first" if len(texts) > 1 else True
+        encoding = tokenizer(*texts, truncation=strategy, max_length=window, **options)
+    units = _units(tokenizer, encoding, texts)
+    if all(u.special for u in units):
+        raise BadInput(f"the tokenizer finds no token in {text!r}")
+    accepted = inspect.signature(subject.model.forward).parameters
+    tensors = {k: list(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding and k in accepted}
+    return Encoded(tensors, units, texts, dropped)
+
+
+def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
+    """Pad encoded texts on the right, so that the positions of a text do not depend on the others."""
+    length = max(len(e.units) for e in examples)
+    fill = {"input_ids": _pad_token_id(subject), "token_type_ids": 0}
+    tensors = {
+        name: torch.tensor([e.tensors[name] + [fill[name]] * (length - len(e.units)) for e in examples])
+        for name in examples[0].tensors
+    }
+    attended = torch.tensor([[1] * len(e.units) + [0] * (length - len(e.units)) for e in examples])
+    special = torch.tensor([[u.special for u in e.units] + [False] * (length - len(e.units)) for e in examples])
+    tensors["attention_mask"] = attended
+    tensors = {name: tensor.to(subject.device) for name, tensor in tensors.items()}
+    return Batch(tensors, attended.eq(0).to(subject.device), special.to(subject.device), tuple(examples))
+
+
+def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
+    """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
+    device = next(model.parameters()).device
+    tensors = {name: tensor.to(device) for name, tensor in inputs.items() if isinstance(tensor, Tensor)}
+    special = tensors.pop("special_tokens_mask", None)
+    shape = next((tensors[n].shape[:2] for n in ("input_ids", "inputs_embeds") if n in tensors), None)
+    if shape is None:
+        raise BadInput(f"inputs need `input_ids` or `inputs_embeds`; found {', '.join(inputs) or 'nothing'}")
+    if 0 in shape:
+        raise BadInput(f"inputs of shape {tuple(shape)} hold no token")
+    attended = tensors.get("attention_mask")
+    usual = attended is not None and attended.shape == shape
+    masked = attended.eq(0) if usual and attended is not None else torch.zeros(shape, dtype=torch.bool, device=device)
+    return Batch(tensors, masked, None if special is None else special.bool())
+
+
+def window_of(subject: Subject) -> int:
+    """How many tokens the model can take: the smallest of what tokenizer, configuration and position table say."""
+    config = getattr(subject.model, "config", None)
+    stated = [getattr(subject.tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
+    for path, module in subject.model.named_modules():
+        if isinstance(module, nn.Embedding) and path.endswith(("position_embeddings", "wpe")):
+            reserved = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts from there
+            stated.append(module.num_embeddings - reserved)
+    return min((int(n) for n in stated if n), default=10**30)
+
+
+def _checked(text: Any) -> tuple[str, ...]:
+    texts = (text,) if isinstance(text, str) else text
+    if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(t, str) for t in texts):
+        raise BadInput(f"a text or a pair (text, text) is needed, found {text!r}")
+    if not all(t.strip() for t in texts):
+        raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {text!r}")
+    return texts
+
+
+def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit, ...]:
+    ids = list(encoding["input_ids"])
+    pieces = tokenizer.convert_ids_to_tokens(ids)
+    special = [bool(s) for s in encoding["special_tokens_mask"]]
+    parts = encoding.sequence_ids() if tokenizer.is_fast else _parts(special)
+    if tokenizer.is_fast:
+        spans = [None if s else trim(tuple(o), texts[p or 0]) for o, s, p in _rows(encoding, special, parts)]
+    else:
+        spans = _searched(tokenizer, ids, special, parts, texts)
+    units = []
+    for piece, flag, part, span in zip(pieces, special, parts, spans, strict=True):
+        if flag or part is None:
+            units.append(Unit(str(piece), special=True, piece=str(piece)))
+        else:
+            surface = texts[part][slice(*span)] if span else str(piece)
+            units.append(Unit(surface, "token", span, part, False, str(piece)))
+    return tuple(units)
+
+
+def _rows(encoding: Any, special: list[bool], parts: list[int | None]) -> Any:
+    return zip(encoding["offset_mapping"], special, parts, strict=True)
+
+
+def _parts(special: list[bool]) -> list[int | None]:
+    """Which text each position belongs to, from the special tokens between them."""
+    parts: list[int | None] = []
+    part, started = 0, False
+    for flag in special:
+        if flag and started:
+            part, started = min(part + 1, 1), False
+        started = started or not flag
+        parts.append(None if flag else part)
+    return parts
+
+
+def _searched(
+    tokenizer: Any, ids: list[int], special: list[bool], parts: list[int | None], texts: tuple[str, ...]
+) -> list[tuple[int, int] | None]:
+    spans: list[tuple[int, int] | None] = [None] * len(ids)
+    for part, text in enumerate(texts):
+        positions = [i for i, p in enumerate(parts) if p == part and not special[i]]
+        found = search_spans([tokenizer.decode([ids[i]]).removeprefix("##") for i in positions], text)
+        for position, span in zip(positions, found, strict=True):
+            spans[position] = span
+    return spans
+
+
+def _pad_token_id(subject: Subject) -> int:
+    """Which token to pad with; a model without one gets a stand-in from the recorder."""
+    for owner in (text_config(subject.model), subject.tokenizer):
+        found = getattr(owner, "pad_token_id", None)
+        if found is not None:
+            return int(found)
+    return 0

@@ -1,0 +1,175 @@
+"""From a name, a folder, or objects in hand to a Subject: the model, its tokenizer and its labels."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from whyformer.errors import BadInput, BadOption, UnsupportedModel
+
+BUNDLED = Path(__file__).parent / "bundled"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "merges.txt",
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained: a classifier, its tokenizer, the names of its classes, and where it came from."""
+
+    model: nn.Module
+    tokenizer: Any
+    labels: tuple[str, ...]
+    name: str
+    revision: str | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+
+def bundled_models() -> tuple[str, ...]:
+    """The names of the models that come with this package."""
+    return tuple(sorted(p.name for p in BUNDLED.iterdir() if (p / "config.json").exists()))
+
+
+def subject_of(model: Any, tokenizer: Any = None) -> Subject:
+    """The subject for a model and a tokenizer in hand, or for a Hugging Face pipeline."""
+    if tokenizer is None and hasattr(model, "tokenizer") and hasattr(model, "model"):
+        model, tokenizer = model.model, model.tokenizer
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"a model is needed, found {type(model).__name__}; to load one by name use Explainer.load")
+    if tokenizer is None:
+        raise BadInput("a tokenizer is needed beside the model; for ready tensors use whyformer.attribute")
+    config = getattr(model, "config", None)
+    name = getattr(config, "_name_or_path", "") or type(model).__name__
+    return Subject(model, tokenizer, labels_of(model), name, getattr(config, "_commit_hash", None))
+
+
+def labels_of(model: nn.Module) -> tuple[str, ...]:
+    """The names of the model's classes, by index."""
+    names = getattr(getattr(model, "config", None), "id2label", None) or {}
+    return tuple(str(names[i]) for i in sorted(names, key=int))
+
+
+def text_config(model: nn.Module) -> Any:
+    """The configuration of the text model; None for a module that has none."""
+    config = getattr(model, "config", None)
+    return config.get_text_config() if config is not None and hasattr(config, "get_text_config") else config
+
+
+def load(
+    name: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+) -> Subject:
+    """Load a bundled model, a folder, or a hub id.
+
+    Weights in pickle files can run code when they are read: they are refused unless `allow_pickle`. So is code that
+    a repository brings along, unless `trust_remote_code`.
+    """
+    bundled, folder = BUNDLED / str(name), Path(name)
+    if str(name) in bundled_models():
+        source, local = str(bundled), True
+    elif folder.is_dir():
+        source, local = str(folder), True
+    else:
+        source, local = str(name), False
+        if folder.is_absolute() or str(name).startswith("."):
+            raise BadInput(f"there is no folder {str(name)!r}")
+    if local:
+        _check_folder(Path(source), allow_pickle)
+    trust = {"trust_remote_code": trust_remote_code, "local_files_only": local, "revision": revision}
+    with _explained(str(name), allow_pickle):
+        model, tokenizer = _from_pretrained(source, _dtype(dtype), allow_pickle, trust)
+    if device is not None:
+        model = model.to(device)
+    return Subject(model, tokenizer, labels_of(model), str(name), getattr(model.config, "_commit_hash", None))
+
+
+def _from_pretrained(
+    source: str, dtype: torch.dtype | None, allow_pickle: bool, trust: dict[str, Any]
+) -> tuple[Any, Any]:
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    trust = {k: v for k, v in trust.items() if v is not None}
+    config = AutoConfig.from_pretrained(source, **trust)
+    architectures = config.architectures or []
+    if not any(a.endswith("ForSequenceClassification") for a in architectures):
+        raise UnsupportedModel(
+            f"{source!r} holds {' or '.join(architectures) or 'a model that does not say its class'}; a sequence "
+            "classifier (…ForSequenceClassification) is needed"
+        )
+    model, report = AutoModelForSequenceClassification.from_pretrained(
+        source,
+        dtype=dtype or "auto",
+        use_safetensors=None if allow_pickle else True,
+        output_loading_info=True,
+        **trust,
+    )
+    if report["missing_keys"]:
+        missing = ", ".join(sorted(report["missing_keys"])[:3])
+        raise UnsupportedModel(f"the weights of {source!r} are not complete: {missing} would be random")
+    return model.eval(), AutoTokenizer.from_pretrained(source, **trust)
+
+
+def _check_folder(folder: Path, allow_pickle: bool) -> None:
+    if not (folder / "config.json").exists():
+        raise BadInput(f"{str(folder)!r} has no config.json: save a model there with save_pretrained")
+    pickles = sorted(p.name for p in folder.glob("pytorch_model*.bin"))
+    if not any(folder.glob("*.safetensors")) and not (pickles and allow_pickle):
+        if pickles:
+            raise UnsupportedModel(
+                f"{str(folder)!r} has its weights only in pickle files ({pickles[0]}), which can run code when they "
+                "are read: convert them to safetensors, or pass allow_pickle (--allow-pickle) if you trust them"
+            )
+        raise BadInput(f"{str(folder)!r} has no weights (*.safetensors)")
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
+        raise BadInput(f"{str(folder)!r} has no tokenizer: save it there too, with tokenizer.save_pretrained")
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise BadOption(f"dtype {dtype!r} is not known; use float64, float32, bfloat16 or float16")
+    return found
+
+
+@contextmanager
+def _explained(name: str, allow_pickle: bool) -> Iterator[None]:
+    """Quiet loading, with the hub's and transformers' errors in one sentence of ours."""
+    from transformers.utils import logging
+
+    bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        if "trust_remote_code" in reason:
+            raise UnsupportedModel(
+                f"{name!r} brings its own code, which is only run if you pass trust_remote_code (--trust-remote-code)"
+            ) from error
+        hint = "" if allow_pickle else " (weights in pickle files need allow_pickle)"
+        raise BadInput(f"could not load {name!r}{hint}: {reason[:300]}") from error
+    finally:
+        if bar:
+            logging.enable_progress_bar()

@@ -1,0 +1,72 @@
+"""AttCAT (Qiang et al. 2022): hidden states times their gradients, weighted by the attention they receive."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.methods.attention import at_layer
+from whyformer.prediction import Prediction, Queries
+from whyformer.registry import method
+
+States = Literal["outputs", "inputs"]
+
+
+def activation_times_gradient(prediction: Prediction) -> tuple[Tensor, ...]:
+    """`Σ_d h_l ⊙ ∂y/∂h_l` for the embedding output and each layer's output, [batch, units]."""
+    pairs = zip(prediction.hidden, prediction.hidden_gradients, strict=True)
+    return tuple((states * gradients).sum(-1) for states, gradients in pairs)
+
+
+def _of_layers(prediction: Prediction, states: States) -> tuple[Tensor, ...]:
+    found = activation_times_gradient(prediction)
+    return found[1:] if states == "outputs" else found[:-1]
+
+
+@method(family="attcat", signed=True, class_specific=True, paper="Zhou et al. 2016; Qiang et al. 2022")
+def cam(prediction: Prediction, *, layer: int = -2) -> Tensor:
+    """Activation times gradient of one hidden state, summed over its width.
+
+    Hidden states are counted from the embedding output, 0, to the last layer's output, -1. Above a head that reads
+    one position only that position of the last output has a gradient, so the default is the last layer's input.
+    """
+    at_layer(prediction.hidden, layer)
+    return activation_times_gradient(prediction)[layer]
+
+
+@method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022")
+def cat(prediction: Prediction, *, states: States = "outputs") -> Tensor:
+    """Activation times gradient of every layer, summed over width and layers.
+
+    Eq. 10, `l = 1 … L`; `states="inputs"` takes what enters each layer instead of what leaves it.
+    """
+    return torch.stack(_of_layers(prediction, states))
+
+
+@method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022")
+def attcat(
+    prediction: Prediction,
+    *,
+    states: States = "outputs",
+    attention_query: Queries = "mean",
+    combine: Literal["sum", "rollout", "product"] = "sum",
+) -> Tensor:
+    """Activation times gradient of every layer, weighted by the attention that each unit receives there.
+
+    Eq. 10–12. `states="inputs"` pairs a layer's attention with what enters it, as the authors' code does. Attention
+    received is the mean over heads and queries; padding does not ask, except with `attention_query="all"` (the
+    authors' code, whose scores of a text therefore change with its padding). `combine="rollout"` is the row of the
+    paper's Figure 4: the matrices `E_h A_l[q, i] · CAT_l[i]` multiplied, last layer first, and averaged over the
+    queries; `"product"` multiplies the layers' scores elementwise.
+    """
+    states_of_layers = _of_layers(prediction, states)
+    maps = [a.mean(1) for a in prediction.attention]  # [batch, queries, keys]
+    if combine == "rollout":
+        weighted = [m * c[:, None] for m, c in zip(maps, states_of_layers, strict=True)]
+        joint = weighted[0]
+        for matrix in weighted[1:]:
+            joint = matrix @ joint
+        return prediction.over_queries(joint, attention_query)
+    received = [prediction.over_queries(m, attention_query) for m in maps]
+    scores = torch.stack([c * r for c, r in zip(states_of_layers, received, strict=True)])
+    return scores.prod(0) if combine == "product" else scores

@@ -1,0 +1,174 @@
+"""Methods that take the gradient of the explained output, with respect to attention or embeddings."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.prediction import Prediction, Queries
+from whyformer.recorder import Edit
+from whyformer.registry import method
+
+Protocol = Literal["allennlp"] | None
+CANCELLED = 1e-3  # a sum this small beside its terms is rounding, or the small constant in a norm
+
+
+@method(family="gradient", signed=True, class_specific=True, paper="Qiang et al. 2022")
+def grads(
+    prediction: Prediction,
+    *,
+    query: Queries = "reader",
+    positive: bool = False,
+    times_attention: bool = False,
+) -> Tensor:
+    """The gradient of the last layer's attention, in the reader's row, averaged over heads.
+
+    The "Grads" of AttCAT's Figure 2. Mask-LRP's "CAM" is `query="all", positive=True` in its code (the mean over all
+    queries, padding counted; `"mean"` does not count padding); its "GradCAM" reads `times_attention=True`.
+    """
+    maps = prediction.attention_gradients[-1]
+    if times_attention:
+        maps = maps * prediction.attention[-1]
+    scores = prediction.over_queries(maps.mean(1), query)
+    return scores.clamp(min=0) if positive else scores
+
+
+@method(family="gradient", signed=False, class_specific=True, paper="Barkan et al. 2021")
+def att_grads(prediction: Prediction) -> Tensor:
+    """Attention times the positive part of its gradient, averaged over layers and heads, summed over queries.
+
+    Grad-SAM.
+    """
+    maps = zip(prediction.attention, prediction.attention_gradients, strict=True)
+    received = [torch.einsum("bq,bqk->bk", prediction.real, (a * g.clamp(min=0)).mean(1)) for a, g in maps]
+    return torch.stack(received).mean(0)
+
+
+@method(family="gradient", signed=False, class_specific=True, paper="Selvaraju et al. 2017; Chefer et al. 2021")
+def grad_cam(prediction: Prediction, *, over: Literal["row", "map"] = "row") -> Tensor:
+    """Grad-CAM with the reader's row of the last layer's attention as the feature map, from 0 to 1.
+
+    Each head weighs as much as the mean of its gradient over the map; `(E_h(weight ⊙ A_L))⁺` is stretched to [0, 1].
+    The map is the reader's row without the reader's own column (Chefer et al., section 4). `over="map"` averages and
+    stretches over all rows and columns, padding included: the authors' code for BERT. A map of zeros stays zeros.
+    """
+    gradients, attention = prediction.attention_gradients[-1], prediction.attention[-1]
+    if over == "map":
+        everywhere = (gradients.mean((-1, -2), keepdim=True) * attention).mean(1).clamp(min=0)
+        return prediction.read(_stretched(everywhere.flatten(1), None).view_as(everywhere))
+    seen = prediction.real * (prediction.reader < 1)  # [batch, keys]
+    weights = (prediction.read(gradients) * seen[:, None]).sum(-1) / seen.sum(-1, keepdim=True).clamp(min=1)
+    row = (weights[..., None] * prediction.read(attention)).mean(1).clamp(min=0)
+    return _stretched(row, seen.bool())
+
+
+def _stretched(values: Tensor, seen: Tensor | None) -> Tensor:
+    """Min-max to [0, 1] over what is seen, [batch, …]; 0 elsewhere and where all values are equal."""
+    seen = torch.ones_like(values, dtype=torch.bool) if seen is None else seen
+    low = values.masked_fill(~seen, float("inf")).amin(-1, keepdim=True)
+    high = values.masked_fill(~seen, float("-inf")).amax(-1, keepdim=True)
+    ranges = high - low
+    return torch.where(seen & (ranges > 0), (values - low) / ranges, 0)
+
+
+@method(family="gradient", signed=False, class_specific=True, paper="Simonyan et al. 2014")
+def saliency(prediction: Prediction, *, of: Literal["logit", "loss"] = "logit", protocol: Protocol = None) -> Tensor:
+    """The length of the gradient at the embedding output.
+
+    `of="loss"` takes the cross-entropy of the explained class in place of its logit. `protocol="allennlp"` is the
+    Decoded paper's "Simple": loss gradient times token embedding, summed over width, absolute, as shares of the sum.
+    """
+    if protocol == "allennlp":
+        return _allennlp(prediction, _loss_gradient(prediction, "embeddings"))
+    if of == "loss":
+        return _lengths(_loss_gradient(prediction, "hidden"))
+    return _lengths(prediction.hidden_gradients[0])
+
+
+@method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017")
+def smooth_grad(
+    prediction: Prediction, *, samples: int = 10, noise: float = 0.01, seed: int = 0, protocol: Protocol = None
+) -> Tensor:
+    """The length of the gradient at the embedding output, averaged over noisy copies of it.
+
+    The noise is normal; its deviation is `noise` times the range of the example's embeddings. `protocol="allennlp"`
+    is the Decoded paper's "Smooth": noise at the token embeddings, then as `saliency` does.
+    """
+    if samples < 1 or noise < 0:
+        raise BadOption(f"smooth_grad needs at least one sample and no negative noise; found {samples} and {noise}")
+    at: Literal["embeddings", "hidden"] = "embeddings" if protocol == "allennlp" else "hidden"
+    total: Tensor | None = None
+    for noisy in _noisy(prediction, at, samples, noise, seed):
+        gradients = _loss_gradient(noisy, at) if protocol == "allennlp" else noisy.hidden_gradients[0]
+        total = gradients if total is None else total + gradients
+    assert total is not None
+    mean = total / samples
+    return _allennlp(prediction, mean) if protocol == "allennlp" else _lengths(mean)
+
+
+@method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016")
+def input_x_gradient(
+    prediction: Prediction, *, at: Literal["token_embeddings", "embedding_output"] = "token_embeddings"
+) -> Tensor:
+    """Each embedding times its gradient, summed over its width.
+
+    Token embeddings are taken before positions and norm; `at="embedding_output"` is the Decoded paper's GradxAct.
+    A model that normalises token embeddings as they are (DeBERTa-v2, ModernBERT, Bloom) does not feel their length,
+    so these products cancel: that is refused.
+    """
+    if at == "embedding_output":
+        return (prediction.hidden[0] * prediction.hidden_gradients[0]).sum(-1)
+    return _times_embeddings(prediction, prediction.embedding_gradients)
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    return vectors.square().sum(-1).sqrt()
+
+
+def _loss_gradient(prediction: Prediction, at: Literal["embeddings", "hidden"]) -> Tensor:
+    trace = prediction.trace
+    variable = trace.embeddings if at == "embeddings" else trace.hidden[0]
+    if variable is None:
+        raise BadOption("the model's token embeddings were not seen, and protocol='allennlp' needs them")
+    gradient = trace.gradient_of(prediction.loss(trace.logits), variable)
+    return gradient.to(prediction.reader.dtype)
+
+
+def _times_embeddings(prediction: Prediction, gradients: Tensor) -> Tensor:
+    products = prediction.embeddings * gradients
+    scores, terms = products.sum(-1), products.abs().sum(-1)  # [batch, units]
+    if bool((scores.abs().amax(-1) < CANCELLED * terms.amax(-1)).any()):
+        raise UnsupportedModel(
+            "embedding times gradient cancels to almost nothing: this model normalises its token embeddings at once, "
+            "so their length has no effect; use input_x_gradient with at='embedding_output' (--at embedding_output)"
+        )
+    return scores
+
+
+def _allennlp(prediction: Prediction, gradients: Tensor) -> Tensor:
+    scores = _times_embeddings(prediction, gradients).abs() * prediction.real
+    return scores / scores.sum(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
+
+
+def _noisy(
+    prediction: Prediction, at: Literal["embeddings", "hidden"], samples: int, noise: float, seed: int
+) -> Iterator[Prediction]:
+    """The prediction run anew with noise on its embeddings: an example's noise is its own, whatever the batch."""
+    clean = prediction.embeddings if at == "embeddings" else prediction.hidden[0]
+    real = prediction.real.bool()
+    streams = prediction.generators(seed)
+    for _ in range(samples):
+        added = torch.zeros_like(clean)
+        for example, stream in enumerate(streams):
+            present = clean[example][real[example]]
+            deviation = noise * (present.max() - present.min())
+            normal = torch.randn(present.shape, generator=stream, dtype=torch.float32)
+            added[example, real[example]] = normal.to(clean) * deviation
+        yield prediction.edited(Edit(at, partial(_plus, added)))
+
+
+def _plus(added: Tensor, states: Tensor) -> Tensor:
+    return states + added.to(states.dtype)

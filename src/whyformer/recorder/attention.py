@@ -1,0 +1,102 @@
+"""Attention, wherever a model computes it: inside torch's fused kernel, or step by step in the model's own code."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention map and the values that it weighs, both in the graph."""
+
+    probabilities: Tensor  # [batch, heads, queries, keys]
+    values: Tensor  # [batch, heads, keys, width]
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Attention]:
+    """What `scaled_dot_product_attention` computes, with its probabilities in the open.
+
+    The parameters are those of torch's function; dropout is left out, because a recorded model is in eval mode.
+    """
+    folded = query.dim() == 3
+    if folded:
+        query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+        attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
+    scores = (query @ key.mT) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        queries, keys = scores.shape[-2:]
+        attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril()
+    probabilities = _masked_softmax(scores, attn_mask)
+    context = probabilities @ value
+    return (context.squeeze(1) if folded else context), Attention(probabilities, value)
+
+
+def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the keys, at least in float32; a query that may look nowhere gets zeros, and no NaN gradient."""
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    if mask is None:
+        return scores.softmax(-1, dtype=precise).to(scores.dtype)
+    blocked = ~mask if mask.dtype == torch.bool else mask == float("-inf")
+    blind = blocked.all(-1, keepdim=True)
+    if mask.dtype == torch.bool:
+        scores = scores.masked_fill(blocked & ~blind, float("-inf"))
+    else:
+        scores = scores + mask.masked_fill(blind, 0)
+    return scores.softmax(-1, dtype=precise).to(scores.dtype).masked_fill(blind, 0)
+
+
+class SoftmaxLineage:
+    """Follows the result of each softmax to the matrix product that makes it attention.
+
+    A model that does not call torch's fused kernel writes `softmax(…) @ values`, with casts, dropout, reshapes or the
+    removal of a sink column in between. A softmax that never meets a matrix product (a router's, say) is no attention.
+    """
+
+    CASTS = frozenset({"to", "type_as", "type", "float", "half", "bfloat16", "double"})
+    SHAPES = frozenset({"contiguous", "clone", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})
+    CHANGES = frozenset({"dropout", "__getitem__", "masked_fill", "nan_to_num", "mul", "__mul__", "__rmul__", "where"})
+    KEPT_BY = CASTS | SHAPES | CHANGES
+    MEETS_VALUES_IN = frozenset({"matmul", "__matmul__", "bmm"})
+
+    def __init__(self, batch: int):
+        self.batch = batch
+        self.lines: dict[int, tuple[Tensor, ...]] = {}  # id of the newest -> the softmax and what became of it
+
+    def start(self, result: Tensor) -> None:
+        """A softmax was computed."""
+        if result.requires_grad and result.dim() >= 3:
+            self.lines[id(result)] = (result,)
+
+    def follow(self, name: str, operands: tuple[Any, ...], result: Any) -> None:
+        """A function was called; if it only passes a softmax on, its result is followed too."""
+        line = next((self.lines[id(o)] for o in operands if id(o) in self.lines), None)
+        if line is None or not isinstance(result, Tensor) or id(result) in self.lines:
+            return
+        others = (o for o in operands if isinstance(o, Tensor) and o is not line[-1])
+        if name in self.KEPT_BY and not any(o.requires_grad for o in others):
+            self.lines[id(result)] = (*line, result)
+
+    def meet(self, left: Tensor, right: Tensor) -> tuple[Tensor, Attention] | None:
+        """`left @ right` is about to be computed: is it attention? Gives the left side to use, and the attention."""
+        line = self.lines.get(id(left))
+        if line is None or left.shape[-1] != right.shape[-2]:
+            return None
+        whole = next((t for t in reversed(line) if t.dim() == 4 and t.shape[0] == self.batch), None)
+        if whole is None:  # heads folded into the batch, and never unfolded
+            whole = left.reshape(self.batch, -1, *left.shape[-2:])
+            left = whole.reshape(left.shape)
+        return left, Attention(whole, right.reshape(self.batch, -1, *right.shape[-2:]))

@@ -1,0 +1,87 @@
+"""Which layers a model ran through, found by watching it: no list of architectures."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+
+@dataclass
+class Call:
+    """One run of a numbered submodule: a member of a list or sequence of modules, such as `encoder.layer.3`."""
+
+    path: str
+    input: Tensor | None
+    output: Tensor | None = None
+    attentions: list[int] = field(default_factory=list)  # positions in the list of attention maps
+
+
+class Calls:
+    """Watches the numbered submodules while a model runs, through hooks that are gone afterwards.
+
+    A *layer* is the outermost numbered call that holds exactly one attention map. This finds `encoder.layer.i`,
+    `transformer.h.i`, `model.layers.i`, and a shared layer that is called many times.
+    """
+
+    def __init__(self, model: nn.Module, edits: dict[int, Callable[[Tensor], Tensor]]):
+        self.model = model
+        self.edits = edits  # number of the call -> what replaces its input
+        self.made: list[Call] = []
+        self._open: list[Call] = []
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> "Calls":
+        for path, module in self.model.named_modules():
+            if path.rpartition(".")[2].isdigit():
+                enter = module.register_forward_pre_hook(partial(self._enter, path), with_kwargs=True)
+                self._handles += [enter, module.register_forward_hook(self._leave)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def attention_seen(self, position: int) -> None:
+        """Attention map number `position` was computed inside all the calls that are open now."""
+        for call in self._open:
+            call.attentions.append(position)
+
+    def layers(self, attentions: int) -> list[int] | None:
+        """For each attention map the number of its layer's call, or None if one has no layer of its own."""
+        found = []
+        for position in range(attentions):
+            number = next((n for n, c in enumerate(self.made) if c.attentions == [position]), None)
+            if number is None or self.made[number].input is None or self.made[number].output is None:
+                return None
+            found.append(number)
+        return found
+
+    def _enter(
+        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        states = _hidden_states([*args, *kwargs.values()])
+        edit = self.edits.get(len(self.made))
+        edited = None
+        if edit is not None and states is not None:
+            old, states = states, edit(states)
+            args = tuple(states if a is old else a for a in args)
+            edited = args, {k: states if v is old else v for k, v in kwargs.items()}
+        call = Call(path, states)
+        self.made.append(call)
+        self._open.append(call)
+        return edited
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        call = self._open.pop()
+        call.output = _hidden_states([output] if isinstance(output, Tensor) else list(output or []))
+
+
+def _hidden_states(candidates: Iterable[Any]) -> Tensor | None:
+    """The first that can be hidden states: [batch, units, width], in the graph."""
+    return next((c for c in candidates if isinstance(c, Tensor) and c.dim() == 3 and c.requires_grad), None)

@@ -1,0 +1,1 @@
+"""What a person sees: terminal, page, figure."""

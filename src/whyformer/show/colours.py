@@ -1,0 +1,52 @@
+"""One scale of colours for every picture: green speaks for the target, red against it, blue is plain importance."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from whyformer.explanation import Array, Explanation
+
+Colour = tuple[int, int, int]
+
+FOR: Colour = (0, 136, 102)
+AGAINST: Colour = (204, 51, 51)
+IMPORTANCE: Colour = (37, 99, 200)
+FAINT = 0.05  # weaker units get no colour
+
+
+def strengths(explanation: Explanation) -> Array:
+    """Scores divided by the largest magnitude among the units that are shown; 0 for special tokens."""
+    shown = np.array([not unit.special for unit in explanation.units])
+    scores = np.where(shown, explanation.scores, 0.0)
+    return scaled(scores)
+
+
+def scaled(scores: Array) -> Array:
+    """Scores divided by the largest magnitude among them."""
+    peak = np.abs(scores).max(initial=0)
+    return scores / peak if peak > 0 else np.zeros_like(scores)
+
+
+def hue(strength: float, signed: bool) -> Colour:
+    """The colour of a score at its strongest."""
+    if not signed:
+        return IMPORTANCE
+    return FOR if strength >= 0 else AGAINST
+
+
+def on_white(strength: float, signed: bool) -> Colour:
+    """The colour mixed with white, the paler the weaker."""
+    full, weight = hue(strength, signed), min(1.0, abs(strength))
+    red, green, blue = (round(255 + (channel - 255) * weight) for channel in full)
+    return red, green, blue
+
+
+def ink(background: Colour) -> Colour:
+    """Black or white, whichever reads better on a background."""
+    red, green, blue = ((c / 255) ** 2.2 for c in background)
+    return (0, 0, 0) if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 else (255, 255, 255)
+
+
+def as_hex(colour: Sequence[int]) -> str:
+    """`#rrggbb`."""
+    return "#" + "".join(f"{channel:02x}" for channel in colour)

@@ -1,0 +1,56 @@
+"""Explanations as matplotlib figures, for reports."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from whyformer.explanation import Array, Explanation
+from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths
+from whyformer.show.layout import called, percent, question
+
+DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])
+SEQUENTIAL = LinearSegmentedColormap.from_list("whyformer-importance", ["#ffffff", as_hex(IMPORTANCE)])
+
+
+def figure(explanation: Explanation) -> Figure:
+    """A heatmap: one row for each layer (AttCAT's Figure 4), each on its own scale, and one for their sum."""
+    shown = _shown(explanation)
+    rows = [("sum" if explanation.layers is not None else called(explanation), explanation.scores[shown])]
+    if explanation.layers is not None:
+        rows = [(f"layer {n}", layer[shown]) for n, layer in enumerate(explanation.layers)] + rows
+    return _heatmap(explanation, [(name, scaled(row), explanation.signed) for name, row in rows])
+
+
+def comparison_figure(explanations: Sequence[Explanation]) -> Figure:
+    """A heatmap with one row for each method (AttCAT's Figure 5b), each on its own scale."""
+    shown = _shown(explanations[0])
+    return _heatmap(explanations[0], [(called(e), strengths(e)[shown], e.signed) for e in explanations])
+
+
+def _shown(explanation: Explanation) -> list[int]:
+    return [i for i, unit in enumerate(explanation.units) if not unit.special]
+
+
+def _heatmap(explanation: Explanation, rows: list[tuple[str, Array, bool]]) -> Figure:
+    names = [explanation.units[i].text for i in _shown(explanation)]
+    drawn = Figure(figsize=(2 + 0.45 * len(names), 1.6 + 0.32 * len(rows)), layout="constrained")
+    axes = drawn.subplots()
+    pixels = np.stack([(DIVERGING((r + 1) / 2) if signed else SEQUENTIAL(r))[:, :3] for _, r, signed in rows])
+    axes.imshow(pixels, aspect="auto", interpolation="nearest")
+    axes.set_xticks(range(len(names)), [_literal(name) for name in names], rotation=45, ha="right")
+    axes.set_yticks(range(len(rows)), [_literal(name) for name, _, _ in rows])
+    axes.set_xticks(np.arange(len(names) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+    said = f"{explanation.prediction.label} {percent(explanation.prediction.probability)}"
+    axes.set_title(_literal(f"{said} — {question(explanation)}"), loc="left", fontsize=10)
+    return drawn
+
+
+def _literal(text: str) -> str:
+    """Matplotlib takes text between dollar signs for mathematics."""
+    return text.replace("$", r"\$")

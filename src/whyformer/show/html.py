@@ -1,0 +1,158 @@
+"""Explanations as one self-contained page: no network, every token escaped."""
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from whyformer.explanation import Explanation
+from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths
+from whyformer.show.layout import called, note, percent, question, runs
+
+Refused = Sequence[tuple[str, str]]
+
+STYLE = """
+.why{--ink:#1b1f24;--soft:#667080;--line:#d9dee5;--card:#fff;font:16px/1.6 system-ui,sans-serif;color:var(--ink);
+background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1.2em 1.5em;margin:0 0 1.2em;max-width:60em}
+@media (prefers-color-scheme:dark){.why{--ink:#e8ecf1;--soft:#9aa5b3;--line:#333b45;--card:#171b21}}
+.why h2{font-size:1.15em;margin:0}.why .soft{color:var(--soft);font-size:.85em}
+.why .text{font-size:1.2em;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;margin:.7em 0}
+.why .u{border-radius:.25em;padding:.1em 0}.why .legend span{border-radius:.25em;padding:.05em .5em;margin-right:.4em}
+.why .classes{margin:.5em 0;display:grid;grid-template-columns:max-content 12em max-content;gap:.1em .8em;font-size:.85em;
+align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--line);overflow:hidden}
+.why .bar i{display:block;height:100%;background:var(--soft)}
+.why table{border-collapse:collapse;font-size:.85em}.why td,.why th{padding:.15em .6em;text-align:left;vertical-align:top}
+.why .scroll{overflow-x:auto}.why .grid td{padding:0;min-width:1.4em;height:1.4em;border:1px solid var(--card)}
+.why .grid th{font-weight:normal;white-space:nowrap}.why .grid .t th{writing-mode:vertical-rl;padding:.4em .1em}
+.why details{margin-top:.8em}.why summary{cursor:pointer;color:var(--soft);font-size:.85em}
+.why .rows td{border-top:1px solid var(--line);padding:.4em .6em}.why .rows .text{font-size:1em;line-height:1.8;margin:0}
+"""
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{title}</title><style>body{{margin:2em auto;padding:0 1em;max-width:62em;background:#f3f5f8}}
+@media (prefers-color-scheme:dark){{body{{background:#0e1116}}}}</style></head><body>
+{body}
+</body></html>
+"""
+
+
+def page(explanations: Sequence[Explanation], *, compare: bool = False, refused: Refused = ()) -> str:
+    """A whole page for one or several explanations, or for one input explained by several methods."""
+    first = explanations[0]
+    title = escape(f"{first.prediction.label}: {question(first)}")
+    return PAGE.format(title=title, body=fragment(explanations, compare=compare, refused=refused))
+
+
+def fragment(explanations: Sequence[Explanation], *, compare: bool = False, refused: Refused = ()) -> str:
+    """The same without the page around it, for notebooks."""
+    cards = [_comparison(explanations, refused)] if compare else [_card(e) for e in explanations]
+    return f"<style>{STYLE}</style>" + "\n".join(cards)
+
+
+def _card(explanation: Explanation) -> str:
+    parts = [
+        _heading(explanation),
+        f'<p class="soft">{escape(called(explanation))} · {_origin(explanation)}</p>',
+        _legend(explanation.signed),
+        f'<div class="text">{_text(explanation)}</div>',
+        _note(explanation),
+        _strongest(explanation),
+        _layers(explanation),
+    ]
+    return f'<section class="why">{"".join(parts)}</section>'
+
+
+def _comparison(explanations: Sequence[Explanation], refused: Refused) -> str:
+    first = explanations[0]
+    rows = "".join(
+        f'<tr><th>{escape(called(e))}</th><td><div class="text">{_text(e)}</div></td></tr>' for e in explanations
+    )
+    rows += "".join(f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>" for name, reason in refused)
+    kinds = sorted({e.signed for e in explanations}, reverse=True)
+    legends = "".join(_legend(signed) for signed in kinds)
+    table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
+    origin = f'<p class="soft">{_origin(first)}</p>'
+    return f'<section class="why">{_heading(first)}{origin}{legends}{_note(first)}{table}</section>'
+
+
+def _heading(explanation: Explanation) -> str:
+    said = explanation.prediction
+    heading = f"<h2>{escape(said.label)} {percent(said.probability)}</h2><p>{escape(question(explanation))}</p>"
+    if said.probabilities is None:
+        return heading
+    order = np.argsort(-np.array(said.probabilities), kind="stable")[:6]
+    rows = "".join(
+        f'<span>{escape(said.labels[i])}</span><span class="bar"><i style="width:{100 * said.probabilities[i]:.1f}%">'
+        f"</i></span><span>{percent(said.probabilities[i])}</span>"
+        for i in order
+    )
+    return f'{heading}<div class="classes">{rows}</div>'
+
+
+def _text(explanation: Explanation) -> str:
+    strength = strengths(explanation)
+    pieces = []
+    for piece, position in runs(explanation):
+        if position is None:
+            pieces.append(escape(piece))
+            continue
+        shade = float(strength[position])
+        style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, explanation.signed)}"'
+        title = f"{explanation.scores[position]:+.4g}"
+        pieces.append(f'<span class="u" title="{title}"{style}>{escape(piece)}</span>')
+    return "".join(pieces)
+
+
+def _legend(signed: bool) -> str:
+    kinds = [("speaks for it", 1.0), ("speaks against it", -1.0)] if signed else [("matters", 1.0)]
+    spans = "".join(f'<span style="background:{_shade(s, signed)}">{name}</span>' for name, s in kinds)
+    return f'<div class="legend soft">{spans}</div>'
+
+
+def _strongest(explanation: Explanation) -> str:
+    rows = []
+    top = explanation.top(10, by="magnitude")
+    peak = max((abs(u.score) for u in top), default=0) or 1
+    for unit in top:
+        colour = _rgba(hue(unit.score, explanation.signed), 1)
+        bar = f'<div class="bar" style="width:12em"><i style="width:{100 * abs(unit.score) / peak:.1f}%;'
+        bar += f'background:{colour}"></i></div>'
+        rows.append(f"<tr><td>{escape(unit.text)}</td><td>{bar}</td><td>{unit.score:+.4g}</td></tr>")
+    return f"<details open><summary>strongest</summary><table>{''.join(rows)}</table></details>"
+
+
+def _layers(explanation: Explanation) -> str:
+    if explanation.layers is None:
+        return ""
+    shown = [i for i, unit in enumerate(explanation.units) if not unit.special]
+    names = "".join(f"<th>{escape(explanation.units[i].text)}</th>" for i in shown)
+    rows = [(f"layer {n}", layer) for n, layer in enumerate(explanation.layers)] + [("sum", explanation.scores)]
+    body = []
+    for name, scores in rows:
+        cells = "".join(
+            f'<td title="{scores[i]:+.4g}" style="background:{_shade(float(s), explanation.signed)}"></td>'
+            for i, s in zip(shown, scaled(scores[shown]), strict=True)
+        )
+        body.append(f"<tr><th>{name}</th>{cells}</tr>")
+    table = f'<table class="grid"><tr class="t"><th></th>{names}</tr>{"".join(body)}</table>'
+    return f'<details><summary>layer by layer</summary><div class="scroll">{table}</div></details>'
+
+
+def _origin(explanation: Explanation) -> str:
+    source = explanation.provenance
+    revision = f" at {source['revision']}" if source.get("revision") else ""
+    versions = ", ".join(f"{name} {version}" for name, version in source.get("packages", {}).items())
+    return escape(f"{source.get('model', '')}{revision} · {source.get('dtype', '')} · {versions}")
+
+
+def _note(explanation: Explanation) -> str:
+    found = note(explanation)
+    return f"<p><b>{escape(found)}</b></p>" if found else ""
+
+
+def _shade(strength: float, signed: bool) -> str:
+    return _rgba(hue(strength, signed), 0.62 * min(1.0, abs(strength)))
+
+
+def _rgba(colour: Colour, opacity: float) -> str:
+    return f"rgba({colour[0]},{colour[1]},{colour[2]},{opacity:.3f})"

@@ -1,0 +1,113 @@
+"""Explanations in a terminal: coloured where there are colours, readable where there are none."""
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from whyformer.explanation import Explanation
+from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths
+from whyformer.show.layout import called, note, percent, question, runs
+
+BAR = 20  # characters
+
+
+def to_text(text: Text) -> str:
+    """What `print` shows: with colours if standard output is a terminal and NO_COLOR is not set."""
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size().columns if coloured else 10_000
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        force_terminal=coloured,
+        color_system="truecolor" if coloured else None,
+        width=width,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    console.print(text, end="", soft_wrap=True)
+    return buffer.getvalue()
+
+
+def explanation_text(explanation: Explanation, count: int = 6) -> Text:
+    """The prediction, the coloured text, and the strongest units with bars."""
+    text = _heading(explanation)
+    text.append(f"{called(explanation)} · {explanation.provenance.get('model', '')}\n", "dim")
+    text.append("\n")
+    text.append_text(coloured_runs(explanation))
+    text.append("\n\n")
+    text.append_text(_bars(explanation, count))
+    warning = note(explanation)
+    if warning:
+        text.append(f"\n! {warning}", "bold")
+    return text
+
+
+def comparison_text(
+    explanations: Sequence[Explanation], refused: Sequence[tuple[str, str]] = (), count: int = 3
+) -> Text:
+    """The prediction, then for each method the coloured text and its strongest units."""
+    text = _heading(explanations[0])
+    text.append("\n")
+    width = max(len(called(e)) for e in explanations)
+    for explanation in explanations:
+        strongest = "  ".join(f"{u.text} {u.score:+.3g}" for u in explanation.top(count, by="magnitude"))
+        text.append(f"{called(explanation):<{width}}  ", "bold")
+        text.append_text(coloured_runs(explanation))
+        text.append(f"\n{'':<{width}}  {strongest}\n", "dim")
+    for name, reason in refused:
+        text.append(f"{name:<{width}}  {reason}\n", "dim")
+    text.rstrip()
+    return text
+
+
+def coloured_runs(explanation: Explanation) -> Text:
+    """The text with a background behind each unit that matters."""
+    strength = strengths(explanation)
+    text = Text()
+    for piece, position in runs(explanation):
+        if position is None or abs(strength[position]) < FAINT:
+            text.append(piece)
+        else:
+            background = on_white(float(strength[position]), explanation.signed)
+            text.append(piece, Style(color=as_hex(ink(background)), bgcolor=as_hex(background)))
+    return text
+
+
+def _heading(explanation: Explanation) -> Text:
+    said = explanation.prediction
+    text = Text()
+    text.append(f"{said.label} ", "bold")
+    text.append(f"{percent(said.probability)}  ".lstrip())
+    others = zip(said.labels, said.probabilities or (), strict=False)
+    rest = sorted(((p, name) for name, p in others if name != said.label), reverse=True)[:4]
+    text.append("  ".join(f"{name} {percent(p)}" for p, name in rest), "dim")
+    text.append(f"\n{question(explanation)}  ", "bold")
+    if explanation.signed:
+        text.append(" for ", Style(color="white", bgcolor=as_hex(hue(1, True))))
+        text.append(" against ", Style(color="white", bgcolor=as_hex(hue(-1, True))))
+    else:
+        text.append(" matters ", Style(color="white", bgcolor=as_hex(hue(1, False))))
+    text.append("\n")
+    return text
+
+
+def _bars(explanation: Explanation, count: int) -> Text:
+    top = explanation.top(count, by="magnitude")
+    peak = max((abs(u.score) for u in top), default=0) or 1
+    width = max((len(u.text) for u in top), default=0)
+    lines = []
+    for unit in top:
+        length = round(BAR * abs(unit.score) / peak)
+        sign = "+.4g" if explanation.signed else ".4g"
+        line = Text(f"  {unit.text!s:<{width}}  ")
+        line.append("█" * length, Style(color=as_hex(hue(unit.score, explanation.signed))))
+        line.append(f"{'':<{BAR - length}}  {unit.score:{sign}}")
+        lines.append(line)
+    return Text("\n").join(lines)

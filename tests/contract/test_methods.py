@@ -1,0 +1,202 @@
+"""Every method keeps the contract on every kind of model, and the contract catches methods that do not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import families
+import whyformer
+from whyformer.contract import check_method, state
+from whyformer.prediction import Prediction
+from whyformer.registry import Method
+
+FAMILIES = ("bert", "distilbert", "albert", "deberta_v2", "modernbert", "modernbert_mean", "gpt2", "bloom", "mistral")
+
+MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("raw_attention", {"layer": "mean"}),
+    ("raw_attention", {"layer": [0, 1]}),
+    ("rollout", {"first_layer": 1, "row_normalised": False}),
+    ("grads", {"query": "mean"}),
+    ("grads", {"times_attention": True}),
+    ("cam", {"layer": 0}),
+    ("cat", {"states": "inputs"}),
+    ("attcat", {"states": "inputs"}),
+    ("attcat", {"attention_query": "reader"}),
+    ("saliency", {"of": "loss"}),
+    ("saliency", {"protocol": "allennlp"}),
+    ("smooth_grad", {"protocol": "allennlp", "samples": 2}),
+    ("input_x_gradient", {"at": "embedding_output"}),
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", whyformer.methods())
+def test_every_method_keeps_the_contract(name: str, family: str) -> None:
+    options: dict[str, Any] = {"samples": 2} if name == "smooth_grad" else {}
+    if name == "input_x_gradient" and family in ("bloom", "modernbert", "modernbert_mean"):
+        options = {"at": "embedding_output"}  # these normalise their token embeddings at once
+    assert not check_method(whyformer.methods()[name], families.build(family), families.batch(), **options)
+
+
+@pytest.mark.parametrize(("name", "options"), MORE_OPTIONS, ids=str)
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_options_keep_the_contract(name: str, options: dict[str, Any], family: str) -> None:
+    assert not check_method(whyformer.methods()[name], families.build(family), families.batch(), **options)
+
+
+@pytest.mark.parametrize("combine", ["rollout", "product"])
+def test_products_of_layers_keep_the_contract(combine: str) -> None:
+    """Not on models with a final norm: the last layer's share is 0 there, up to rounding (docs/methods.md)."""
+    assert not check_method(
+        whyformer.methods()["attcat"], families.build("bert"), families.batch(), combine=combine, attention_query="mean"
+    )
+
+
+def good(prediction: Prediction) -> Tensor:
+    """Keeps every promise."""
+    return prediction.read(prediction.attention[-1].mean(1))
+
+
+def ignores_the_mask(prediction: Prediction) -> Tensor:
+    """Averages over padding too."""
+    return prediction.attention[-1].mean((1, 2))
+
+
+def couples_the_batch(prediction: Prediction) -> Tensor:
+    """Divides by a sum over the batch."""
+    scores = good(prediction)
+    return scores / scores.pow(2).sum()
+
+
+def leaves_a_hook(prediction: Prediction) -> Tensor:
+    """Registers a hook and forgets it."""
+    prediction.model.register_forward_hook(lambda *_: None)
+    return good(prediction)
+
+
+def edits_a_weight(prediction: Prediction) -> Tensor:
+    """Changes the model."""
+    scores = good(prediction)
+    with torch.no_grad():
+        next(prediction.model.parameters()).mul_(1 + 1e-12)
+    return scores
+
+
+def freezes_the_model(prediction: Prediction) -> Tensor:
+    """Switches gradients off for good."""
+    prediction.model.requires_grad_(False)
+    return good(prediction)
+
+
+def switches_to_eval(prediction: Prediction) -> Tensor:
+    """Leaves the model in another mode."""
+    prediction.model.eval()
+    return good(prediction)
+
+
+def edits_the_config(prediction: Prediction) -> Tensor:
+    """Sets what it needs in the configuration."""
+    prediction.model.config.use_cache = False  # type: ignore[union-attr]
+    return good(prediction)
+
+
+def accumulates_gradients(prediction: Prediction) -> Tensor:
+    """Runs backward into the parameters."""
+    prediction.model(**prediction.batch.tensors).logits.sum().backward()
+    return good(prediction)
+
+
+def returns_nan(prediction: Prediction) -> Tensor:
+    """Divides 0 by 0."""
+    return good(prediction) * float("nan")
+
+
+def has_the_wrong_shape(prediction: Prediction) -> Tensor:
+    """Returns all rows."""
+    return prediction.attention[-1].mean(1).flatten(0, 1)
+
+
+def is_not_seeded(prediction: Prediction) -> Tensor:
+    """Adds noise from the global generator."""
+    return good(prediction) * (1 + 1e-9 * torch.rand(1, dtype=torch.float64))
+
+
+def is_signed(prediction: Prediction) -> Tensor:
+    """Has negative scores, and says it has none."""
+    return -good(prediction)
+
+
+def knows_the_class(prediction: Prediction) -> Tensor:
+    """Depends on the target, and says it does not."""
+    return good(prediction) * (1 + prediction.target[:, None])
+
+
+def is_imprecise(prediction: Prediction) -> Tensor:
+    """Rounds on the way."""
+    scores = good(prediction)
+    return scores if scores.dtype == torch.float64 else scores.to(torch.bfloat16).float()
+
+
+def swallows_errors(prediction: Prediction) -> Tensor:
+    """Gives zeros where the model fails."""
+    try:
+        return good(prediction)
+    except ArithmeticError:
+        prediction.trace = Prediction(families.build("bert"), prediction.batch).trace
+        return torch.zeros_like(prediction.reader)
+
+
+BROKEN: list[tuple[Callable[..., Tensor], str]] = [
+    (ignores_the_mask, "alone"),
+    (couples_the_batch, "alone"),
+    (leaves_a_hook, "given_back"),
+    (edits_a_weight, "given_back"),
+    (freezes_the_model, "given_back"),
+    (switches_to_eval, "given_back"),
+    (edits_the_config, "given_back"),
+    (accumulates_gradients, "given_back"),
+    (returns_nan, "runs"),
+    (has_the_wrong_shape, "runs"),
+    (is_not_seeded, "deterministic"),
+    (is_signed, "facts"),
+    (knows_the_class, "facts"),
+    (is_imprecise, "precision"),
+    (swallows_errors, "given_back_after_error"),
+]
+
+
+def as_method(function: Callable[..., Tensor], **facts: bool) -> Method:
+    return Method(function.__name__, function, "test", **{"signed": False, "class_specific": False, **facts}, paper="-")
+
+
+def test_a_good_method_passes() -> None:
+    assert not check_method(as_method(good), families.build("bert"), families.batch())
+
+
+@pytest.mark.parametrize(("function", "clause"), BROKEN, ids=lambda x: getattr(x, "__name__", x))
+def test_a_broken_method_is_caught(function: Callable[..., Tensor], clause: str) -> None:
+    violations = check_method(as_method(function), families.build("bert"), families.batch())
+    assert clause in {v.clause for v in violations}, violations
+
+
+@pytest.mark.parametrize("facts", [{"signed": True}, {"class_specific": True}], ids=str)
+def test_untrue_facts_are_caught(facts: dict[str, bool]) -> None:
+    violations = check_method(as_method(good, **facts), families.build("bert"), families.batch())
+    assert [v.clause for v in violations] == ["facts"]
+
+
+def test_a_model_in_training_mode_is_explained_as_in_eval_mode() -> None:
+    model = families.build("bert")
+    expected = whyformer.attribute(model, families.batch(), "attcat", target=1)
+    model.train()
+    model.bert.encoder.layer[0].eval()
+    before = state(model)
+    try:
+        scores = whyformer.attribute(model, families.batch(), "attcat", target=1)
+        assert state(model)["training"] == before["training"]
+    finally:
+        model.eval()
+    assert torch.equal(scores, expected)

@@ -1,0 +1,128 @@
+"""The authors' own numbers: attention, gradients and the methods built on them."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+import whyformer
+
+DATA = Path(__file__).parent / "data"
+CASES = ("bert_cls", "roberta_cls", "distilbert_cls")
+
+# golden -> method, options, tolerance, whether entry 0 was overwritten by the authors
+CLASS_AGNOSTIC: dict[str, tuple[str, dict[str, Any], float, bool]] = {
+    "chefer.raw_attention": ("raw_attention", {}, 1e-10, True),
+    "chefer.rollout": ("rollout", {}, 1e-10, True),
+    "chefer.rollout.start1": ("rollout", {"first_layer": 1}, 1e-10, True),
+    "chefer.rollout.start2": ("rollout", {"first_layer": 2}, 1e-10, True),
+    "attention_flow.flow_cls": ("attention_flow", {}, 1e-6, False),
+}
+# The authors' mean over queries counts padding; so does "all".
+CLASS_SPECIFIC: dict[str, tuple[str, dict[str, Any], float, bool]] = {
+    "attcat.generate_TransCAM": ("attcat", {"states": "inputs", "attention_query": "all"}, 1e-10, False),
+    "derived.attcat": ("attcat", {"states": "inputs", "attention_query": "all"}, 1e-9, False),
+    "derived.attcat_outputs": ("attcat", {"attention_query": "all"}, 1e-10, False),
+    "derived.cat_outputs": ("cat", {}, 1e-10, False),
+    "derived.cat_inputs": ("cat", {"states": "inputs"}, 1e-10, False),
+    "derived.grad_sam": ("att_grads", {}, 1e-10, False),
+    "chefer.attn_gradcam": ("grad_cam", {"over": "map"}, 1e-9, True),
+    "masklrp.generate_gradcam": ("grads", {"query": "all", "positive": True}, 1e-10, True),
+}
+UNPADDED = ("x0", "x1", "x2", "x5", "x6")  # on these the default, a mean over real queries, is the authors' mean too
+
+
+@cache
+def model(case: str) -> PreTrainedModel:
+    return AutoModelForSequenceClassification.from_pretrained(DATA / case, dtype=torch.float64)
+
+
+@cache
+def goldens(case: str) -> dict[str, Tensor]:
+    return load_file(DATA / case / "goldens.safetensors")
+
+
+def inputs(case: str, name: str) -> dict[str, Tensor]:
+    return {k: goldens(case)[f"{name}.{k}"] for k in ("input_ids", "attention_mask")}
+
+
+def keys(table: dict[str, Any], *, with_class: bool) -> list[tuple[str, str, str]]:
+    found = []
+    for case in CASES:
+        for key in sorted(goldens(case)):
+            rest = key.split(".", 2)[2] if with_class and key.split(".")[1][0] == "c" else key.split(".", 1)[1]
+            if rest in table:
+                found.append((case, key, rest))
+    return found
+
+
+def assert_close(scores: Tensor, golden: Tensor, tolerance: float) -> None:
+    assert (scores - golden).abs().max() <= tolerance * golden.abs().max()
+
+
+def compare(case: str, key: str, call: tuple[str, dict[str, Any], float, bool], target: int | None) -> None:
+    method, options, tolerance, overwritten = call
+    name = key.split(".")[0]
+    scores = whyformer.attribute(model(case), inputs(case, name), method, target=target, **options)[0]
+    golden = goldens(case)[key].flatten()
+    kept = inputs(case, name)["input_ids"][0] != model(case).config.pad_token_id
+    assert not scores[~kept].any()
+    kept[0] = not overwritten
+    if golden.isnan().any():  # 0/0 in the authors' code: a map of zeros
+        assert not scores.any()
+    else:
+        assert_close(scores[kept], golden[kept], tolerance)
+
+
+@pytest.mark.parametrize(("case", "key", "golden"), keys(CLASS_AGNOSTIC, with_class=False))
+def test_class_agnostic_methods(case: str, key: str, golden: str) -> None:
+    compare(case, key, CLASS_AGNOSTIC[golden], None)
+
+
+@pytest.mark.parametrize(("case", "key", "golden"), keys(CLASS_SPECIFIC, with_class=True))
+def test_class_specific_methods(case: str, key: str, golden: str) -> None:
+    compare(case, key, CLASS_SPECIFIC[golden], int(key.split(".")[1][1]))
+
+
+@pytest.mark.parametrize("golden", ["attcat.generate_TransCAM", "derived.attcat_outputs", "masklrp.generate_gradcam"])
+def test_without_padding_the_default_query_is_the_authors(golden: str) -> None:
+    method, options, tolerance, overwritten = CLASS_SPECIFIC[golden]
+    options = {k: "mean" if v == "all" else v for k, v in options.items()}
+    for name in UNPADDED:
+        compare("bert_cls", f"{name}.c1.{golden}", (method, options, tolerance, overwritten), 1)
+
+
+def every_input() -> list[tuple[str, str]]:
+    return [(case, key.split(".")[0]) for case in CASES for key in sorted(goldens(case)) if key.endswith("input_ids")]
+
+
+@pytest.mark.parametrize(("case", "name"), every_input())
+def test_trace(case: str, name: str) -> None:
+    golden = goldens(case)
+    trace = whyformer.record(model(case), inputs(case, name))
+    assert_close(trace.logits, golden[f"{name}.hf.logits"], 1e-10)
+    assert_close(torch.cat(trace.attention), golden[f"{name}.attn"], 1e-10)
+    assert_close(torch.cat(trace.hidden), golden[f"{name}.hidden_states"], 1e-10)
+    for target in range(3):
+        gradients = trace.gradient(trace.attention, target), trace.gradient(trace.hidden, target)
+        assert_close(torch.cat(gradients[0]), golden[f"{name}.c{target}.attn_grad"], 1e-10)
+        assert_close(torch.cat(gradients[1]), golden[f"{name}.c{target}.hs_grad"], 1e-10)
+
+
+def test_layers_are_those_of_the_authors() -> None:
+    golden = goldens("bert_cls")
+    batch = whyformer.inputs.batch_of(model("bert_cls"), inputs("bert_cls", "x3"))
+    prediction = whyformer.prediction.Prediction(model("bert_cls"), batch, 2)
+    scores = whyformer.methods()["attcat"](prediction, states="inputs", attention_query="all")
+    assert scores.layers is not None
+    assert_close(scores.layers[:, 0], golden["x3.c2.derived.attcat_per_layer"], 1e-10)
+
+
+def test_every_golden_is_used() -> None:
+    assert len(keys(CLASS_AGNOSTIC, with_class=False)) == 7 * 3 + 1
+    assert len(keys(CLASS_SPECIFIC, with_class=True)) == 7 * 3 * 7 + 2 * 4 * 3
