@@ -17,15 +17,15 @@ background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1
 @media (prefers-color-scheme:dark){.why{--ink:#e8ecf1;--soft:#9aa5b3;--line:#333b45;--card:#171b21}}
 .why h2{font-size:1.15em;margin:0}.why .soft{color:var(--soft);font-size:.85em}
 .why .text{font-size:1.2em;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;margin:.7em 0}
-.why .u{border-radius:.25em;padding:.1em 0}.why .legend span{border-radius:.25em;padding:.05em .5em;margin-right:.4em}
+.why .u{border-radius:.25em;padding:.1em 0}.why .legend span{color:var(--ink);border-radius:.25em;padding:.05em .5em;margin-right:.4em}
 .why .classes{margin:.5em 0;display:grid;grid-template-columns:max-content 12em max-content;gap:.1em .8em;font-size:.85em;
 align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--line);overflow:hidden}
 .why .bar i{display:block;height:100%;background:var(--soft)}
-.why table{border-collapse:collapse;font-size:.85em}.why td,.why th{padding:.15em .6em;text-align:left;vertical-align:top}
+.why table{border-collapse:collapse;font-size:.85em}.why td,.why th{padding:.15em .6em;text-align:left;vertical-align:middle}
 .why .scroll{overflow-x:auto}.why .grid td{padding:0;min-width:1.4em;height:1.4em;border:1px solid var(--card)}
 .why .grid th{font-weight:normal;white-space:nowrap}.why .grid .t th{writing-mode:vertical-rl;padding:.4em .1em}
 .why details{margin-top:.8em}.why summary{cursor:pointer;color:var(--soft);font-size:.85em}
-.why .rows td{border-top:1px solid var(--line);padding:.4em .6em}.why .rows .text{font-size:1em;line-height:1.8;margin:0}
+.why .rows td{border-top:1px solid var(--line);padding:.4em .6em}.why .rows .text{font-size:1em;line-height:1.8;margin:0}.why .rows th{padding:.4em .6em;border-top:1px solid var(--line)}
 """
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">

@@ -15,6 +15,7 @@ from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths
 from whyformer.show.layout import called, note, percent, question, runs
 
 BAR = 20  # characters
+STRONG = 0.3  # of the peak: from here on units have a background
 
 
 def to_text(text: Text) -> str:
@@ -37,7 +38,7 @@ def to_text(text: Text) -> str:
 
 def explanation_text(explanation: Explanation, count: int = 6) -> Text:
     """The prediction, the coloured text, and the strongest units with bars."""
-    text = _heading(explanation)
+    text = _heading(explanation, {explanation.signed})
     text.append(f"{called(explanation)} · {explanation.provenance.get('model', '')}\n", "dim")
     text.append("\n")
     text.append_text(coloured_runs(explanation))
@@ -53,7 +54,7 @@ def comparison_text(
     explanations: Sequence[Explanation], refused: Sequence[tuple[str, str]] = (), count: int = 3
 ) -> Text:
     """The prediction, then for each method the coloured text and its strongest units."""
-    text = _heading(explanations[0])
+    text = _heading(explanations[0], {e.signed for e in explanations})
     text.append("\n")
     width = max(len(called(e)) for e in explanations)
     for explanation in explanations:
@@ -68,19 +69,26 @@ def comparison_text(
 
 
 def coloured_runs(explanation: Explanation) -> Text:
-    """The text with a background behind each unit that matters."""
+    """The text with each unit that matters coloured."""
     strength = strengths(explanation)
     text = Text()
     for piece, position in runs(explanation):
-        if position is None or abs(strength[position]) < FAINT:
-            text.append(piece)
-        else:
-            background = on_white(float(strength[position]), explanation.signed)
-            text.append(piece, Style(color=as_hex(ink(background)), bgcolor=as_hex(background)))
+        text.append(piece, None if position is None else _style(float(strength[position]), explanation.signed))
     return text
 
 
-def _heading(explanation: Explanation) -> Text:
+def _style(strength: float, signed: bool) -> Style | None:
+    """Coloured letters for weak units, a coloured background for strong ones: both read on light and on dark."""
+    if abs(strength) < FAINT:
+        return None
+    if abs(strength) < STRONG:
+        return Style(color=as_hex(hue(strength, signed)))
+    weight = 0.5 + 0.5 * (abs(strength) - STRONG) / (1 - STRONG)
+    background = on_white(weight if strength > 0 else -weight, signed)
+    return Style(color=as_hex(ink(background)), bgcolor=as_hex(background))
+
+
+def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
     said = explanation.prediction
     text = Text()
     text.append(f"{said.label} ", "bold")
@@ -89,10 +97,10 @@ def _heading(explanation: Explanation) -> Text:
     rest = sorted(((p, name) for name, p in others if name != said.label), reverse=True)[:4]
     text.append("  ".join(f"{name} {percent(p)}" for p, name in rest), "dim")
     text.append(f"\n{question(explanation)}  ", "bold")
-    if explanation.signed:
+    if True in kinds:
         text.append(" for ", Style(color="white", bgcolor=as_hex(hue(1, True))))
         text.append(" against ", Style(color="white", bgcolor=as_hex(hue(-1, True))))
-    else:
+    if False in kinds:
         text.append(" matters ", Style(color="white", bgcolor=as_hex(hue(1, False))))
     text.append("\n")
     return text

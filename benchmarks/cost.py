@@ -1,0 +1,155 @@
+"""What an explanation costs beside the model's own forward + backward pass.
+
+    python benchmarks/cost.py                     # BERT-base size, random weights, 128 tokens, batch 1 and 16
+    python benchmarks/cost.py --device cuda --dtype bfloat16 --batches 1,16,64
+
+Prints ratios from one run: every round times the plain pass and each method in turn, and medians are compared, so that
+a slow moment of the machine falls on all of them. The plain pass is the stock model with eager attention, its
+parameters frozen, and the gradient of the predicted class's logit taken to the embeddings. Memory is the peak above
+the loaded model, of a process of its own on a CPU (Linux only).
+"""
+
+import argparse
+import ctypes
+import gc
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification
+
+import whyformer
+
+METHODS = ("attcat", "cat", "att_grads", "grad_cam", "rollout", "input_x_gradient")
+
+
+def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertForSequenceClassification:
+    """BERT-base with random weights, the same ones each time."""
+    torch.manual_seed(0)
+    config = BertConfig(num_hidden_layers=layers, attn_implementation=attention)
+    model = BertForSequenceClassification(config)
+    return model.to(device, dtype).eval()
+
+
+def plain(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
+    """Forward, and backward to the embeddings."""
+    embeddings = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
+    logits = model(inputs_embeds=embeddings, attention_mask=inputs["attention_mask"]).logits
+    return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
+
+
+def workloads(
+    device: str, dtype: torch.dtype, batch: int, tokens: int, layers: int = 12
+) -> dict[str, Callable[[], Tensor]]:
+    """The plain pass and every method, on the same random tokens."""
+    eager = build(device, dtype, "eager", layers).requires_grad_(False)
+    model = build(device, dtype, "sdpa", layers)
+    ids = torch.randint(1000, 30000, (batch, tokens), device=device)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    calls: dict[str, Callable[[], Tensor]] = {"forward + backward": lambda: plain(eager, inputs)}
+    for name in METHODS:
+        calls[name] = lambda name=name: whyformer.attribute(model, inputs, name)
+    return calls
+
+
+def seconds(call: Callable[[], Tensor], device: str) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    call()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def peak_memory(name: str, arguments: argparse.Namespace, batch: int) -> float:
+    """MiB above the loaded model at the highest point of one call."""
+    if arguments.device != "cpu":
+        call = workloads(arguments.device, getattr(torch, arguments.dtype), batch, arguments.tokens)[name]
+        call()
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    command = [sys.executable, __file__, "--memory-of", name, "--batches", str(batch), "--tokens", str(arguments.tokens)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def memory_of(name: str, batch: int, tokens: int) -> float:
+    """The same for this process, which must have done nothing else."""
+    workloads("cpu", torch.float32, 1, 8, layers=1)[name]()
+    call = workloads("cpu", torch.float32, batch, tokens)[name]
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed must not be used again unseen
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: start the peak anew
+    before = resident("VmRSS")
+    call()
+    return resident("VmHWM") - before
+
+
+def resident(field: str) -> float:
+    """Memory of this process in MiB: now (VmRSS), or at its peak (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 2**10
+
+
+def table(arguments: argparse.Namespace, batch: int) -> None:
+    """Time and memory of each workload beside the plain pass."""
+    calls = workloads(arguments.device, getattr(torch, arguments.dtype), batch, arguments.tokens)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for _ in range(arguments.rounds):
+        for name, call in calls.items():
+            times[name].append(seconds(call, arguments.device))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    del calls
+    memories = {name: peak_memory(name, arguments, batch) for name in medians}
+    base = "forward + backward"
+    print(f"\nbatch {batch}, {arguments.tokens} tokens, {arguments.dtype} on {arguments.device}")
+    print(f"{'':<22}{'ms':>9}{'ratio':>8}{'MiB':>8}{'ratio':>8}")
+    for name, median in medians.items():
+        time_ratio, memory_ratio = median / medians[base], memories[name] / memories[base]
+        print(f"{name:<22}{1e3 * median:>9.1f}{time_ratio:>8.2f}{memories[name]:>8.0f}{memory_ratio:>8.2f}")
+
+
+def import_cost(rounds: int = 5) -> None:
+    """Seconds that `import whyformer` adds to importing torch and transformers."""
+    both = "import torch, transformers; from transformers import PreTrainedModel"
+    found = []
+    for _ in range(rounds):
+        took = []
+        for line in (both, both + "; import whyformer"):
+            program = f"import time; s = time.perf_counter(); {line}; print(time.perf_counter() - s)"
+            took.append(float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout))
+        found.append((took[1] - took[0], took[0]))
+    added, alone = (statistics.median(column) for column in zip(*found, strict=True))
+    print(f"import whyformer adds {added:.2f} s to the {alone:.2f} s of torch and transformers")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--batches", default="1,16")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    batches = [int(b) for b in arguments.batches.split(",")]
+    if arguments.memory_of:
+        print(memory_of(arguments.memory_of, batches[0], arguments.tokens))
+        return
+    import_cost()
+    for batch in batches:
+        table(arguments, batch)
+
+
+if __name__ == "__main__":
+    main()

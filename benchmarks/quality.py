@@ -1,0 +1,94 @@
+"""How good explanations of a real model are, on texts of your own.
+
+    python benchmarks/quality.py deletion  --texts reviews.txt   # do the highest units matter more than random ones?
+    python benchmarks/quality.py precision --texts reviews.txt   # do half-precision models give the same explanation?
+
+Texts: one per line, or a Parquet file with a column `sentence` or `text` (needs pyarrow).
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import track
+from scipy.stats import spearmanr
+
+from whyformer import Explainer, Explanation
+
+SHARE = 0.2
+
+
+def texts_of(path: Path, limit: int | None) -> list[str]:
+    """The texts of a file."""
+    if path.suffix == ".parquet":
+        from pyarrow.parquet import read_table
+
+        table = read_table(path)
+        column = next(name for name in ("sentence", "text") if name in table.column_names)
+        return table[column].to_pylist()[:limit]
+    return path.read_text(encoding="utf-8").splitlines()[:limit]
+
+
+def probability_without(explainer: Explainer, explanation: Explanation, hidden: list[int]) -> float:
+    """The probability of the explained class when some tokens are deleted."""
+    ids = explainer.subject.tokenizer(explanation.texts[0])["input_ids"]
+    kept = torch.tensor([[t for i, t in enumerate(ids) if i not in hidden]])
+    with torch.no_grad():
+        logits = explainer.subject.model(input_ids=kept, attention_mask=torch.ones_like(kept)).logits
+    return float(logits.softmax(-1)[0, explanation.target.index])
+
+
+def deletion(explainer: Explainer, texts: list[str], method: str) -> None:
+    """Print how far the prediction falls without the highest 20 % of the tokens, and without a random 20 %."""
+    drops = []
+    generator = np.random.default_rng(0)
+    for text in track(texts, "deletion", transient=True):
+        explanation = explainer.explain(text, method)
+        count = math.floor(SHARE * len(explanation.ranked) + 0.5)
+        chance = generator.permutation(explanation.ranked)[:count].tolist()
+        before = explanation.prediction.probability
+        drops.append(
+            [before - probability_without(explainer, explanation, hidden) for hidden in (explanation.ranked[:count], chance)]
+        )
+    by_method, by_chance = np.array(drops).T
+    difference = by_method - by_chance
+    samples = generator.choice(difference, (10_000, len(difference))).mean(1)
+    low, high = np.quantile(samples, [0.025, 0.975])
+    print(f"{len(texts)} texts, {SHARE:.0%} of the tokens deleted, fall of the predicted class's probability")
+    print(f"  highest by {method}: {by_method.mean():.4f}")
+    print(f"  at random: {by_chance.mean():.4f}")
+    print(f"  difference: {difference.mean():.4f}, paired 95 % bootstrap interval [{low:.4f}, {high:.4f}]")
+
+
+def precision(explainer: Explainer, texts: list[str], method: str, name: str) -> None:
+    """Print the rank correlation of half-precision scores with those in float32."""
+    reference = explainer.explain(texts, method)
+    for dtype in ("bfloat16", "float16"):
+        half = Explainer.load(name, dtype=dtype).explain(texts, method)
+        pairs = zip(reference, half, strict=True)
+        found = [spearmanr(a.scores[a.ranked], b.scores[a.ranked]).statistic for a, b in pairs if len(a.ranked) > 1]
+        low = np.quantile(found, 0.05)
+        print(f"{len(found)} texts, {method} in {dtype} and float32: median Spearman {np.median(found):.4f}, 5 % {low:.4f}")
+
+
+def main() -> None:
+    """Run one of the two."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["deletion", "precision"])
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--model", default="sentiment")
+    parser.add_argument("--method", default="attcat")
+    parser.add_argument("--limit", type=int)
+    arguments = parser.parse_args()
+    texts = texts_of(arguments.texts, arguments.limit)
+    explainer = Explainer.load(arguments.model)
+    if arguments.what == "deletion":
+        deletion(explainer, texts, arguments.method)
+    else:
+        precision(explainer, texts, arguments.method, arguments.model)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""A model on an accelerator, where there is one."""
+
+import copy
+
+import pytest
+import torch
+
+import families
+import whyformer
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; CI has none")
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta_v2", "modernbert_mean", "gpt2", "mistral"])
+@pytest.mark.parametrize("name", whyformer.methods())
+def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
+    model, inputs = families.build(family), families.batch()
+    options = {"at": "embedding_output"} if name == "input_x_gradient" else {}
+    expected = whyformer.attribute(model, inputs, name, target=1, **options)
+    scores = whyformer.attribute(copy.deepcopy(model).cuda(), inputs, name, target=1, **options)
+    assert scores.device.type == "cuda"
+    assert (scores.cpu() - expected).abs().max() <= 1e-6 * expected.abs().max()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_bundled_model(dtype: str) -> None:
+    text = "a gorgeous, witty, seductive film that never once bores"
+    explanation = whyformer.Explainer.load("sentiment", device="cuda", dtype=dtype).explain(text)
+    assert explanation.provenance["device"].startswith("cuda")
+    assert explanation.top(1)[0].text == "gorgeous"
