@@ -76,7 +76,16 @@ def peak_memory(name: str, arguments: argparse.Namespace, batch: int) -> float:
         before = torch.cuda.memory_allocated()
         call()
         return (torch.cuda.max_memory_allocated() - before) / 2**20
-    command = [sys.executable, __file__, "--memory-of", name, "--batches", str(batch), "--tokens", str(arguments.tokens)]
+    command = [
+        sys.executable,
+        __file__,
+        "--memory-of",
+        name,
+        "--batches",
+        str(batch),
+        "--tokens",
+        str(arguments.tokens),
+    ]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

@@ -50,7 +50,10 @@ def deletion(explainer: Explainer, texts: list[str], method: str) -> None:
         chance = generator.permutation(explanation.ranked)[:count].tolist()
         before = explanation.prediction.probability
         drops.append(
-            [before - probability_without(explainer, explanation, hidden) for hidden in (explanation.ranked[:count], chance)]
+            [
+                before - probability_without(explainer, explanation, hidden)
+                for hidden in (explanation.ranked[:count], chance)
+            ]
         )
     by_method, by_chance = np.array(drops).T
     difference = by_method - by_chance
@@ -70,7 +73,9 @@ def precision(explainer: Explainer, texts: list[str], method: str, name: str) ->
         pairs = zip(reference, half, strict=True)
         found = [spearmanr(a.scores[a.ranked], b.scores[a.ranked]).statistic for a, b in pairs if len(a.ranked) > 1]
         low = np.quantile(found, 0.05)
-        print(f"{len(found)} texts, {method} in {dtype} and float32: median Spearman {np.median(found):.4f}, 5 % {low:.4f}")
+        print(
+            f"{len(found)} texts, {method} in {dtype} and float32: median Spearman {np.median(found):.4f}, 5 % {low:.4f}"
+        )
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
     expected = whyformer.attribute(model, inputs, name, target=1, **options)
     scores = whyformer.attribute(copy.deepcopy(model).cuda(), inputs, name, target=1, **options)
     assert scores.device.type == "cuda"
-    assert (scores.cpu() - expected).abs().max() <= 1e-6 * expected.abs().max()
+    assert (scores.cpu() - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -10,8 +10,9 @@ from whyformer.prediction import Prediction
 from whyformer.registry import method
 from whyformer.rollout import maximum_flows, roll_out, with_residual
 
-FLOW_LIMIT = 128  # units; max-flow grows with their cube
-FLOW_SECONDS_AT_LIMIT = 1.3  # per layer: `python benchmarks/flow.py`
+FLOW_LIMIT = 128  # units
+FLOW_SECONDS_AT_LIMIT = 0.26  # per layer, on one core, and growing with this power: `python benchmarks/flow.py`
+FLOW_POWER = 2.3
 
 
 def at_layer(layers: tuple[Tensor, ...], layer: int) -> Tensor:
@@ -57,13 +58,13 @@ def rollout(prediction: Prediction, *, first_layer: int = 0, row_normalised: boo
 def attention_flow(prediction: Prediction, *, slow: bool = False) -> Tensor:
     """The maximum flow from the reader to each unit through all layers' attention, as shares that add up to 1.
 
-    The edges have the capacities of the row-normalised `E_h A_l + I`. The cost grows with the cube of the length:
-    more than 128 units need `slow=True`.
+    The edges have the capacities of the row-normalised `E_h A_l + I`. The cost grows faster than the square of
+    the length: more than 128 units need `slow=True`.
     """
     layers = with_residual([a.mean(1) for a in prediction.attention])
     longest = int(prediction.real.sum(-1).max())
     if longest > FLOW_LIMIT and not slow:
-        seconds = FLOW_SECONDS_AT_LIMIT * len(layers) * (longest / FLOW_LIMIT) ** 3
+        seconds = FLOW_SECONDS_AT_LIMIT * len(layers) * (longest / FLOW_LIMIT) ** FLOW_POWER
         raise BadInput(
             f"attention_flow on {longest} units would take about {seconds:.0f} s a text; it takes at most "
             f"{FLOW_LIMIT} unless slow=True (--slow true)"

@@ -1,6 +1,6 @@
 """Which layers a model ran through, found by watching it: no list of architectures."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -27,15 +27,15 @@ class Calls:
     `transformer.h.i`, `model.layers.i`, and a shared layer that is called many times.
     """
 
-    def __init__(self, model: nn.Module, edits: dict[int, Callable[[Tensor], Tensor]]):
-        self.model = model
+    def __init__(self, modules: Mapping[str, nn.Module], edits: dict[int, Callable[[Tensor], Tensor]]):
+        self.modules = modules  # by path
         self.edits = edits  # number of the call -> what replaces its input
         self.made: list[Call] = []
         self._open: list[Call] = []
         self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> "Calls":
-        for path, module in self.model.named_modules():
+        for path, module in self.modules.items():
             if path.rpartition(".")[2].isdigit():
                 enter = module.register_forward_pre_hook(partial(self._enter, path), with_kwargs=True)
                 self._handles += [enter, module.register_forward_hook(self._leave)]

@@ -44,7 +44,9 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is F.embedding:
             return self._embed(func, args, kwargs)
-        args, kwargs = tuple(map(_constant, args)), {k: _constant(v) for k, v in kwargs.items()}
+        args = tuple(map(_constant, args))
+        if kwargs:
+            kwargs = {k: _constant(v) for k, v in kwargs.items()}
         if func is F.scaled_dot_product_attention:
             return self._attend(args, kwargs)
         if name in SoftmaxLineage.MEETS_VALUES_IN:
@@ -83,10 +85,13 @@ class Recorder(TorchFunctionMode):
 
 def _constant(argument: Any) -> Any:
     """The argument with parameters, also inside a list or tuple, detached."""
+    kind = type(argument)
+    if kind is Tensor or kind is int or argument is None:  # most are, and the next question is a slow one
+        return argument
     if isinstance(argument, nn.Parameter):
         return argument.detach()
-    if isinstance(argument, (list, tuple)) and any(isinstance(a, nn.Parameter) for a in argument):
-        return type(argument)(_constant(a) for a in argument)
+    if kind in (list, tuple) and any(isinstance(a, nn.Parameter) for a in argument):
+        return kind(_constant(a) for a in argument)
     return argument
 
 

@@ -1,7 +1,7 @@
 """Trace: what one forward pass computed, still in the graph, and the backward passes over it."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -124,11 +124,12 @@ def record(model: nn.Module, inputs: Mapping[str, Tensor], *, edit: Edit | None 
     if "use_cache" in inspect.signature(model.forward).parameters:
         kwargs["use_cache"] = False
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "hidden" else {}
+    modules = dict(model.named_modules())
     with ExitStack() as stack:
         stack.enter_context(differentiating())
-        stack.enter_context(_evaluating(model))
+        stack.enter_context(_evaluating(modules.values()))
         kwargs = stack.enter_context(_with_padding_id(model, kwargs, batch))
-        calls = stack.enter_context(Calls(model, edits))
+        calls = stack.enter_context(Calls(modules, edits))
         at_embeddings = edit.change if edit is not None and edit.at == "embeddings" else None
         recorder = Recorder(_embedding_weight(model), batch, at_embeddings, calls.attention_seen)
         if "inputs_embeds" in kwargs:
@@ -192,9 +193,9 @@ def _embedding_weight(model: nn.Module) -> Tensor | None:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
     """In eval mode, and then each submodule in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
+    training = [module for module in modules if module.training]
     try:
         for module in training:
             module.training = False

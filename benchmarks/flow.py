@@ -1,0 +1,28 @@
+"""What `attention_flow` costs per layer, by length: the numbers behind its limit.
+
+python benchmarks/flow.py
+"""
+
+import time
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+import whyformer
+
+
+def main() -> None:
+    """Print seconds per layer for a random model of BERT-base's depth."""
+    layers = 12
+    config = BertConfig(hidden_size=48, intermediate_size=64, num_hidden_layers=layers, vocab_size=500)
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(config).eval()
+    for units in (32, 64, 128, 192):
+        ids = torch.randint(0, 500, (1, units))
+        start = time.perf_counter()
+        whyformer.attribute(model, {"input_ids": ids}, "attention_flow", slow=True)
+        print(f"{units} units, {layers} layers: {(time.perf_counter() - start) / layers:.3f} s per layer")
+
+
+if __name__ == "__main__":
+    main()

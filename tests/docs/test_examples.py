@@ -1,0 +1,69 @@
+"""Every example in README, CONTRIBUTING and docs is run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+import families
+import whyformer
+from whyformer import registry
+from whyformer.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("whyformer ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    subject = whyformer.Explainer.load("sentiment").subject
+    names = {"whyformer": whyformer, "model": subject.model, "tokenizer": subject.tokenizer}
+    if page.name == "CONTRIBUTING.md":
+        names |= {"model": families.build("bert"), "inputs": families.batch()}
+    else:
+        names["inputs"] = {k: torch.tensor(v) for k, v in subject.tokenizer(["a fine film"]).items()}
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(shlex.split(command, comments=True)[1:])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_there_are_examples() -> None:
+    assert len(commands()) >= 5
+    assert sum(len(blocks(page, "python")) for page in PAGES) >= 6
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_and_pictures_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_method_is_documented() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    for method in whyformer.methods().values():
+        assert f"`{method.name}`" in text
+        assert all(f"`{option}" in text for option in method.options), method.name
