@@ -22,7 +22,6 @@ from whyformer.registry import Method, Option, method_named, methods
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
 app = typer.Typer(
     help="Why did it say that? Explain the predictions of Hugging Face Transformers.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -182,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line: an error is one line on standard error and exit status 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    given = [a for a in given if a != "--debug"]
+    given = [a for a in given if a != "--debug"] or ["--help"]
     warnings.simplefilter("always", TruncationWarning)
     warnings.showwarning = _show_warning
     try:
@@ -196,7 +195,8 @@ def main(arguments: list[str] | None = None) -> None:
         _say(f"error: {' '.join(str(error).split())}")
         status = 2
     except UsageError as error:
-        _say(f"error: {' '.join(str(error).split())}")
+        message = getattr(error, "format_message", error.__str__)()
+        _say(f"error: {' '.join(message.split())}")
         status = 2
     except typer.Abort:
         status = 130

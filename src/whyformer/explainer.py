@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import whyformer.methods  # noqa: F401  (registers the methods)
-from whyformer.errors import BadInput, WhyformerError
+from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.explanation import Comparison, Explanation, Label, Predicted
 from whyformer.inputs import Batch, Encoded, Text, batch_of, collate, encode
 from whyformer.load import Subject, load, subject_of
-from whyformer.prediction import Prediction, TargetLike
+from whyformer.prediction import Prediction, TargetLike, plain_target
 from whyformer.registry import Method, Scores, method_named
 from whyformer.registry import methods as registered_methods
 
@@ -105,6 +105,8 @@ class Explainer:
         """
         names = list(registered_methods()) if methods == "all" else methods
         chosen = [method_named(n) for n in ([names] if isinstance(names, str) else names)]
+        if not chosen:
+            raise BadOption("a comparison needs at least one method")
         batch = collate(self.subject, [encode(self.subject, text)])
         prediction = Prediction(self.subject.model, batch, target, versus)
         _ = prediction.target, prediction.versus  # what is wrong for every method is no refusal of one
@@ -185,9 +187,9 @@ def attribute(
 
 def _for_rows(target: TargetLike, start: int, count: int, total: int) -> TargetLike:
     """The targets of a part of the texts, where one is given for each."""
-    if target is None or isinstance(target, (int, str)):
-        return target
-    given = target.tolist() if isinstance(target, Tensor) else list(target)
+    given = plain_target(target)
+    if not isinstance(given, list):
+        return given
     if len(given) != total:
         raise BadInput(f"{len(given)} targets for {total} texts: give one, or one for each")
     return given[start : start + count]

@@ -139,10 +139,19 @@ class Explanation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Explanation":
         """The explanation that `to_dict` gave."""
-        if data.get("schema") != SCHEMA:
-            raise BadInput(f"this is no saved explanation: its schema is {data.get('schema')!r}, not {SCHEMA!r}")
-        if data["schema_version"] != SCHEMA_VERSION:
-            raise BadInput(f"this explanation has format {data['schema_version']}; this version reads {SCHEMA_VERSION}")
+        schema = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
+        if schema != SCHEMA:
+            raise BadInput(f"this is no saved explanation: its schema is {schema!r}, not {SCHEMA!r}")
+        if data.get("schema_version") != SCHEMA_VERSION:
+            found = data.get("schema_version")
+            raise BadInput(f"this explanation has format {found}; this version of whyformer reads {SCHEMA_VERSION}")
+        try:
+            return cls._from_fields(data)
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"this saved explanation is damaged: {error}") from error
+
+    @classmethod
+    def _from_fields(cls, data: Mapping[str, Any]) -> "Explanation":
         units, scores = [], []
         for entry in data["units"]:
             fields = dict(entry)
@@ -218,7 +227,10 @@ class Comparison(Sequence[Explanation]):
     @classmethod
     def load(cls, path: str | Path) -> "Comparison":
         """Read what `save` wrote."""
-        return cls(tuple(Explanation.from_dict(data) for data in _read(path)))
+        saved = _read(path)
+        if not isinstance(saved, list):
+            raise BadInput(f"{str(path)!r} holds no saved comparison: a list is needed, found {type(saved).__name__}")
+        return cls(tuple(Explanation.from_dict(data) for data in saved))
 
     def to_html(self, path: str | Path) -> Path:
         """Write a page that needs nothing else, one row per method."""

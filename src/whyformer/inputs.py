@@ -122,6 +122,8 @@ def _checked(text: Any) -> tuple[str, ...]:
         raise BadInput(f"a text or a pair (text, text) is needed, found {text!r}")
     if not all(t.strip() for t in texts):
         raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {text!r}")
+    if any("\ud800" <= character <= "\udfff" for t in texts for character in t):
+        raise BadInput(f"the text holds half a character (a lone surrogate): {text!r}")
     return texts
 
 
@@ -129,7 +131,7 @@ def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit,
     ids = list(encoding["input_ids"])
     pieces = tokenizer.convert_ids_to_tokens(ids)
     special = [bool(s) for s in encoding["special_tokens_mask"]]
-    parts = encoding.sequence_ids() if tokenizer.is_fast else _parts(special)
+    parts = encoding.sequence_ids() if tokenizer.is_fast else _parts(tokenizer, special, texts)
     if tokenizer.is_fast:
         spans = [None if s else trim(tuple(o), texts[p or 0]) for o, s, p in _rows(encoding, special, parts)]
     else:
@@ -148,9 +150,13 @@ def _rows(encoding: Any, special: list[bool], parts: list[int | None]) -> Any:
     return zip(encoding["offset_mapping"], special, parts, strict=True)
 
 
-def _parts(special: list[bool]) -> list[int | None]:
-    """Which text each position belongs to, from the special tokens between them."""
+def _parts(tokenizer: Any, special: list[bool], texts: tuple[str, ...]) -> list[int | None]:
+    """Which text each position belongs to: counted, or, where a text was cut, by the special tokens between them."""
+    counts = [len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
     parts: list[int | None] = []
+    if sum(counts) == special.count(False):
+        numbers = iter([number for number, count in enumerate(counts) for _ in range(count)])
+        return [None if flag else next(numbers) for flag in special]
     part, started = 0, False
     for flag in special:
         if flag and started:
@@ -167,9 +173,18 @@ def _searched(
     for part, text in enumerate(texts):
         positions = [i for i, p in enumerate(parts) if p == part and not special[i]]
         found = search_spans([tokenizer.decode([ids[i]]).removeprefix("##") for i in positions], text)
+        unknown = [ids[i] == tokenizer.unk_token_id for i in positions]
+        found = [_gap(found, n, text) if flag else found[n] for n, flag in enumerate(unknown)]
         for position, span in zip(positions, found, strict=True):
             spans[position] = span
     return spans
+
+
+def _gap(spans: list[tuple[int, int] | None], number: int, text: str) -> tuple[int, int]:
+    """What lies between the nearest pieces that were found: there an unknown token must stand."""
+    start = max((s[1] for s in spans[:number] if s), default=0)
+    end = min((s[0] for s in spans[number:] if s), default=len(text))
+    return trim((start, end), text)
 
 
 def _pad_token_id(subject: Subject) -> int:

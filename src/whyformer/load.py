@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
@@ -99,7 +100,10 @@ def load(
     with _explained(str(name), allow_pickle):
         model, tokenizer = _from_pretrained(source, _dtype(dtype), allow_pickle, trust)
     if device is not None:
-        model = model.to(device)
+        try:
+            model = model.to(device)
+        except (AssertionError, RuntimeError) as error:  # torch has no class of its own for this
+            raise BadOption(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
     return Subject(model, tokenizer, labels_of(model), str(name), getattr(model.config, "_commit_hash", None))
 
 
@@ -162,7 +166,7 @@ def _explained(name: str, allow_pickle: bool) -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, SafetensorError, ValueError) as error:
         reason = " ".join(str(error).split())
         if "trust_remote_code" in reason:
             raise UnsupportedModel(

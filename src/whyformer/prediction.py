@@ -1,9 +1,10 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
-import zlib
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -151,8 +152,8 @@ class Prediction:
             content = self.batch.tensors["inputs_embeds"].to(torch.float32)
         streams = []
         for row, padding in zip(content.cpu(), self.padding.cpu(), strict=True):
-            digest = zlib.crc32(row[~padding].contiguous().numpy().tobytes())
-            streams.append(torch.Generator().manual_seed((seed << 32) + digest))
+            digest = hashlib.blake2b(row[~padding].contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
+            streams.append(torch.Generator().manual_seed(int.from_bytes(digest.digest())))
         return streams
 
     def _embedding_leaf(self) -> Tensor:
@@ -161,16 +162,35 @@ class Prediction:
         return self.trace.embeddings
 
     def _classes(self, target: TargetLike) -> Tensor:
-        if target is None:
+        given = plain_target(target)
+        if given is None:
             return self.predicted
-        if isinstance(target, (int, str)):
-            indices = torch.tensor(class_index(target, self.labels, self.trace.logits.shape[-1]))
+        if isinstance(given, (int, str)):
+            indices = torch.tensor(class_index(given, self.labels, self.trace.logits.shape[-1]))
             return indices.expand(len(self.predicted)).to(self.predicted.device)
-        given = target.tolist() if isinstance(target, Tensor) else list(target)
         if len(given) != len(self.predicted):
             raise BadOption(f"{len(given)} targets for {len(self.predicted)} examples: give one, or one for each")
         indices = torch.tensor([class_index(t, self.labels, self.trace.logits.shape[-1]) for t in given])
         return indices.to(self.predicted.device)
+
+
+def plain_target(target: TargetLike) -> int | str | list[int | str] | None:
+    """A target given as any kind of number, array or sequence, as plain numbers and names."""
+    if target is None or isinstance(target, str):
+        return target
+    if hasattr(target, "tolist"):  # of torch and numpy
+        target = target.tolist()
+    if isinstance(target, Iterable):
+        return [_plain_number(t) for t in target]
+    return _plain_number(target)
+
+
+def _plain_number(target: Any) -> int | str:
+    if isinstance(target, str):
+        return target
+    if isinstance(target, bool) or not isinstance(target, SupportsIndex):
+        raise BadOption(f"target {target!r} is no class: give its name or its index")
+    return target.__index__()
 
 
 def class_index(target: int | str, labels: Sequence[str], classes: int) -> int:
@@ -181,7 +201,7 @@ def class_index(target: int | str, labels: Sequence[str], classes: int) -> int:
         alike = exact or [i for i, name in enumerate(names) if name.casefold() == target.casefold()]
         if len(alike) == 1:
             return alike[0]
-        if not target.lstrip("-").isdigit():
+        if not re.fullmatch("-?[0-9]+", target):
             raise BadOption(f"target {target!r} is no label of this model; {nearest(target, names)}")
     if not 0 <= int(target) < classes:
         listed = ", ".join(f"{i} = {name}" for i, name in enumerate(names))

@@ -55,7 +55,7 @@ class Option:
     def checked(self, value: Any) -> Any:
         """The value, if the option takes it."""
         if any(_fits(value, kind) for kind in _alternatives(self.annotation)):
-            return value
+            return list(value) if isinstance(value, tuple) else value
         raise BadOption(f"option {self.name} takes {self.takes}; found {value!r}")
 
     def parsed(self, text: str) -> Any:

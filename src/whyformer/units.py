@@ -1,14 +1,15 @@
 """Units: the tokens, words or patches that get a score, and how tokens join into words."""
 
-import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Span = tuple[int, int]
 
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+(?:['’][^\W{_CJK}]+)*|[^\w\s]")
+_IDEOGRAPHS = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+_JOINER = "\u200d"  # makes one sign of two
+_APOSTROPHES = "'’"
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,11 @@ class Unit:
 def join_words(units: Sequence[Unit], texts: Sequence[str]) -> list[tuple[Unit, list[int]]]:
     """The words of the texts, each with the positions of its tokens; special tokens belong to none.
 
-    A word is a run of letters and digits (apostrophes inside it included), a punctuation mark, or an ideograph. The
-    tokens that overlap it in the original text belong to it, so every tokenizer gives the same words; a token that
-    overlaps several words joins them. Words never reach from one text into the other. A token that lies in no word,
-    such as a line break, goes to the next word of its text, or else the last, so that no score is lost.
+    A word is a run of letters and digits (apostrophes inside it included), a punctuation mark or sign, or an
+    ideograph, each with its accents. The tokens that overlap it in the original text belong to it, so every tokenizer
+    gives the same words; a token that overlaps several words joins them. Words never reach from one text into the
+    other. A token that lies in no word, such as a line break, goes to the next word of its text, or else the last, so
+    that no score is lost.
     """
     words: list[tuple[Unit, list[int]]] = []
     for part, text in enumerate(texts):
@@ -48,7 +50,7 @@ def join_words(units: Sequence[Unit], texts: Sequence[str]) -> list[tuple[Unit, 
 def _groups(text: str, spans: dict[int, Span | None]) -> list[tuple[Span, list[int]]]:
     """Groups of positions with the span that each covers, in order of the text."""
     groups: list[tuple[Span, list[int]]] = []
-    words = [match.span() for match in _WORD.finditer(text)]
+    words = split_words(text)
     waiting: list[int] = []
     number = 0
     for position, span in spans.items():
@@ -75,6 +77,45 @@ def _groups(text: str, spans: dict[int, Span | None]) -> list[tuple[Span, list[i
     return groups
 
 
+def split_words(text: str) -> list[Span]:
+    """The spans of the words of a text."""
+    words: list[Span] = []
+    for position, character in enumerate(text):
+        if character.isspace():
+            continue
+        start, end = words[-1] if words else (0, -1)
+        if end == position and _continues(text, start, position):
+            words[-1] = start, position + 1
+        else:
+            words.append((position, position + 1))
+    return words
+
+
+def _continues(text: str, start: int, position: int) -> bool:
+    """Whether a character goes on with the word that began at `start` and reaches up to it."""
+    character, before = text[position], text[position - 1]
+    if _is_mark(character) or before == _JOINER:
+        return True
+    if not _is_letter(text[start]):
+        return False
+    if character in _APOSTROPHES:
+        return position + 1 < len(text) and _is_letter(text[position + 1])
+    return _is_letter(character)
+
+
+def _is_mark(character: str) -> bool:
+    """Accents, vowel signs, variation selectors, skin tones: what is nothing without the character before it."""
+    return (
+        character == _JOINER or unicodedata.category(character)[0] == "M" or "\U0001f3fb" <= character <= "\U0001f3ff"
+    )
+
+
+def _is_letter(character: str) -> bool:
+    """A letter or digit that forms words with its neighbours."""
+    code = ord(character)
+    return (character.isalnum() or character == "_") and not any(low <= code <= high for low, high in _IDEOGRAPHS)
+
+
 def trim(span: Span, text: str) -> Span:
     """The span without white space at its ends, unless it is nothing but white space."""
     piece = text[slice(*span)]
@@ -85,13 +126,16 @@ def trim(span: Span, text: str) -> Span:
 
 def search_spans(pieces: Sequence[str], text: str) -> list[Span | None]:
     """Where each piece stands in the text, for tokenizers that do not tell: found one after the other."""
+    origins = [i for i, character in enumerate(text) for _ in character.casefold()]  # ß folds to ss
+    folded = "".join(character.casefold() for character in text)
     spans: list[Span | None] = []
-    folded, start = text.casefold(), 0
-    if len(folded) != len(text):
-        folded = text.lower() if len(text.lower()) == len(text) else text
+    start = 0
     for piece in pieces:
         wanted = piece.strip().casefold()
         found = folded.find(wanted, start) if wanted else -1
-        spans.append((found, found + len(wanted)) if found >= 0 else None)
-        start = found + len(wanted) if found >= 0 else start
+        if found < 0:
+            spans.append(None)
+            continue
+        start = found + len(wanted)
+        spans.append((origins[found], origins[start - 1] + 1))
     return spans

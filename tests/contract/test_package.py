@@ -1,0 +1,168 @@
+"""The package as a whole: its names, its imports, its documentation, and what is built from it."""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import os
+import pkgutil
+import subprocess
+import sys
+import tarfile
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import whyformer
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "whyformer"
+FILES = sorted(SOURCE.rglob("*.py"))
+ORDER = (  # a module imports only those that stand before it
+    *("errors", "units", "load", "inputs", "recorder", "prediction", "rollout", "registry"),
+    *("methods", "explanation", "show", "explainer", "contract", "cli"),
+)
+LONGEST = 350  # lines
+HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
+each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+
+
+def python(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_all_names_are_public_sorted_and_there() -> None:
+    public = [n for n, v in vars(whyformer).items() if n[0] != "_" and not isinstance(v, types.ModuleType)]
+    assert whyformer.__all__ == sorted(set(whyformer.__all__)) == sorted(public)
+    assert all(inspect.getdoc(getattr(whyformer, name)) for name in whyformer.__all__)
+
+
+def test_importing_the_package_does_not_import_what_it_may_not_need() -> None:
+    done = python("-c", "import sys, whyformer; print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    modules = done.stdout.split()
+    assert "whyformer.methods.attcat" in modules
+    assert not [m for m in modules if m.startswith(tuple(f"{name}." for name in HEAVY)) or m in HEAVY]
+
+
+def part(module: str) -> str:
+    """The member of the order that a module belongs to."""
+    return module.split(".")[1] if "." in module else "whyformer"
+
+
+def module_of(file: Path) -> str:
+    names = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The modules of this package that are imported, as parts of the order."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= set(submodules) if node.module == "whyformer" else {node.module or ""}
+    return {part(name) for name in found if name.split(".")[0] == "whyformer"}
+
+
+def without_functions(tree: ast.Module) -> ast.Module:
+    class Drop(ast.NodeTransformer):
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+            return None
+
+    dropped: ast.Module = Drop().visit(tree)
+    return dropped
+
+
+@each_file
+def test_a_module_imports_only_those_before_it(file: Path) -> None:
+    own = part(module_of(file))
+    if own == "whyformer":
+        return
+    found = imported(ast.parse(file.read_text()))
+    if own == "explanation":  # it shows itself, and imports what shows it inside functions
+        at_once = imported(without_functions(ast.parse(file.read_text())))
+        assert found - at_once == {"show"}
+        found = at_once
+    before = {*ORDER[: ORDER.index(own)], own}
+    assert found <= before
+
+
+def test_every_module_has_its_place_in_the_order() -> None:
+    assert {part(module_of(file)) for file in FILES} == {"whyformer", *ORDER}
+
+
+@each_file
+def test_modules_are_short_and_documented(file: Path) -> None:
+    text = file.read_text()
+    assert len(text.splitlines()) <= LONGEST
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree)
+    missing = [name for name, node in public(tree) if not ast.get_docstring(node)]
+    assert not missing
+
+
+def public(
+    tree: ast.Module | ast.ClassDef,
+) -> list[tuple[str, ast.FunctionDef | ast.ClassDef]]:
+    """Public classes and functions, and the public methods of the classes; overloads are only declarations."""
+    found: list[tuple[str, ast.FunctionDef | ast.ClassDef]] = []
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        if any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list):
+            continue
+        found.append((node.name, node))
+        if isinstance(node, ast.ClassDef):
+            found += public(node)
+    return found
+
+
+def test_every_module_can_be_imported() -> None:
+    names = [module.name for module in pkgutil.walk_packages(whyformer.__path__, "whyformer.")]
+    assert "whyformer.show.html" in names
+    assert {importlib.import_module(name).__name__ for name in names} == set(names)
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
+    """A wheel made from the sdist explains with its bundled model, in a folder that is not this one."""
+    isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-isolation"]
+    done = python("-m", "build", *isolation, "--outdir", str(tmp_path), str(ROOT))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "LICENSE", "README.md", "src/whyformer/py.typed", "tests/families.py"} <= held
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "unpacked")
+    source = {
+        str(f.relative_to(SOURCE.parent)) for f in SOURCE.rglob("*") if f.is_file() and "__pycache__" not in str(f)
+    }
+    assert source <= names
+    assert {f"whyformer/bundled/sentiment/{n}" for n in ("config.json", "model.safetensors", "tokenizer.json")} <= names
+    assert not [n for n in names if not n.startswith(("whyformer/", "whyformer-"))]
+
+    (tmp_path / "elsewhere").mkdir()
+    code = "import sys, whyformer.cli; sys.stderr.write(whyformer.__file__); whyformer.cli.main()"
+    done = python(
+        *("-c", code, "explain", "a gorgeous, witty film"),
+        folder=tmp_path / "elsewhere",
+        PYTHONPATH=str(tmp_path / "unpacked"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == str(tmp_path / "unpacked" / "whyformer" / "__init__.py")
+    assert done.stdout.startswith("POSITIVE")

@@ -1,0 +1,330 @@
+"""What a person sees, and what is written to files: text, page, figure, JSON."""
+
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import whyformer
+from whyformer import Comparison, Explainer, Explanation
+from whyformer.explanation import Label, Predicted
+from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, Colour, as_hex, hue, ink, on_white, strengths
+from whyformer.units import Unit
+
+TEXT = "a gorgeous, witty film that didn't once bore me"
+HOSTILE = "<script>alert(1)</script> & \"quotes\" 'single' <b>bold</b> $5 and $6"
+
+
+@pytest.fixture(scope="module")
+def explainer() -> Explainer:
+    return Explainer.load("sentiment")
+
+
+@pytest.fixture(scope="module")
+def explanations(explainer: Explainer) -> dict[str, Explanation]:
+    return {
+        "layers": explainer.explain(TEXT),
+        "no layers": explainer.explain(TEXT, "rollout"),
+        "words": explainer.explain(TEXT).by_word(),
+        "versus": explainer.explain(TEXT, "cat", target="NEGATIVE", versus="POSITIVE", states="inputs"),
+        "options": explainer.explain(TEXT, "raw_attention", layer=[0, 1]),
+        "pair": explainer.explain(("it is good", "it is bad"), "input_x_gradient"),
+        "hostile": explainer.explain(HOSTILE),
+    }
+
+
+KINDS = ("layers", "no layers", "words", "versus", "options", "pair", "hostile")
+
+
+def made(scores: list[float], text: str = "good bad so-so", signed: bool = True, **more: Any) -> Explanation:
+    spans = [m.span() for m in re.finditer(r"\S+", text)]
+    units = [Unit("[CLS]", special=True), *(Unit(text[a:b], "token", (a, b), 0) for a, b in spans)]
+    said = Predicted("yes", 1, 0.75, (0.0, 1.0986), (0.25, 0.75), ("no", "yes"))
+    return Explanation(tuple(units), np.array(scores), said, Label(1, "yes"), "made", signed, (text,), **more)
+
+
+# Terminal
+
+
+def test_text_says_what_was_predicted_and_why() -> None:
+    e = made([9.0, 2.0, -1.0, 0.04], provenance={"model": "some/model"})
+    lines = str(e).splitlines()
+    assert lines[0] == "yes 75.0 %  no 25.0 %"
+    assert lines[1].split() == ["why", "yes?", "for", "against"]
+    assert lines[2] == "made · some/model"
+    assert lines[4] == "good bad so-so"
+    assert [line.split() for line in lines[6:]] == [
+        ["good", "█" * 20, "+2"],
+        ["bad", "█" * 10, "-1"],
+        ["so-so", "+0.04"],
+    ]
+
+
+def test_text_of_an_unsigned_method_has_no_signs() -> None:
+    text = str(made([9.0, 2.0, 1.0, 0.5], signed=False, options={"layer": 3}))
+    assert "matters" in text
+    assert "against" not in text
+    assert "made(layer=3)" in text
+    assert not re.search(r"[+-]\d", text)
+
+
+def test_text_tells_of_dropped_tokens_and_of_versus() -> None:
+    text = str(made([0.0, 2.0, 1.0, 0.5], versus=Label(0, "no"), diagnostics={"dropped_tokens": 7}))
+    assert "why yes rather than no?" in text
+    assert "! 7 tokens did not fit" in text
+
+
+def test_text_of_a_regression_has_no_percentages() -> None:
+    e = dataclasses.replace(made([0, 1, 2, 3]), prediction=Predicted("LABEL_0", 0, None, (2.5,), None, ("LABEL_0",)))
+    assert str(e).splitlines()[0].split() == ["LABEL_0"]
+    assert "%" not in str(e)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_is_plain_and_holds_the_strongest(explanations: dict[str, Explanation], kind: str) -> None:
+    e = explanations[kind]
+    text = str(e)
+    assert "\x1b" not in text
+    assert "\n".join(e.texts) in text
+    for unit in e.top(6, by="magnitude"):
+        assert re.search(rf"^  {re.escape(unit.text)} .*[ +-]{abs(unit.score):.4g}$", text, re.MULTILINE)
+    assert "[CLS]" not in text
+
+
+def test_text_of_a_comparison_names_every_method_and_refusal(explainer: Explainer) -> None:
+    found = explainer.compare(TEXT, ["attcat", "rollout"])
+    text = str(Comparison(found.explanations, (("tricky", "cannot do it"),)))
+    assert text.count(TEXT) == 2
+    assert re.search(r"^attcat +a gorgeous", text, re.MULTILINE)
+    assert re.search(r"^rollout +a gorgeous", text, re.MULTILINE)
+    assert re.search(r"^tricky +cannot do it$", text, re.MULTILINE)
+
+
+# Page
+
+
+class Page(HTMLParser):
+    """The elements of a page; raises if they are not nested well."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[tuple[str, str]] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.texts: list[str] = []  # of the elements of class "text"
+        self.data = ""
+        self.feed(source)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        classes = dict(attrs).get("class") or ""
+        if classes == "text":
+            self.texts.append("")
+        if tag != "meta":
+            self.open.append((tag, classes))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if ("div", "text") in self.open:
+            self.texts[-1] += data
+        if self.open and self.open[-1][0] != "style":
+            self.data += data
+
+
+ALLOWED = {
+    *("html", "head", "meta", "title", "style", "body", "section", "h2", "p", "b", "i", "div", "span"),
+    *("details", "summary", "table", "tr", "th", "td"),
+}
+
+
+def assert_self_contained(source: str) -> None:
+    page = Page(source)
+    assert page.tags <= ALLOWED
+    assert not {name for name, _ in page.attributes} - {
+        *("class", "style", "title", "lang", "charset", "name", "content", "open")
+    }
+    assert not re.search(r"https?:|//|url\(|@import|javascript:", source.replace("</", ""))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_is_self_contained_and_holds_the_text(
+    explanations: dict[str, Explanation], tmp_path: Path, kind: str
+) -> None:
+    e = explanations[kind]
+    path = e.to_html(tmp_path / "page.html")
+    source = path.read_text(encoding="utf-8")
+    assert path == tmp_path / "page.html"
+    assert source.startswith("<!doctype html>")
+    assert_self_contained(source)
+    page = Page(source)
+    assert page.texts == ["\n".join(e.texts)]
+    assert ("layer 0" in page.data) == (e.layers is not None)
+    for unit in e.top(10, by="magnitude"):
+        assert f"{unit.score:+.4g}" in page.data
+
+
+def test_tokens_labels_and_reasons_are_escaped() -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    said = Predicted(evil, 1, 0.75, (0.0, 1.0986), (0.25, 0.75), ("no", evil))
+    e = dataclasses.replace(
+        made([0.0, 2.0, -1.0, 0.5], "<b> '\"> &amp;"),
+        prediction=said,
+        target=Label(1, evil),
+        versus=Label(0, evil),
+        options={"layer": evil},
+        provenance={"model": evil, "revision": evil, "dtype": evil, "packages": {evil: evil}},
+        diagnostics={"dropped_tokens": evil},
+    )
+    compared = Comparison((e,), ((evil, evil),))
+    for source in (e._repr_html_(), compared._repr_html_()):
+        assert "<img" not in source
+        assert_self_contained(source)
+        assert Page(source).texts == list(e.texts)
+
+
+def test_notebooks_get_the_card_without_a_page_around_it(explanations: dict[str, Explanation], tmp_path: Path) -> None:
+    e = explanations["layers"]
+    fragment = e._repr_html_()
+    assert not Page(fragment).tags & {"html", "head", "body", "title"}
+    assert fragment in e.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_strongest_unit_has_the_strongest_colour() -> None:
+    source = made([9.0, 2.0, -1.0, 0.04])._repr_html_()
+    colours = dict(re.findall(r"title=\"([^\"]+)\" style=\"background:rgba\((\d+,\d+,\d+),", source))
+    assert colours == {"+2": "{},{},{}".format(*FOR), "-1": "{},{},{}".format(*AGAINST)}
+    opacities = {text: float(o) for o, text in re.findall(r",([\d.]+)\)\">(good|bad)</span>", source)}
+    assert opacities["good"] == pytest.approx(2 * opacities["bad"])
+    assert '<span class="u" title="+0.04">so-so</span>' in source  # too weak for a colour
+
+
+# Files
+
+
+def fields_of(e: Explanation) -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(e):
+        value = getattr(e, field.name)
+        yield field.name, (value.dtype.name, value.tolist()) if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_explanation_is_the_same(explanations: dict[str, Explanation], tmp_path: Path, kind: str) -> None:
+    e = explanations[kind]
+    path = e.save(tmp_path / "e.json")
+    assert dict(fields_of(Explanation.load(path))) == dict(fields_of(e))
+
+
+def test_a_saved_explanation_is_plain_json(explanations: dict[str, Explanation], tmp_path: Path) -> None:
+    e = explanations["versus"]
+    data = json.loads(e.save(tmp_path / "e.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert (data["schema"], data["schema_version"]) == ("whyformer/explanation", 1)
+    assert [u["score"] for u in data["units"]] == e.scores.tolist()
+    assert np.array(data["layers"]).sum(0) == pytest.approx(e.scores, abs=1e-6)
+    assert (data["target"]["name"], data["versus"]["name"]) == ("NEGATIVE", "POSITIVE")
+    assert data["options"] == {"states": "inputs"}
+    assert sum(data["prediction"]["probabilities"]) == pytest.approx(1)
+    assert data["provenance"]["model"] == "sentiment"
+    assert set(data["provenance"]["packages"]) == {"whyformer", "torch", "transformers"}
+
+
+def test_a_comparison_is_saved_shown_and_drawn(explainer: Explainer, tmp_path: Path) -> None:
+    found = explainer.compare(HOSTILE, ["attcat", "rollout", "grad_cam"])
+    again = Comparison.load(found.save(tmp_path / "c.json"))
+    assert [dict(fields_of(e)) for e in again] == [dict(fields_of(e)) for e in found]
+    source = found.to_html(tmp_path / "c.html").read_text(encoding="utf-8")
+    assert_self_contained(source)
+    assert Page(source).texts == [HOSTILE] * 3
+    assert found._repr_html_() in source
+    axes = found.figure().axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["attcat", "rollout", "grad_cam"]
+    assert png(found.figure()).startswith(b"\x89PNG\r\n\x1a\n")
+
+
+# Figures
+
+
+def png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=50)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_figure_has_a_row_for_each_layer(explanations: dict[str, Explanation], kind: str) -> None:
+    e = explanations[kind]
+    figure = e.figure()
+    assert png(figure).startswith(b"\x89PNG\r\n\x1a\n")
+    axes = figure.axes[0]
+    rows = [t.get_text() for t in axes.get_yticklabels()]
+    shown = [u.text.replace("$", r"\$") for u in e.units if not u.special]
+    assert [t.get_text() for t in axes.get_xticklabels()] == shown
+    pixels = np.asarray(axes.images[0].get_array())
+    assert pixels.shape == (len(rows), len(shown), 3)
+    if e.layers is None:
+        assert len(rows) == 1
+    else:
+        assert rows == [f"layer {n}" for n in range(len(e.layers))] + ["sum"]
+    scores = np.array([s for u, s in zip(e.units, e.scores, strict=True) if not u.special])
+    strongest = int(np.abs(scores).argmax())
+    np.testing.assert_allclose(255 * pixels[-1, strongest], hue(scores[strongest], e.signed), atol=1)
+
+
+# Colours
+
+
+def luminance(colour: Colour) -> float:
+    """Of WCAG 2."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (c / 255 for c in colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Colour, other: Colour) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+SHADES = [on_white(strength / 50, signed) for strength in range(-50, 51) for signed in (True, False)]
+
+
+@pytest.mark.parametrize(
+    "colours", [SHADES, [(r, g, b) for r, g, b in product(range(0, 256, 17), repeat=3)]], ids=["scale", "all"]
+)
+def test_ink_can_be_read_on_every_colour(colours: list[Colour]) -> None:
+    best = {c: max(contrast(c, (0, 0, 0)), contrast(c, (255, 255, 255))) for c in colours}
+    assert {ink(c) for c in colours} == {(0, 0, 0), (255, 255, 255)}
+    assert not [c for c in colours if contrast(ink(c), c) < min(4.5, best[c])]
+
+
+def test_signed_and_unsigned_scores_have_other_colours() -> None:
+    assert len({hue(1, True), hue(-1, True), hue(1, False)}) == 3
+    assert (hue(1, True), hue(-1, True), hue(1, False)) == (FOR, AGAINST, IMPORTANCE)
+    assert on_white(0, True) == on_white(0, False) == (255, 255, 255)
+    assert on_white(1, True) == FOR == on_white(7, True)
+    assert luminance(on_white(0.3, True)) > luminance(on_white(0.6, True)) > luminance(FOR)
+    assert as_hex((0, 15, 255)) == "#000fff"
+
+
+def test_special_tokens_do_not_set_the_scale() -> None:
+    assert strengths(made([9.0, 2.0, -1.0, 0.0])).tolist() == [0, 1, -0.5, 0]
+    assert strengths(made([9.0, 0.0, 0.0, 0.0])).tolist() == [0, 0, 0, 0]
+
+
+def test_everything_registered_can_be_shown(explainer: Explainer) -> None:
+    found = explainer.compare("a film", "all")
+    assert [e.method for e in found] + [name for name, _ in found.refused] == list(whyformer.methods())
+    for e in found:
+        assert e.method in str(e)
+        assert_self_contained(e._repr_html_())
