@@ -26,6 +26,8 @@ from transformers import BertConfig, BertForSequenceClassification
 import whyformer
 
 METHODS = ("attcat", "cat", "att_grads", "grad_cam", "rollout", "input_x_gradient")
+PLAIN = "forward + backward"
+MEMORY_OF = (PLAIN, "attcat", "rollout")
 
 
 def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertForSequenceClassification:
@@ -44,14 +46,14 @@ def plain(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Te
 
 
 def workloads(
-    device: str, dtype: torch.dtype, batch: int, tokens: int, layers: int = 12
+    device: str, dtype: torch.dtype, batch: int, tokens: int, layers: int = 12, only: str | None = None
 ) -> dict[str, Callable[[], Tensor]]:
     """The plain pass and every method, on the same random tokens."""
-    eager = build(device, dtype, "eager", layers).requires_grad_(False)
-    model = build(device, dtype, "sdpa", layers)
+    eager = build(device, dtype, "eager", layers).requires_grad_(False) if only in (None, PLAIN) else None
+    model = build(device, dtype, "sdpa", layers) if only != PLAIN else None
     ids = torch.randint(1000, 30000, (batch, tokens), device=device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    calls: dict[str, Callable[[], Tensor]] = {"forward + backward": lambda: plain(eager, inputs)}
+    calls: dict[str, Callable[[], Tensor]] = {PLAIN: lambda: plain(eager, inputs)}
     for name in METHODS:
         calls[name] = lambda name=name: whyformer.attribute(model, inputs, name)
     return calls
@@ -69,7 +71,7 @@ def seconds(call: Callable[[], Tensor], device: str) -> float:
 def peak_memory(name: str, arguments: argparse.Namespace, batch: int) -> float:
     """MiB above the loaded model at the highest point of one call."""
     if arguments.device != "cpu":
-        call = workloads(arguments.device, getattr(torch, arguments.dtype), batch, arguments.tokens)[name]
+        call = workloads(arguments.device, getattr(torch, arguments.dtype), batch, arguments.tokens, only=name)[name]
         call()
         gc.collect()
         torch.cuda.reset_peak_memory_stats()
@@ -91,8 +93,8 @@ def peak_memory(name: str, arguments: argparse.Namespace, batch: int) -> float:
 
 def memory_of(name: str, batch: int, tokens: int) -> float:
     """The same for this process, which must have done nothing else."""
-    workloads("cpu", torch.float32, 1, 8, layers=1)[name]()
-    call = workloads("cpu", torch.float32, batch, tokens)[name]
+    workloads("cpu", torch.float32, 1, 8, layers=1, only=name)[name]()
+    call = workloads("cpu", torch.float32, batch, tokens, only=name)[name]
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what was freed must not be used again unseen
     Path("/proc/self/clear_refs").write_text("5")  # Linux: start the peak anew
@@ -118,26 +120,27 @@ def table(arguments: argparse.Namespace, batch: int) -> None:
             times[name].append(seconds(call, arguments.device))
     medians = {name: statistics.median(values) for name, values in times.items()}
     del calls
-    memories = {name: peak_memory(name, arguments, batch) for name in medians}
-    base = "forward + backward"
+    memories = {name: peak_memory(name, arguments, batch) for name in MEMORY_OF}
     print(f"\nbatch {batch}, {arguments.tokens} tokens, {arguments.dtype} on {arguments.device}")
     print(f"{'':<22}{'ms':>9}{'ratio':>8}{'MiB':>8}{'ratio':>8}")
     for name, median in medians.items():
-        time_ratio, memory_ratio = median / medians[base], memories[name] / memories[base]
-        print(f"{name:<22}{1e3 * median:>9.1f}{time_ratio:>8.2f}{memories[name]:>8.0f}{memory_ratio:>8.2f}")
+        line = f"{name:<22}{1e3 * median:>9.1f}{median / medians[PLAIN]:>8.2f}"
+        if name in memories:
+            line += f"{memories[name]:>8.0f}{memories[name] / memories[PLAIN]:>8.2f}"
+        print(line)
 
 
 def import_cost(rounds: int = 5) -> None:
     """Seconds that `import whyformer` adds to importing torch and transformers."""
-    both = "import torch, transformers; from transformers import PreTrainedModel"
+    program = (
+        "import time; s = time.perf_counter(); import torch; from transformers import PreTrainedModel; "
+        "m = time.perf_counter(); import whyformer; print(m - s, time.perf_counter() - m)"
+    )
     found = []
     for _ in range(rounds):
-        took = []
-        for line in (both, both + "; import whyformer"):
-            program = f"import time; s = time.perf_counter(); {line}; print(time.perf_counter() - s)"
-            took.append(float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout))
-        found.append((took[1] - took[0], took[0]))
-    added, alone = (statistics.median(column) for column in zip(*found, strict=True))
+        done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+        found.append([float(number) for number in done.stdout.split()])
+    alone, added = (statistics.median(column) for column in zip(*found, strict=True))
     print(f"import whyformer adds {added:.2f} s to the {alone:.2f} s of torch and transformers")
 
 

@@ -232,10 +232,10 @@ def _texts(text: str | None, pair: str | None, file: Path | None) -> list[Text]:
 
 def _lines(file: Path) -> Iterator[Text]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"could not read {str(file)!r}: {error}") from error
-    if not lines:
+    if lines == [""]:
         raise BadInput(f"{str(file)!r} holds no text")
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -51,6 +51,7 @@ class TruncationWarning(UserWarning):
 def nearest(name: str, known: Iterable[str]) -> str:
     """The sentence that helps someone who mistyped a name: the nearest known one, then all of them."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    folded = {known_name.casefold(): known_name for known_name in names}
+    close = get_close_matches(name.casefold(), folded, n=1)
+    hint = f"did you mean {folded[close[0]]!r}? " if close else ""
     return f"{hint}known: {', '.join(names) or 'none'}"

@@ -80,8 +80,8 @@ class Explainer:
         """Explain texts one batch after the other, so that what is done is never lost."""
         chosen = method_named(AUTO if method == "auto" else method)
         checked = chosen.checked(options)
-        if batch_size < 1:
-            raise BadInput(f"batch_size must be at least 1; found {batch_size}")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise BadInput(f"batch_size must be at least 1; found {batch_size!r}")
         starts: Iterable[int] = range(0, len(texts), batch_size)
         if progress and len(texts) > batch_size:
             starts = _with_progress(range(0, len(texts), batch_size), f"{chosen.name}")

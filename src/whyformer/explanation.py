@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 SCHEMA = "whyformer/explanation"
+COMPARISON_SCHEMA = "whyformer/comparison"
 SCHEMA_VERSION = 1
 
 
@@ -221,16 +222,24 @@ class Comparison(Sequence[Explanation]):
         return iter(self.explanations)
 
     def save(self, path: str | Path) -> Path:
-        """Write them as a JSON list."""
-        return write(path, json.dumps([e.to_dict() for e in self], ensure_ascii=False, indent=1))
+        """Write them as JSON."""
+        data = {
+            "schema": COMPARISON_SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "explanations": [e.to_dict() for e in self],
+            "refused": dict(self.refused),
+        }
+        return write(path, json.dumps(data, ensure_ascii=False, indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> "Comparison":
         """Read what `save` wrote."""
         saved = _read(path)
-        if not isinstance(saved, list):
-            raise BadInput(f"{str(path)!r} holds no saved comparison: a list is needed, found {type(saved).__name__}")
-        return cls(tuple(Explanation.from_dict(data) for data in saved))
+        schema = saved.get("schema") if isinstance(saved, dict) else type(saved).__name__
+        if schema != COMPARISON_SCHEMA or "explanations" not in saved:
+            raise BadInput(f"{str(path)!r} holds no saved comparison: its schema is {schema!r}")
+        explanations = tuple(Explanation.from_dict(data) for data in saved["explanations"])
+        return cls(explanations, tuple(saved.get("refused", {}).items()))
 
     def to_html(self, path: str | Path) -> Path:
         """Write a page that needs nothing else, one row per method."""

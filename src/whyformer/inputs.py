@@ -97,12 +97,24 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     shape = next((tensors[n].shape[:2] for n in ("input_ids", "inputs_embeds") if n in tensors), None)
     if shape is None:
         raise BadInput(f"inputs need `input_ids` or `inputs_embeds`; found {', '.join(inputs) or 'nothing'}")
-    if 0 in shape:
-        raise BadInput(f"inputs of shape {tuple(shape)} hold no token")
+    if len(shape) < 2 or 0 in shape:
+        raise BadInput(f"inputs [batch, units] with at least one token are needed; found the shape {tuple(shape)}")
+    _check_ids(model, tensors.get("input_ids"))
     attended = tensors.get("attention_mask")
     usual = attended is not None and attended.shape == shape
     masked = attended.eq(0) if usual and attended is not None else torch.zeros(shape, dtype=torch.bool, device=device)
     return Batch(tensors, masked, None if special is None else special.bool())
+
+
+def _check_ids(model: nn.Module, ids: Tensor | None) -> None:
+    if ids is None:
+        return
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise BadInput(f"input_ids must be whole numbers; found {ids.dtype}")
+    get: Any = getattr(model, "get_input_embeddings", lambda: None)
+    vocabulary = getattr(get(), "num_embeddings", None)
+    if vocabulary is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise BadInput(f"input_ids must lie in 0 … {vocabulary - 1}; found {int(ids.min())} … {int(ids.max())}")
 
 
 def window_of(subject: Subject) -> int:

@@ -92,8 +92,8 @@ def load(
         source, local = str(folder), True
     else:
         source, local = str(name), False
-        if folder.is_absolute() or str(name).startswith("."):
-            raise BadInput(f"there is no folder {str(name)!r}")
+        if folder.exists() or folder.is_absolute() or str(name).startswith("."):
+            raise BadInput(f"there is no folder {str(name)!r}" + (", but a file" if folder.exists() else ""))
     if local:
         _check_folder(Path(source), allow_pickle)
     trust = {"trust_remote_code": trust_remote_code, "local_files_only": local, "revision": revision}

@@ -144,6 +144,8 @@ def methods() -> dict[str, Method]:
 
 def method_named(name: str) -> Method:
     """The method of that name, or an error with the nearest one."""
+    if not isinstance(name, str):
+        raise BadOption(f"a method is given by its name; found {name!r}")
     if name not in _METHODS:
         raise BadOption(f"there is no method {name!r}; {nearest(name, _METHODS)}")
     return _METHODS[name]

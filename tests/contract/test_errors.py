@@ -148,6 +148,11 @@ def as_pickle(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
+def as_pickle_beside_others(folder: Path) -> None:
+    shutil.copy(folder / "model.safetensors", folder / "adapter.safetensors")
+    as_pickle(folder)
+
+
 def with_code(folder: Path) -> None:
     configure(folder, model_type="homemade", auto_map={"AutoConfig": "homemade.Config"})
     (folder / "homemade.py").write_text("raise SystemExit('the code was run')")
@@ -162,6 +167,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], Any], type[WhyformerError], str]] 
     "torn": (lambda f: (f / "model.safetensors").write_bytes(b"torn"), BadInput, "could not load"),
     "misfit": (lambda f: configure(f, intermediate_size=8), WhyformerError, "could not load|not complete"),
     "pickle": (as_pickle, UnsupportedModel, "only in pickle files.*allow_pickle"),
+    "pickle beside others": (as_pickle_beside_others, BadInput, "pickle files need allow_pickle"),
     "code": (with_code, UnsupportedModel, "its own code.*trust_remote_code"),
     "masked lm": (lambda f: configure(f, architectures=["BertForMaskedLM"]), UnsupportedModel, "BertForMaskedLM"),
     "no class": (lambda f: configure(f, architectures=None), UnsupportedModel, "does not say its class"),
@@ -310,3 +316,35 @@ def test_a_method_needs_a_name_and_a_docstring_of_its_own() -> None:
 )
 def test_the_nearest_name_is_suggested(name: str, known: list[str], expected: str) -> None:
     assert nearest(name, known) == expected
+
+
+def test_what_is_wrong_with_tensors(sentiment: Explainer) -> None:
+    for ids, message in (
+        (torch.tensor([2, 5, 3]), "shape"),
+        (torch.tensor([[2, 99_999, 3]]), "0 … 11999"),
+        (torch.tensor([[2.0, 5.0, 3.0]]), "whole numbers"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            whyformer.attribute(sentiment.subject.model, {"input_ids": ids})
+
+
+@pytest.mark.parametrize("method", [None, 3, ["attcat"]])
+def test_a_method_that_is_no_name(sentiment: Explainer, method: object) -> None:
+    with pytest.raises(BadOption, match="by its name"):
+        sentiment.explain(TEXT, method)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BadInput, match="but a file"):
+        Explainer.load(tmp_path / "config.json")
+
+
+def test_the_nearest_name_is_found_whatever_its_capitals(sentiment: Explainer) -> None:
+    with pytest.raises(BadOption, match="did you mean 'POSITIVE'"):
+        sentiment.explain(TEXT, target="positve")
+
+
+def test_a_seed_may_be_any_whole_number(sentiment: Explainer) -> None:
+    first, again, other = (sentiment.explain(TEXT, "random", seed=s).scores.tolist() for s in (2**80, 2**80, -1))
+    assert first == again != other

@@ -45,7 +45,7 @@ KINDS = ("layers", "no layers", "words", "versus", "options", "pair", "hostile")
 
 
 def made(scores: list[float], text: str = "good bad so-so", signed: bool = True, **more: Any) -> Explanation:
-    spans = [m.span() for m in re.finditer(r"\S+", text)]
+    spans = [m.span() for m in re.finditer(r"\S+", text)][: len(scores) - 1]  # the rest did not fit
     units = [Unit("[CLS]", special=True), *(Unit(text[a:b], "token", (a, b), 0) for a, b in spans)]
     said = Predicted("yes", 1, 0.75, (0.0, 1.0986), (0.25, 0.75), ("no", "yes"))
     return Explanation(tuple(units), np.array(scores), said, Label(1, "yes"), "made", signed, (text,), **more)
@@ -180,7 +180,7 @@ def test_tokens_labels_and_reasons_are_escaped() -> None:
     evil = "<img src=x onerror=alert(1)>"
     said = Predicted(evil, 1, 0.75, (0.0, 1.0986), (0.25, 0.75), ("no", evil))
     e = dataclasses.replace(
-        made([0.0, 2.0, -1.0, 0.5], "<b> '\"> &amp;"),
+        made([0.0, 2.0, -1.0, 0.5], "<b> '\"> &amp; <u>dropped</u>", layers=np.ones((2, 4))),
         prediction=said,
         target=Label(1, evil),
         versus=Label(0, evil),

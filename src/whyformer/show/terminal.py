@@ -98,10 +98,10 @@ def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
     text.append("  ".join(f"{name} {percent(p)}" for p, name in rest), "dim")
     text.append(f"\n{question(explanation)}  ", "bold")
     if True in kinds:
-        text.append(" for ", Style(color="white", bgcolor=as_hex(hue(1, True))))
-        text.append(" against ", Style(color="white", bgcolor=as_hex(hue(-1, True))))
+        text.append(" for ", _style(1, signed=True))
+        text.append(" against ", _style(-1, signed=True))
     if False in kinds:
-        text.append(" matters ", Style(color="white", bgcolor=as_hex(hue(1, False))))
+        text.append(" matters ", _style(1, signed=False))
     text.append("\n")
     return text
 
