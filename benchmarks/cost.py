@@ -5,7 +5,8 @@
 
 Prints ratios from one run: every round times the plain pass and each method in turn, and medians are compared, so that
 a slow moment of the machine falls on all of them. The plain pass is the stock model with eager attention, its
-parameters frozen, and the gradient of the predicted class's logit taken to the embeddings. Memory is the peak above
+parameters frozen, and the gradient of the predicted class's logit taken to the embeddings (f+b); f is the stock model's
+forward pass without gradients. Memory is the peak above
 the loaded model, of a process of its own on a CPU (Linux only).
 """
 
@@ -25,9 +26,10 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import whyformer
 
-METHODS = ("attcat", "cat", "att_grads", "grad_cam", "rollout", "input_x_gradient")
+METHODS = ("attcat", "cat", "att_grads", "gae", "rollout", "input_x_gradient", "transformer_attribution")
+FORWARD = "forward alone"
 PLAIN = "forward + backward"
-MEMORY_OF = (PLAIN, "attcat", "rollout")
+MEMORY_OF = (PLAIN, "attcat", "transformer_attribution")
 
 
 def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertForSequenceClassification:
@@ -45,6 +47,12 @@ def plain(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Te
     return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
 
 
+def forward(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
+    """The stock model without gradients."""
+    with torch.no_grad():
+        return model(**inputs).logits
+
+
 def workloads(
     device: str, dtype: torch.dtype, batch: int, tokens: int, layers: int = 12, only: str | None = None
 ) -> dict[str, Callable[[], Tensor]]:
@@ -53,7 +61,10 @@ def workloads(
     model = build(device, dtype, "sdpa", layers) if only != PLAIN else None
     ids = torch.randint(1000, 30000, (batch, tokens), device=device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    calls: dict[str, Callable[[], Tensor]] = {PLAIN: lambda: plain(eager, inputs)}
+    calls: dict[str, Callable[[], Tensor]] = {
+        FORWARD: lambda: forward(model, inputs),
+        PLAIN: lambda: plain(eager, inputs),
+    }
     for name in METHODS:
         calls[name] = lambda name=name: whyformer.attribute(model, inputs, name)
     return calls
@@ -122,9 +133,9 @@ def table(arguments: argparse.Namespace, batch: int) -> None:
     del calls
     memories = {name: peak_memory(name, arguments, batch) for name in MEMORY_OF}
     print(f"\nbatch {batch}, {arguments.tokens} tokens, {arguments.dtype} on {arguments.device}")
-    print(f"{'':<22}{'ms':>9}{'ratio':>8}{'MiB':>8}{'ratio':>8}")
+    print(f"{'':<25}{'ms':>9}{'÷ f+b':>8}{'÷ f':>8}{'MiB':>8}{'÷ f+b':>8}")
     for name, median in medians.items():
-        line = f"{name:<22}{1e3 * median:>9.1f}{median / medians[PLAIN]:>8.2f}"
+        line = f"{name:<25}{1e3 * median:>9.1f}{median / medians[PLAIN]:>8.2f}{median / medians[FORWARD]:>8.2f}"
         if name in memories:
             line += f"{memories[name]:>8.0f}{memories[name] / memories[PLAIN]:>8.2f}"
         print(line)

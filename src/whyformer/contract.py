@@ -9,6 +9,7 @@ The model should be small and in float64, the inputs a batch of several lengths,
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ EXTRA_PADDING = 3
 
 Inputs = Mapping[str, Tensor]
 
+_GLOBAL_HOOKS = (nn.modules.module._global_forward_hooks, nn.modules.module._global_forward_pre_hooks)
+
 
 @dataclass(frozen=True)
 class Violation:
@@ -34,23 +37,45 @@ class Violation:
     found: str
 
 
-def check_method(method: Method, model: nn.Module, inputs: Inputs, **options: Any) -> list[Violation]:
-    """The promises that a method breaks on this model and batch; none for a good method."""
+def check_method(
+    method: Method, model: nn.Module, inputs: Inputs, *, in_float32: float = CLOSE_IN_FLOAT32, **options: Any
+) -> list[Violation]:
+    """The promises that a method breaks on this model and batch; none for a good method.
+
+    `in_float32` is how far float32 may be from float64, as a share of the peak.
+    """
+    clauses: dict[str, Callable[..., Iterator[str]]] = {
+        "runs": _runs,
+        "alone": _alone,
+        "padded": _padded,
+        "deterministic": _deterministic,
+        "given back": _given_back,
+        "given back after an error": _given_back_after_error,
+        "facts": _facts,
+        "precision": partial(_precision, in_float32),
+    }
     violations = []
-    for clause in (_runs, _alone, _padded, _deterministic, _given_back, _given_back_after_error, _facts, _precision):
+    for name, clause in clauses.items():
         try:
             found = next(clause(method, copy.deepcopy(model), inputs, options), None)
         except (WhyformerError, TypeError) as error:
             found = f"{type(error).__name__}: {error}"
         if found:
-            violations.append(Violation(clause.__name__.removeprefix("_"), found))
-            if clause is _runs:
+            violations.append(Violation(name, found))
+            if name == "runs":
                 break
     return violations
 
 
-def _score(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any], target: Any = 0) -> Tensor:
-    return method(Prediction(model, batch_of(model, inputs), target), **options).total
+def _score(
+    method: Method,
+    model: nn.Module,
+    inputs: Inputs,
+    options: dict[str, Any],
+    target: int = 0,
+    versus: int | None = None,
+) -> Tensor:
+    return method(Prediction(model, batch_of(model, inputs), target, versus), **options).total
 
 
 def _runs(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
@@ -118,19 +143,21 @@ def _facts(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, 
     first, second = (_score(method, model, inputs, options, target) for target in (0, 1))
     if not method.signed and bool((first < 0).any()):
         yield "declared as not signed, but a score is negative"
-    if method.signed and not bool((first < 0).any()):
-        yield "declared as signed, but no score is negative"
+    if method.signed and not bool((_score(method, model, inputs, options, 0, versus=1) < 0).any()):
+        yield "declared as signed, but not even between two classes a score is negative"
     if method.class_specific and torch.equal(first, second):
         yield "declared as class-specific, but two classes have the same scores"
     if not method.class_specific and not torch.equal(first, second):
         yield "declared as not class-specific, but two classes have different scores"
 
 
-def _precision(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
+def _precision(
+    allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]
+) -> Iterator[str]:
     """Float32 is close to float64."""
     single = copy.deepcopy(model).float()
     scores, expected = (_score(method, m, inputs, options).double() for m in (single, model))
-    yield from _distance(scores, expected, CLOSE_IN_FLOAT32, "in float32 and float64")
+    yield from _distance(scores, expected, allowed, "in float32 and float64")
 
 
 def _distance(scores: Tensor, expected: Tensor, allowed: float, what: str) -> Iterator[str]:
@@ -149,6 +176,7 @@ def state(model: nn.Module) -> dict[str, Any]:
         "gradients": {name: p.grad is not None for name, p in model.named_parameters()},
         "training": {name: m.training for name, m in model.named_modules()},
         "hooks": {name: _hooks(m) for name, m in model.named_modules()},
+        "global hooks": {"all": sum(len(hooks) for hooks in _GLOBAL_HOOKS)},
         "config": {} if config is None else {k: str(v) for k, v in config.to_dict().items()},
     }
 

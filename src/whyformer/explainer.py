@@ -137,7 +137,7 @@ class Explainer:
     ) -> Explanation:
         length = len(example.units)
         layers = scores.layers
-        diagnostics = dict(scores.diagnostics)
+        diagnostics = _of_row(scores.diagnostics, row)
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
         return Explanation(
@@ -193,6 +193,17 @@ def _for_rows(target: TargetLike, start: int, count: int, total: int) -> TargetL
     if len(given) != total:
         raise BadInput(f"{len(given)} targets for {total} texts: give one, or one for each")
     return given[start : start + count]
+
+
+def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:
+    """What a method reports for one example: of tensors [batch, …] its entry."""
+    found: dict[str, Any] = {}
+    for name, value in diagnostics.items():
+        if isinstance(value, dict):
+            found[name] = _of_row(value, row)
+        else:
+            found[name] = value[row].tolist() if isinstance(value, Tensor) else value
+    return found
 
 
 def _label(prediction: Prediction, index: int) -> Label:

@@ -90,6 +90,12 @@ class Explanation:
         return np.sign(self.scores)
 
     @property
+    def conservation(self) -> dict[str, float] | None:
+        """For a relevance method, the `sum` of the relevance that arrived beside what was `expected`."""
+        found: dict[str, float] | None = self.diagnostics.get("conservation")
+        return found
+
+    @property
     def ranked(self) -> list[int]:
         """The positions of the units that are not special, highest score first, ties in order of position."""
         positions = [i for i, unit in enumerate(self.units) if not unit.special]

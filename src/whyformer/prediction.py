@@ -38,6 +38,7 @@ class Prediction:
         self.labels = labels_of(model)
         self._target = target
         self._versus = versus
+        self._by_book: dict[str, tuple[Tensor, ...]] = {}
         if trace is not None:
             self.trace = trace
 
@@ -130,6 +131,22 @@ class Prediction:
         trace = self.trace
         of = (*trace.attention, *trace.hidden, *(() if trace.embeddings is None else (trace.embeddings,)))
         return tuple(_precise(g) for g in trace.gradient(of, self.target, self.versus))
+
+    def attention_relevances(self, book: str) -> tuple[Tensor, ...]:
+        """Relevance of the explained outputs at each layer's attention, under a rule book."""
+        return self._relevances(book)[:-1]
+
+    def embedding_relevances(self, book: str) -> Tensor:
+        """Relevance of the explained outputs at the embedding output, under a rule book."""
+        return self._relevances(book)[-1]
+
+    def _relevances(self, book: str) -> tuple[Tensor, ...]:
+        """One backward pass for all of them, for each book."""
+        if book not in self._by_book:
+            of = (*self.trace.attention, self.trace.hidden[0])
+            found = self.trace.relevance(of, book, self.target, self.versus)
+            self._by_book[book] = tuple(_precise(r) for r in found)
+        return self._by_book[book]
 
     def loss(self, logits: Tensor) -> Tensor:
         """Cross-entropy of the explained class, [batch]."""

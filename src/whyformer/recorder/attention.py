@@ -35,7 +35,7 @@ def attend(
         query, key, value = (t.unsqueeze(1) for t in (query, key, value))
         attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
     if enable_gqa:
-        key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
+        key, value = (_shared(t, query.shape[1] // t.shape[1]) for t in (key, value))
     scores = (query @ key.mT) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         queries, keys = scores.shape[-2:]
@@ -43,6 +43,12 @@ def attend(
     probabilities = _masked_softmax(scores, attn_mask)
     context = probabilities @ value
     return (context.squeeze(1) if folded else context), Attention(probabilities, value)
+
+
+def _shared(heads: Tensor, times: int) -> Tensor:
+    """Each head repeated, for the query heads that share it."""
+    batch, count, units, width = heads.shape
+    return heads[:, :, None].expand(batch, count, times, units, width).reshape(batch, count * times, units, width)
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -47,6 +47,11 @@ class Calls:
         for handle in self._handles:
             handle.remove()
 
+    @property
+    def path(self) -> str:
+        """Of the innermost numbered submodule that is running."""
+        return self._open[-1].path if self._open else "outside all layers"
+
     def attention_seen(self, position: int) -> None:
         """Attention map number `position` was computed inside all the calls that are open now."""
         for call in self._open:

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer.recorder.attention import Attention, SoftmaxLineage, attend
+from whyformer.recorder.calls import Calls
+from whyformer.recorder.governable import GOVERNABLE
+from whyformer.recorder.sites import Site, make_site
 
 
 class Recorder(TorchFunctionMode):
@@ -25,12 +28,14 @@ class Recorder(TorchFunctionMode):
         embedding: Tensor | None,
         batch: int,
         edit: Callable[[Tensor], Tensor] | None,
-        on_attention: Callable[[int], None],
+        calls: Calls,
     ):
         super().__init__()
+        self.batch = batch
+        self.calls = calls
+        self.sites: list[Site] = []
         self.embedding = embedding
         self.edit = edit
-        self.on_attention = on_attention
         self.embeddings: Tensor | None = None
         self.attentions: list[Attention] = []
         self.lineage = SoftmaxLineage(batch)
@@ -47,11 +52,17 @@ class Recorder(TorchFunctionMode):
         args = tuple(map(_constant, args))
         if kwargs:
             kwargs = {k: _constant(v) for k, v in kwargs.items()}
-        if func is F.scaled_dot_product_attention:
-            return self._attend(args, kwargs)
+        if name in IN_PLACE or (name.endswith("_") and not name.endswith("__")):
+            self.sites = [site.kept_from(args[0]) for site in self.sites]
+        written_out = WRITTEN_OUT.get(name)
+        if written_out is not None and any(
+            isinstance(a, Tensor) and a.requires_grad for a in (*args, *kwargs.values())
+        ):
+            with self:  # its steps are seen one by one, as those of a model that writes them out
+                return written_out(*args, **kwargs)
         if name in SoftmaxLineage.MEETS_VALUES_IN:
             args = self._meet(args)
-        result = func(*args, **kwargs)
+        result = self._call(name, func, args, kwargs)
         if name == "softmax":
             self.lineage.start(result)
         elif self.lineage.lines:
@@ -62,13 +73,21 @@ class Recorder(TorchFunctionMode):
         weight = args[1] if len(args) > 1 else kwargs["weight"]
         result: Tensor = func(*args, **kwargs).detach()
         if weight is self.embedding and self.embeddings is None:
-            self.embeddings = result = (self.edit(result) if self.edit else result).requires_grad_()
+            self.embeddings = (self.edit(result) if self.edit else result).requires_grad_()
+            return self.embeddings.clone()  # a model may go on in place, which torch forbids on a leaf
         return result
 
-    def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        context, attention = attend(*args, **kwargs)
-        self._see(attention)
-        return context
+    def _call(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function, as a site if a rule can govern it."""
+        governable = GOVERNABLE.get(name)
+        found = governable(func, args, kwargs) if governable else None
+        if found is None:
+            return func(*args, **kwargs)
+        kind, call, operands, constants = found
+        result, site = make_site(kind, call, operands, self.calls.path, self.batch, constants)
+        if site is not None:
+            self.sites.append(site)
+        return result
 
     def _meet(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         met = self.lineage.meet(*args[:2]) if len(args) > 1 else None
@@ -79,8 +98,28 @@ class Recorder(TorchFunctionMode):
 
     def _see(self, attention: Attention) -> None:
         if attention.probabilities.requires_grad:
-            self.on_attention(len(self.attentions))
+            self.calls.attention_seen(len(self.attentions))
             self.attentions.append(attention)
+
+
+def _added_product(added: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`baddbmm`: a bias and a scaled matrix product."""
+    return (batch1 @ batch2) * alpha + added * beta
+
+
+def _added_in_place(changed: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """`add_`: a sum, copied to where its first summand was."""
+    return changed.copy_(changed.clone() + (other if alpha == 1 else other * alpha))
+
+
+IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"})
+
+WRITTEN_OUT: dict[str, Callable[..., Tensor]] = {
+    "scaled_dot_product_attention": lambda *args, **kwargs: attend(*args, **kwargs)[0],
+    "baddbmm": _added_product,
+    "add_": _added_in_place,
+    "__iadd__": _added_in_place,
+}
 
 
 def _constant(argument: Any) -> Any:

@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, NoAttention, UnsupportedModel
 from whyformer.load import text_config
+from whyformer.recorder.books import Book, book_named, check_closed
 from whyformer.recorder.calls import Calls
+from whyformer.recorder.composites import Composites
 from whyformer.recorder.mode import Recorder, finite
+from whyformer.recorder.sites import Site, governed
 
 Target = int | Sequence[int] | Tensor | None
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
@@ -56,6 +59,7 @@ class Trace:
     hidden: tuple[Tensor, ...]
     embeddings: Tensor | None
     first_layer_call: int = field(repr=False, default=-1)
+    sites: Sequence[Site] = field(repr=False, default=())
 
     @differentiating()
     def output(self, target: Target = None, versus: Target = None) -> Tensor:
@@ -79,6 +83,26 @@ class Trace:
         gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
         found = tuple(torch.zeros_like(t) if g is None else g for t, g in zip(tensors, gradients, strict=True))
         return found[0] if isinstance(of, Tensor) else found
+
+    @differentiating()
+    def relevance(
+        self, of: Tensors, book: str | Book = "z_plus", target: Target = None, versus: Target = None
+    ) -> Tensors:
+        """The relevance of each example's explained output at tensors of this trace, under a rule book.
+
+        Another backward pass over the same graph, from 1 at the target (and -1 at `versus`), with the book's rules in
+        place of derivatives. Raises `UncoveredOperation` before any number is computed if a function has no rule.
+        """
+        chosen = book_named(book)
+        tensors = (of,) if isinstance(of, Tensor) else of
+        check_closed(self.logits, tensors, self.sites, chosen)
+        start = torch.zeros_like(self.logits).scatter(1, self._classes(target)[:, None], 1)
+        if versus is not None:
+            start = start.scatter(1, self._classes(versus)[:, None], -1)
+        with governed(self.sites, chosen.rule_of):
+            found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
+        relevances = tuple(torch.zeros_like(t) if r is None else r for t, r in zip(tensors, found, strict=True))
+        return relevances[0] if isinstance(of, Tensor) else relevances
 
     @cached_property
     @differentiating()
@@ -131,12 +155,13 @@ def record(model: nn.Module, inputs: Mapping[str, Tensor], *, edit: Edit | None 
         kwargs = stack.enter_context(_with_padding_id(model, kwargs, batch))
         calls = stack.enter_context(Calls(modules, edits))
         at_embeddings = edit.change if edit is not None and edit.at == "embeddings" else None
-        recorder = Recorder(_embedding_weight(model), batch, at_embeddings, calls.attention_seen)
+        recorder = Recorder(_embedding_weight(model), batch, at_embeddings, calls)
         if "inputs_embeds" in kwargs:
             given = kwargs["inputs_embeds"].detach()
             kwargs["inputs_embeds"] = recorder.embeddings = (
                 at_embeddings(given) if at_embeddings else given
             ).requires_grad_()
+        stack.enter_context(Composites(recorder))
         with recorder:
             output = model(**kwargs)
     return _trace(model, output, recorder, calls)
@@ -173,6 +198,7 @@ def _trace(model: nn.Module, output: Any, recorder: Recorder, calls: Calls) -> T
         hidden=tuple(h for h in hidden if h is not None),
         embeddings=recorder.embeddings,
         first_layer_call=layers[0],
+        sites=recorder.sites,
     )
 
 

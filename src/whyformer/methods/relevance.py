@@ -1,0 +1,78 @@
+"""Methods that carry relevance from the explained output back to the input (LRP), and their kin."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import BadOption
+from whyformer.methods.attention import from_layer
+from whyformer.prediction import Prediction
+from whyformer.registry import Scores, method
+from whyformer.rollout import roll_out, with_residual
+
+BookName = Literal["alpha_beta", "z_plus", "eq4"]
+
+
+def conservation(prediction: Prediction, book: str) -> dict[str, Any]:
+    """How much relevance arrived at the embedding output, beside how much was sent out."""
+    arrived = prediction.embedding_relevances(book).flatten(1).sum(1)
+    sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
+    return {"conservation": {"sum": arrived, "expected": sent}}
+
+
+@method(family="relevance", signed=True, class_specific=True, paper="Bach et al. 2015; Chefer et al. 2021")
+def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
+    """Layer-wise relevance propagation down to the embedding output, summed over its width.
+
+    `book="alpha_beta"` is what made the papers' LRP rows; `"eq4"` is Chefer's Eq. 4; `"z_plus"` conserves.
+    """
+    return Scores(prediction.embedding_relevances(book).sum(-1), conservation(prediction, book))
+
+
+@method(family="relevance", signed=False, class_specific=True, paper="Voita et al. 2019; Chefer et al. 2021")
+def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
+    """The positive relevance of the last layer's attention, in the reader's row, averaged over heads.
+
+    `E_h (R_{A_L})⁺ [r]`; the default book is what made the papers' rows.
+    """
+    last = prediction.attention_relevances(book)[-1]
+    return Scores(prediction.read(last.clamp(min=0).mean(1)), conservation(prediction, book))
+
+
+@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021")
+def transformer_attribution(
+    prediction: Prediction,
+    *,
+    first_layer: int = 0,
+    row_normalised: bool = False,
+    block: int | None = None,
+    weight: Literal["gradient", "attention", "none"] = "gradient",
+) -> Scores:
+    """Positive part of gradient times relevance of the attention maps, rolled out from the reader.
+
+    `Π_l (I + E_h (G_l ⊙ R_l)⁺)`, last layer first (Eq. 13–14). `row_normalised=True` is the authors' code for BERT.
+    `block` takes one layer alone, and `weight` puts the attention in place of its gradient, or nothing: the paper's
+    ablations.
+    """
+    relevances = prediction.attention_relevances("z_plus")
+    weights = {"gradient": prediction.attention_gradients, "attention": prediction.attention, "none": None}[weight]
+    weighted = relevances if weights is None else [w * r for w, r in zip(weights, relevances, strict=True)]
+    maps = tuple(m.clamp(min=0).mean(1) for m in weighted)
+    if block is not None:
+        if first_layer:
+            raise BadOption("block takes one layer alone: leave first_layer out")
+        maps = from_layer(maps, block)[:1]
+    joined = with_residual(from_layer(maps, first_layer), row_normalised=row_normalised)
+    return Scores(roll_out(prediction.reader, joined), conservation(prediction, "z_plus"))
+
+
+@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021 (ICCV)")
+def gae(prediction: Prediction) -> Tensor:
+    """Positive part of gradient times attention, rolled out from the reader.
+
+    `R = I`, then for each layer `R += E_h (G_l ⊙ A_l)⁺ R`: the product of `I + E_h (G_l ⊙ A_l)⁺`.
+    """
+    maps = zip(prediction.attention_gradients, prediction.attention, strict=True)
+    weighted = [(g * a).clamp(min=0).mean(1) for g, a in maps]
+    return roll_out(prediction.reader, with_residual(weighted, row_normalised=False))

@@ -1,0 +1,75 @@
+"""Composite modules: activations and norms that a model writes out in several functions, seen as one.
+
+Function by function `0.5 x (1 + tanh(…))` or `x · rsqrt(mean(x²))` would split relevance among copies of the same
+number and lose some of it. As a whole they change numbers one by one, and relevance passes them unchanged.
+"""
+
+import threading
+from types import TracebackType
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
+
+from whyformer.recorder.sites import Site
+
+COMPOSITE_NAMES = ("RMSNorm", "LayerNorm", "Gelu", "GELU")
+
+
+class SiteList(Protocol):
+    """What a composite needs of the recorder."""
+
+    sites: list[Site]
+    batch: int
+
+
+class Composites:
+    """Makes one site of each run of a composite module in this thread, while it is entered.
+
+    The hooks are torch's global ones, because some models make their activation anew at each call.
+    """
+
+    def __init__(self, recorder: SiteList):
+        self.recorder = recorder
+        self.thread = threading.get_ident()
+        self._open: list[tuple[Tensor, int]] = []  # the alias that went in, and how many sites there were
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> "Composites":
+        enter: Any = self._enter  # torch's annotation forgets that a hook may return arguments
+        self._handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(self._leave)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if not is_composite(module) or threading.get_ident() != self.thread:
+            return None
+        if not args or not isinstance(args[0], Tensor) or not args[0].requires_grad:
+            return None
+        alias = args[0].view_as(args[0])
+        self._open.append((alias, len(self.recorder.sites)))
+        return (alias, *args[1:])
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not self._open or not args or self._open[-1][0] is not args[0]:
+            return
+        alias, before = self._open.pop()
+        if isinstance(output, Tensor) and output.grad_fn is not None and output.shape == alias.shape:
+            del self.recorder.sites[before:]  # what happened inside is this one step
+            node, sources = output.grad_fn, (alias.grad_fn,)
+            name = type(module).__name__
+            self.recorder.sites.append(Site("unchanged", (), None, sources, node, name, self.recorder.batch))
+
+
+def is_composite(module: nn.Module) -> bool:
+    """An activation of transformers, or a norm that is no module of torch."""
+    kind = type(module)
+    if kind.__module__.startswith("torch."):
+        return False
+    return kind.__module__ == "transformers.activations" or kind.__name__.endswith(COMPOSITE_NAMES)

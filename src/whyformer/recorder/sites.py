@@ -1,0 +1,112 @@
+"""Sites: the places of the graph where relevance flows by a rule instead of the derivative.
+
+While a model is recorded, each function that a rule can govern (`linear`, `add`, `matmul`, `softmax` …) gets its
+differentiable operands through an alias. The graph stays the model's own: a gradient is torch's own backward pass over
+it. A relevance pass is the same backward pass with hooks at the sites: what arrives at a site's result is exchanged
+before the function's own backward runs, and what leaves it towards an operand is exchanged at that operand's alias.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+Finish = Callable[[int, Tensor], Tensor]
+Rule = Callable[["Site", Tensor], tuple[Tensor, Finish]]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One call of a function that a rule governs.
+
+    `kind` is what the rule is chosen by. `operands` are the values that went in, constants included; `sources` the
+    graph nodes of their aliases, None for a constant. `batch` is the number of examples, for sums per example.
+    """
+
+    kind: str
+    operands: tuple[Tensor, ...]
+    result: Tensor | None
+    sources: tuple[Node | None, ...]
+    node: Node
+    path: str
+    batch: int
+
+    @property
+    def value(self) -> Tensor:
+        """The result, for a rule that needs it."""
+        assert self.result is not None
+        return self.result
+
+    def kept_from(self, changed: Tensor) -> "Site":
+        """The same site, with copies of the values that share memory with a tensor about to be changed in place."""
+        place = changed.untyped_storage().data_ptr()
+
+        def kept(value: Any) -> Any:
+            shares = isinstance(value, Tensor) and value.untyped_storage().data_ptr() == place
+            return value.clone() if shares else value
+
+        return replace(self, operands=tuple(map(kept, self.operands)), result=kept(self.result))
+
+    def per_example(self, relevances: Tensor) -> Tensor:
+        """Sums over each example, shaped to multiply `relevances` (whose first dimension may fold heads in)."""
+        sums = relevances.reshape(self.batch, -1).sum(1)
+        folded = sums.repeat_interleave(relevances.shape[0] // self.batch)
+        return folded.view(-1, *[1] * (relevances.dim() - 1))
+
+
+def make_site(
+    kind: str, function: Callable[..., Tensor], operands: Sequence[Tensor], path: str, batch: int, constants: Any = ()
+) -> tuple[Tensor, Site | None]:
+    """Call a function on aliases of its differentiable operands; the result, and the site if there is one."""
+    aliases = [o.view_as(o) if o.requires_grad else o for o in operands]
+    result = function(*aliases)
+    if result.grad_fn is None:
+        return result, None
+    sources = tuple(a.grad_fn if a.requires_grad else None for a in aliases)
+    if kind == "unchanged":  # its rule needs no values, so none are kept
+        return result, Site(kind, (), None, sources, result.grad_fn, path, batch)
+    values = tuple(a.detach() for a in aliases)
+    return result, Site(kind, (*values, *constants), result.detach(), sources, result.grad_fn, path, batch)
+
+
+@contextmanager
+def governed(sites: Sequence[Site], rule_of: Callable[[Site], Rule]) -> Iterator[None]:
+    """Within it, backward passes carry relevance by the rules."""
+    handles = []
+    for site in sites:
+        exchange = _Exchange(site, rule_of(site))
+        handles.append(site.node.register_prehook(exchange.arrive))
+        for position, source in enumerate(site.sources):
+            if source is not None:
+                handles.append(source.register_prehook(exchange.leaver(position)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Exchange:
+    """The hooks of one site in one relevance pass."""
+
+    def __init__(self, site: Site, rule: Rule):
+        self.site = site
+        self.rule = rule
+        self.finish: Finish | None = None
+
+    def arrive(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            sent, self.finish = self.rule(self.site, gradients[0])
+        return (sent, *gradients[1:])
+
+    def leaver(self, position: int) -> Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]:
+        def leave(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            assert self.finish is not None
+            with torch.no_grad():
+                return (self.finish(position, gradients[0]).to(gradients[0].dtype),)
+
+        return leave

@@ -1,0 +1,190 @@
+"""Relevance on unmodified models: conserved, closed, shared, and the model given back."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import families
+import whyformer
+from whyformer.inputs import batch_of
+from whyformer.prediction import Prediction
+
+WITHOUT_RULES = {"deberta_v2": "Bmm", "gpt_oss": "IndexAdd"}  # family -> the function without a rule
+COVERED = [family for family in families.ALL if family not in WITHOUT_RULES]
+
+
+@pytest.mark.parametrize("family", COVERED)
+def test_relevance_is_conserved(family: str) -> None:
+    trace = whyformer.record(families.build(family), families.batch())
+    for target in range(3):
+        sums = trace.relevance(trace.hidden[0], "z_plus", target).flatten(1).sum(1)
+        torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", COVERED)
+def test_relevance_depends_neither_on_the_batch_nor_on_padding(family: str) -> None:
+    model, inputs = families.build(family), families.batch()
+    together = whyformer.record(model, inputs)
+    wider = whyformer.record(model, families.batch(extra=2))
+    found = together.relevance((*together.attention, together.hidden[0]), "z_plus", 1)
+    padded = wider.relevance((*wider.attention, wider.hidden[0]), "z_plus", 1)
+    for row, length in enumerate((9, 5, 7)):
+        alone = whyformer.record(model, families.alone(inputs, row))
+        expected = alone.relevance((*alone.attention, alone.hidden[0]), "z_plus", 1)
+        for batched, more, single in zip(found, padded, expected, strict=True):
+            part = (row, slice(None), slice(length), slice(length)) if single.dim() == 4 else (row, slice(length))
+            assert (batched[part] - single[0]).abs().max() <= 1e-6 * single.abs().max()
+            assert (more[part] - single[0]).abs().max() <= 1e-6 * single.abs().max()
+
+
+@pytest.mark.parametrize("family", WITHOUT_RULES)
+def test_a_function_without_a_rule_is_named(family: str) -> None:
+    trace = whyformer.record(families.build(family), families.batch())
+    with pytest.raises(whyformer.UncoveredOperation, match=f"z_plus has no rule for {WITHOUT_RULES[family]}"):
+        trace.relevance(trace.hidden[0])
+    assert all(g.abs().sum() > 0 for g in trace.gradient(trace.attention, 1))  # gradients need no rules
+
+
+class Layer(nn.Module):
+    """Attention, then a function that no rule covers; the recorder does not see it either."""
+
+    def __init__(self, function: nn.Module, in_place: bool = False) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.function = function
+        self.in_place = in_place
+
+    def forward(self, states: Tensor) -> Tensor:
+        q, k, v = (t.unsqueeze(1) for t in self.qkv(states).chunk(3, -1))
+        context = nn.functional.scaled_dot_product_attention(q, k, v).squeeze(1)
+        if self.in_place:
+            context += states
+            return self.function(context)
+        return self.function(context + states)
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x * x
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class Squared(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return Square.apply(x)
+
+
+class Erf(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.erf(x)
+
+
+class Model(nn.Module):
+    def __init__(self, function: nn.Module, in_place: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(20, 8)
+        self.layers = nn.ModuleList([Layer(nn.Identity(), in_place), Layer(function, in_place)])
+        self.in_place = in_place
+        self.head = nn.Linear(8, 2)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embedding
+
+    def forward(self, input_ids: Tensor) -> "Output":
+        states = self.embedding(input_ids)
+        if self.in_place:
+            states += 0.5  # on what the recorder made a leaf
+        else:
+            states = states + 0.5
+        for layer in self.layers:
+            states = layer(states)
+        return Output(self.head(states[:, 0]))
+
+
+class Output:
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+
+@pytest.mark.parametrize(("function", "name"), [(Erf(), "Erf"), (Squared(), "Square")])
+def test_the_world_is_closed(function: nn.Module, name: str) -> None:
+    trace = whyformer.record(Model(function).double(), {"input_ids": torch.arange(5)[None]})
+    with pytest.raises(whyformer.UncoveredOperation, match=name):
+        trace.relevance(trace.hidden[0])
+    with pytest.raises(whyformer.UncoveredOperation, match=name):
+        trace.relevance(trace.attention)
+
+
+def test_what_lies_below_the_asked_tensors_needs_no_rule() -> None:
+    model = Model(nn.Identity()).double()
+    model.layers[0].function = Erf()
+    trace = whyformer.record(model, {"input_ids": torch.arange(5)[None]})
+    assert trace.relevance(trace.attention[1]).abs().sum() > 0
+    with pytest.raises(whyformer.UncoveredOperation):
+        trace.relevance(trace.attention)
+
+
+def test_additions_in_place_change_nothing() -> None:
+    traces = [
+        whyformer.record(Model(nn.Identity(), in_place).double(), {"input_ids": torch.arange(5)[None]})
+        for in_place in (False, True)
+    ]
+    plain, changed = ([*t.relevance((*t.attention, t.hidden[0])), *t.gradient(t.hidden)] for t in traces)
+    for expected, found in zip(plain, changed, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+    model = families.build("bert")
+    handle = model.register_forward_hook(lambda *_: counts.update(["forward"]))
+    gradient, relevance = whyformer.Trace.gradient, whyformer.Trace.relevance
+    monkeypatch.setattr(whyformer.Trace, "gradient", lambda s, *a: counts.update(["gradient"]) or gradient(s, *a))
+    monkeypatch.setattr(
+        whyformer.Trace, "relevance", lambda s, of, book, *a: counts.update([book]) or relevance(s, of, book, *a)
+    )
+    prediction = Prediction(model, batch_of(model, families.batch()), 1)
+    try:
+        for name, method in whyformer.methods().items():
+            if name != "smooth_grad":
+                method(prediction)
+    finally:
+        handle.remove()
+    assert counts == {"forward": 1, "gradient": 1, "z_plus": 1, "alpha_beta": 1}
+
+
+def test_conservation_is_reported() -> None:
+    e = whyformer.Explainer.load("sentiment").explain("a gorgeous, witty film", "transformer_attribution")
+    assert e.conservation is not None
+    assert e.conservation["expected"] == 1
+    assert abs(e.conservation["sum"] - 1) < 1e-3  # float32
+    assert whyformer.Explainer.load("sentiment").explain("a gorgeous film", "attcat").conservation is None
+
+
+def test_ablations() -> None:
+    model, inputs = families.build("bert"), families.batch()
+    whole = whyformer.attribute(model, inputs, "transformer_attribution", target=1)
+    trace = whyformer.record(model, inputs)
+    relevances, gradients = trace.relevance(trace.attention, "z_plus", 1), trace.gradient(trace.attention, 1)
+    for options, weights in (({}, gradients), ({"weight": "attention"}, trace.attention), ({"weight": "none"}, None)):
+        rows = torch.zeros(3, 1, 9, dtype=torch.float64)
+        rows[:, 0, 0] = 1
+        for layer in (1, 0):
+            weighted = relevances[layer] if weights is None else weights[layer] * relevances[layer]
+            rows = rows + rows @ weighted.clamp(min=0).mean(1)
+        found = whyformer.attribute(model, inputs, "transformer_attribution", target=1, **options)
+        torch.testing.assert_close(found, rows[:, 0].detach(), rtol=1e-9, atol=1e-12)
+    last = whyformer.attribute(model, inputs, "transformer_attribution", target=1, block=1)
+    torch.testing.assert_close(last[:, 1:], (gradients[1] * relevances[1]).clamp(min=0).mean(1)[:, 0, 1:])
+    assert not torch.allclose(last, whole)
+    with pytest.raises(whyformer.BadOption):
+        whyformer.attribute(model, inputs, "transformer_attribution", block=1, first_layer=1)
+    with pytest.raises(whyformer.BadOption, match="rule book"):
+        trace.relevance(trace.attention, "z_minus")
