@@ -89,7 +89,8 @@ class Explainer:
             chunk = texts[start : start + batch_size]
             batch = collate(self.subject, [encode(self.subject, text) for text in chunk])
             picked = [_for_rows(t, start, len(chunk), len(texts)) for t in (target, versus)]
-            yield from self._explanations(Prediction(self.subject.model, batch, *picked), chosen, checked)
+            prediction = Prediction(self.subject.model, batch, *picked, relevance=chosen.relevance)
+            yield from self._explanations(prediction, chosen, checked)
 
     def compare(
         self,
@@ -108,7 +109,8 @@ class Explainer:
         if not chosen:
             raise BadOption("a comparison needs at least one method")
         batch = collate(self.subject, [encode(self.subject, text)])
-        prediction = Prediction(self.subject.model, batch, target, versus)
+        relevance = any(method.relevance for method in chosen)
+        prediction = Prediction(self.subject.model, batch, target, versus, relevance=relevance)
         _ = prediction.target, prediction.versus  # what is wrong for every method is no refusal of one
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
@@ -182,7 +184,7 @@ def attribute(
     """
     chosen = method_named(AUTO if method == "auto" else method)
     batch: Batch = batch_of(model, inputs)
-    return chosen(Prediction(model, batch, target, versus), **options).total
+    return chosen(Prediction(model, batch, target, versus, relevance=chosen.relevance), **options).total
 
 
 def _for_rows(target: TargetLike, start: int, count: int, total: int) -> TargetLike:

@@ -41,14 +41,15 @@ class Batch:
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
         """Masked positions that are neither special tokens nor read by the head, [batch, units].
 
-        Where special tokens are not known, a masked position is taken for one if it does not hold the padding token.
+        A masked padding token is padding, also where a tokenizer's mask calls it special.
         """
         padding = self.masked & (reader == 0)
-        if self.special is not None:
-            return padding & ~self.special
-        if pad_token_id is None or "input_ids" not in self.tensors:
+        if self.special is None:
             return padding
-        return padding & (self.tensors["input_ids"] == pad_token_id)
+        special = self.special
+        if not self.examples and "input_ids" in self.tensors:  # `collate` knows better than a tokenizer's mask
+            special = special & (self.tensors["input_ids"] != pad_token_id) if pad_token_id is not None else special
+        return padding & ~special
 
 
 def encode(subject: Subject, text: Text) -> Encoded:
@@ -69,8 +70,9 @@ def encode(subject: Subject, text: Text) -> Encoded:
     units = _units(tokenizer, encoding, texts)
     if all(u.special for u in units):
         raise BadInput(f"the tokenizer finds no token in {text!r}")
-    accepted = inspect.signature(subject.model.forward).parameters
-    tensors = {k: list(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding and k in accepted}
+    tensors = {k: list(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
+    if not _accepts(subject.model, "token_type_ids"):
+        tensors.pop("token_type_ids", None)
     return Encoded(tensors, units, texts, dropped)
 
 
@@ -104,6 +106,11 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     usual = attended is not None and attended.shape == shape
     masked = attended.eq(0) if usual and attended is not None else torch.zeros(shape, dtype=torch.bool, device=device)
     return Batch(tensors, masked, None if special is None else special.bool())
+
+
+def _accepts(model: nn.Module, name: str) -> bool:
+    parameters = inspect.signature(model.forward).parameters
+    return name in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
 
 
 def _check_ids(model: nn.Module, ids: Tensor | None) -> None:

@@ -50,6 +50,7 @@ def subject_of(model: Any, tokenizer: Any = None) -> Subject:
     """The subject for a model and a tokenizer in hand, or for a Hugging Face pipeline."""
     if tokenizer is None and hasattr(model, "tokenizer") and hasattr(model, "model"):
         model, tokenizer = model.model, model.tokenizer
+    model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model is needed, found {type(model).__name__}; to load one by name use Explainer.load")
     if tokenizer is None:

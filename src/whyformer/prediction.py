@@ -32,7 +32,9 @@ class Prediction:
         versus: TargetLike = None,
         *,
         trace: Trace | None = None,
+        relevance: bool = False,
     ):
+        self.relevance = relevance  # whether a method that needs relevance is to come
         self.model = model
         self.batch = batch
         self.labels = labels_of(model)
@@ -45,11 +47,11 @@ class Prediction:
     @cached_property
     def trace(self) -> Trace:
         """The one forward pass."""
-        return record(self.model, self.batch.tensors)
+        return record(self.model, self.batch.tensors, relevance=self.relevance)
 
     def towards(self, target: TargetLike, versus: TargetLike = None) -> "Prediction":
         """The same run, another output to be explained."""
-        return Prediction(self.model, self.batch, target, versus, trace=self.trace)
+        return Prediction(self.model, self.batch, target, versus, trace=self.trace, relevance=self.relevance)
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -142,6 +144,8 @@ class Prediction:
 
     def _relevances(self, book: str) -> tuple[Tensor, ...]:
         """One backward pass for all of them, for each book."""
+        if not self.trace.sites:  # nobody said that relevance was to come
+            self.trace = record(self.model, self.batch.tensors)
         if book not in self._by_book:
             of = (*self.trace.attention, self.trace.hidden[0])
             found = self.trace.relevance(of, book, self.target, self.versus)
@@ -152,12 +156,17 @@ class Prediction:
         """Cross-entropy of the explained class, [batch]."""
         if self.versus is not None:
             raise BadOption("the loss explains one class: leave `versus` out, or explain the logit")
+        if logits.shape[-1] == 1:
+            raise BadOption("a model with one output has no cross-entropy: explain the logit")
+        if getattr(getattr(self.model, "config", None), "problem_type", None) == "multi_label_classification":
+            return -nn.functional.logsigmoid(logits.gather(1, self.target[:, None]).squeeze(1))
         return nn.functional.cross_entropy(logits, self.target, reduction="none")
 
     def edited(self, edit: Edit) -> "Prediction":
         """The same input and outputs, run anew with other embeddings."""
         target, versus = self.target, self.versus
-        trace = record(self.model, self.batch.tensors, edit=edit, first_layer=self.trace.first_layer_call)
+        first_layer = self.trace.first_layer_call
+        trace = record(self.model, self.batch.tensors, relevance=False, edit=edit, first_layer=first_layer)
         again = Prediction(self.model, self.batch, target, versus, trace=trace)
         again.padding = self.padding
         return again

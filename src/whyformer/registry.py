@@ -72,6 +72,7 @@ class Method:
     """A registered method: the function and what it declares.
 
     `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
+    `relevance`: it needs a trace that relevance can flow through.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Method:
     signed: bool
     class_specific: bool
     paper: str
+    relevance: bool = False
 
     @property
     def summary(self) -> str:
@@ -121,7 +123,7 @@ _METHODS: dict[str, Method] = {}
 
 
 def method(
-    *, family: str, signed: bool, class_specific: bool, paper: str
+    *, family: str, signed: bool, class_specific: bool, paper: str, relevance: bool = False
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
@@ -131,7 +133,7 @@ def method(
             raise ValueError(f"there is a method {name!r} already, in {_METHODS[name].function.__module__}")
         if not inspect.getdoc(function):
             raise ValueError(f"method {name!r} needs a docstring: its first line is shown to users")
-        _METHODS[name] = Method(name, function, family, signed, class_specific, paper)
+        _METHODS[name] = Method(name, function, family, signed, class_specific, paper, relevance)
         return function
 
     return register

@@ -150,7 +150,7 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
     monkeypatch.setattr(
         whyformer.Trace, "relevance", lambda s, of, book, *a: counts.update([book]) or relevance(s, of, book, *a)
     )
-    prediction = Prediction(model, batch_of(model, families.batch()), 1)
+    prediction = Prediction(model, batch_of(model, families.batch()), 1, relevance=True)
     try:
         for name, method in whyformer.methods().items():
             if name != "smooth_grad":
@@ -158,6 +158,18 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
     finally:
         handle.remove()
     assert counts == {"forward": 1, "gradient": 1, "z_plus": 1, "alpha_beta": 1}
+
+
+def test_a_trace_without_relevance_is_recorded_anew_when_it_is_needed() -> None:
+    model, inputs = families.build("bert"), families.batch()
+    prediction = Prediction(model, batch_of(model, inputs), 1)
+    cat = whyformer.methods()["cat"](prediction).total
+    found = whyformer.methods()["transformer_attribution"](prediction).total
+    torch.testing.assert_close(found, whyformer.attribute(model, inputs, "transformer_attribution", target=1))
+    torch.testing.assert_close(cat, whyformer.attribute(model, inputs, "cat", target=1))
+    trace = whyformer.record(model, inputs, relevance=False)
+    with pytest.raises(whyformer.BadOption, match="relevance=False"):
+        trace.relevance(trace.attention)
 
 
 def test_conservation_is_reported() -> None:

@@ -14,6 +14,7 @@ import whyformer
 
 DATA = Path(__file__).parent / "data"
 CASES = ("bert_cls", "roberta_cls", "distilbert_cls")
+SPECIAL = {"bert_cls": (101, 102), "roberta_cls": (0, 2), "distilbert_cls": (101, 102)}  # kept where they are masked
 
 # golden -> method, options, tolerance, whether entry 0 was overwritten by the authors
 CLASS_AGNOSTIC: dict[str, tuple[str, dict[str, Any], float, bool]] = {
@@ -88,7 +89,9 @@ def assert_close(scores: Tensor, golden: Tensor, tolerance: float) -> None:
 def compare(case: str, key: str, call: tuple[str, dict[str, Any], float, bool], target: int | None) -> None:
     method, options, tolerance, overwritten = call
     name = key.split(".")[0]
-    scores = whyformer.attribute(model(case), inputs(case, name), method, target=target, **options)[0]
+    given = inputs(case, name)
+    given["special_tokens_mask"] = sum(given["input_ids"] == i for i in SPECIAL[case])
+    scores = whyformer.attribute(model(case), given, method, target=target, **options)[0]
     golden = goldens(case)[key].flatten()
     kept = inputs(case, name)["input_ids"][0] != model(case).config.pad_token_id
     assert not scores[~kept].any()

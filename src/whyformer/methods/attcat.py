@@ -27,7 +27,7 @@ def _of_layers(prediction: Prediction, states: States) -> tuple[Tensor, ...]:
 def cam(prediction: Prediction, *, layer: int = -2) -> Tensor:
     """Activation times gradient of one hidden state, summed over its width.
 
-    Hidden states are counted from the embedding output, 0, to the last layer's output, -1. Above a head that reads
+    Hidden states are counted from the embedding output, 0, to the last layer's output, -1. Below a head that reads
     one position only that position of the last output has a gradient, so the default is the last layer's input.
     """
     at_layer(prediction.hidden, layer)

@@ -21,7 +21,9 @@ def conservation(prediction: Prediction, book: str) -> dict[str, Any]:
     return {"conservation": {"sum": arrived, "expected": sent}}
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="Bach et al. 2015; Chefer et al. 2021")
+@method(
+    family="relevance", signed=True, class_specific=True, paper="Bach et al. 2015; Chefer et al. 2021", relevance=True
+)
 def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     """Layer-wise relevance propagation down to the embedding output, summed over its width.
 
@@ -30,7 +32,9 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     return Scores(prediction.embedding_relevances(book).sum(-1), conservation(prediction, book))
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Voita et al. 2019; Chefer et al. 2021")
+@method(
+    family="relevance", signed=False, class_specific=True, paper="Voita et al. 2019; Chefer et al. 2021", relevance=True
+)
 def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     """The positive relevance of the last layer's attention, in the reader's row, averaged over heads.
 
@@ -40,7 +44,7 @@ def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Sco
     return Scores(prediction.read(last.clamp(min=0).mean(1)), conservation(prediction, book))
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021")
+@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021", relevance=True)
 def transformer_attribution(
     prediction: Prediction,
     *,

@@ -36,11 +36,12 @@ def attend(
         attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
     if enable_gqa:
         key, value = (_shared(t, query.shape[1] // t.shape[1]) for t in (key, value))
-    scores = (query @ key.mT) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    precise = torch.promote_types(query.dtype, torch.float32)  # the fused kernel keeps its scores in float32 too
+    scores = (query.to(precise) @ key.to(precise).mT) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         queries, keys = scores.shape[-2:]
         attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril()
-    probabilities = _masked_softmax(scores, attn_mask)
+    probabilities = _masked_softmax(scores, attn_mask).to(query.dtype)
     context = probabilities @ value
     return (context.squeeze(1) if folded else context), Attention(probabilities, value)
 
@@ -52,17 +53,16 @@ def _shared(heads: Tensor, times: int) -> Tensor:
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the keys, at least in float32; a query that may look nowhere gets zeros, and no NaN gradient."""
-    precise = torch.promote_types(scores.dtype, torch.float32)
+    """Softmax over the keys; a query that may look nowhere gets zeros, and no NaN gradient."""
     if mask is None:
-        return scores.softmax(-1, dtype=precise).to(scores.dtype)
+        return scores.softmax(-1)
     blocked = ~mask if mask.dtype == torch.bool else mask == float("-inf")
     blind = blocked.all(-1, keepdim=True)
     if mask.dtype == torch.bool:
         scores = scores.masked_fill(blocked & ~blind, float("-inf"))
     else:
         scores = scores + mask.masked_fill(blind, 0)
-    return scores.softmax(-1, dtype=precise).to(scores.dtype).masked_fill(blind, 0)
+    return scores.softmax(-1).masked_fill(blind, 0)
 
 
 class SoftmaxLineage:

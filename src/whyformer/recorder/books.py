@@ -17,7 +17,7 @@ from whyformer.recorder.sites import Rule, Site
 
 @dataclass(frozen=True)
 class Book:
-    """Rules by the kind of site, and what a relevance pass starts from."""
+    """Rules by the kind of site."""
 
     name: str
     rules: Mapping[str, Rule]
@@ -46,7 +46,7 @@ _VIEWS = frozenset({"Unsqueeze", "UnsafeView", "View", "Clone", "ToCopy"})
 _PARTS = frozenset(
     {"Cat", "Index", "IndexSelect", "Gather", "Select", "Slice", "Split", "SplitWithSizes", "Stack", "Unbind"}
 )
-_CHOICES = frozenset({"MaskedFill", "Where", "CopyBackwards", "CopySlices"})
+_CHOICES = frozenset({"MaskedFill", "Where", "CopyBackwards", "CopySlices", "BackwardHookFunction"})
 ROUTING = _SHAPES | _VIEWS | _PARTS | _CHOICES
 
 

@@ -49,6 +49,11 @@ def _one(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     return "unchanged", lambda x: func(*args[:place], x, *args[place + 1 :], **kwargs), (args[place],), ()
 
 
+def _quotient(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    """By a constant."""
+    return _one(func, args, kwargs) if _flows(args[0]) else None
+
+
 def _product(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
     """By a constant, or of two factors that both depend on the input."""
     return _both("product")(func, args, kwargs) or _one(func, args, kwargs)
@@ -68,7 +73,8 @@ GOVERNABLE: dict[str, Callable[..., Call | None]] = {
     **dict.fromkeys(("matmul", "__matmul__", "bmm"), _both("matmul")),
     **dict.fromkeys(("add", "__add__", "__radd__"), _both("add")),
     **dict.fromkeys(("softmax", "layer_norm", "gelu", "tanh", "relu", "silu", "sigmoid"), _one),
-    **dict.fromkeys(("div", "__truediv__", "neg", "__neg__"), _one),
+    **dict.fromkeys(("div", "__truediv__"), _quotient),
+    **dict.fromkeys(("neg", "__neg__"), _one),
     **dict.fromkeys(("sum", "mean"), _sum),
     **dict.fromkeys(("mul", "__mul__", "__rmul__"), _product),
 }

@@ -21,6 +21,7 @@ class Recorder(TorchFunctionMode):
       and no `requires_grad` flag of the model is touched.
     * The input embeddings become the leaf of the graph.
     * Fused attention is computed step by step; attention in the model's own code is recognised.
+    * For relevance, calls that a rule can govern become sites.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class Recorder(TorchFunctionMode):
         batch: int,
         edit: Callable[[Tensor], Tensor] | None,
         calls: Calls,
+        relevance: bool,
     ):
         super().__init__()
+        self.relevance = relevance
         self.batch = batch
         self.calls = calls
         self.sites: list[Site] = []
@@ -52,9 +55,11 @@ class Recorder(TorchFunctionMode):
         args = tuple(map(_constant, args))
         if kwargs:
             kwargs = {k: _constant(v) for k, v in kwargs.items()}
-        if name in IN_PLACE or (name.endswith("_") and not name.endswith("__")):
+        if self.sites and (name in IN_PLACE or (name.endswith("_") and not name.endswith("__"))):
             self.sites = [site.kept_from(args[0]) for site in self.sites]
-        written_out = WRITTEN_OUT.get(name)
+        if self.relevance and kwargs.get("inplace"):
+            return self._in_place(func, args, kwargs)
+        written_out = WRITTEN_OUT.get(name) if self.relevance or name == FUSED else None
         if written_out is not None and any(
             isinstance(a, Tensor) and a.requires_grad for a in (*args, *kwargs.values())
         ):
@@ -62,7 +67,7 @@ class Recorder(TorchFunctionMode):
                 return written_out(*args, **kwargs)
         if name in SoftmaxLineage.MEETS_VALUES_IN:
             args = self._meet(args)
-        result = self._call(name, func, args, kwargs)
+        result = self._call(name, func, args, kwargs) if self.relevance else func(*args, **kwargs)
         if name == "softmax":
             self.lineage.start(result)
         elif self.lineage.lines:
@@ -76,6 +81,14 @@ class Recorder(TorchFunctionMode):
             self.embeddings = (self.edit(result) if self.edit else result).requires_grad_()
             return self.embeddings.clone()  # a model may go on in place, which torch forbids on a leaf
         return result
+
+    def _in_place(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """An activation in place, as one that is not and a copy."""
+        self.sites = [site.kept_from(args[0]) for site in self.sites]
+        with self:
+            changed = func(args[0].clone(), *args[1:], **{**kwargs, "inplace": False})
+        copied: Tensor = args[0].copy_(changed)
+        return copied
 
     def _call(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function, as a site if a rule can govern it."""
@@ -112,10 +125,11 @@ def _added_in_place(changed: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     return changed.copy_(changed.clone() + (other if alpha == 1 else other * alpha))
 
 
+FUSED = "scaled_dot_product_attention"
 IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"})
 
 WRITTEN_OUT: dict[str, Callable[..., Tensor]] = {
-    "scaled_dot_product_attention": lambda *args, **kwargs: attend(*args, **kwargs)[0],
+    FUSED: lambda *args, **kwargs: attend(*args, **kwargs)[0],
     "baddbmm": _added_product,
     "add_": _added_in_place,
     "__iadd__": _added_in_place,

@@ -21,7 +21,7 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 def unchanged(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """Softmax, norms, activations, multiplication by a constant: relevance passes as it is."""
-    return relevance, lambda position, sent: relevance
+    return relevance, lambda position, sent: relevance.sum_to_size(sent.shape)
 
 
 def linear_positive(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:

@@ -1,6 +1,7 @@
 """Trace: what one forward pass computed, still in the graph, and the backward passes over it."""
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,13 +20,18 @@ from whyformer.recorder.mode import Recorder, finite
 from whyformer.recorder.sites import Site, governed
 
 Target = int | Sequence[int] | Tensor | None
+_RECORDING = threading.RLock()
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
 
 
 @contextmanager
 def differentiating() -> Iterator[None]:
-    """A graph is built here, whatever mode the caller is in."""
-    with torch.inference_mode(False), torch.enable_grad():
+    """A graph is built here, in the model's own precision, whatever mode the caller is in."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            stack.enter_context(torch.autocast(device, enabled=False))
         yield
 
 
@@ -93,12 +99,17 @@ class Trace:
         Another backward pass over the same graph, from 1 at the target (and -1 at `versus`), with the book's rules in
         place of derivatives. Raises `UncoveredOperation` before any number is computed if a function has no rule.
         """
+        if not self.sites:
+            raise BadOption("this trace was recorded with relevance=False")
         chosen = book_named(book)
         tensors = (of,) if isinstance(of, Tensor) else of
         check_closed(self.logits, tensors, self.sites, chosen)
-        start = torch.zeros_like(self.logits).scatter(1, self._classes(target)[:, None], 1)
+        if self.logits.dtype not in (torch.float32, torch.float64):
+            raise UnsupportedModel(f"relevance is lost to rounding in {self.logits.dtype}; load the model in float32")
+        one = torch.ones_like(self.logits[:, :1])
+        start = torch.zeros_like(self.logits).scatter_add(1, self._classes(target)[:, None], one)
         if versus is not None:
-            start = start.scatter(1, self._classes(versus)[:, None], -1)
+            start = start.scatter_add(1, self._classes(versus)[:, None], -one)
         with governed(self.sites, chosen.rule_of):
             found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
         relevances = tuple(torch.zeros_like(t) if r is None else r for t, r in zip(tensors, found, strict=True))
@@ -134,12 +145,20 @@ class Trace:
         return chosen.long().expand(batch)
 
 
-def record(model: nn.Module, inputs: Mapping[str, Tensor], *, edit: Edit | None = None, first_layer: int = -1) -> Trace:
+def record(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    *,
+    relevance: bool = True,
+    edit: Edit | None = None,
+    first_layer: int = -1,
+) -> Trace:
     """Run an unmodified model once and keep what explanations need, in the graph.
 
     `inputs` is the mapping of tensors that the model's forward takes. The model is given back as it was, also if it
-    raises. `edit` changes the embeddings on the way; for one at `"hidden"`, `first_layer` is the
-    `first_layer_call` of an earlier trace of the same model.
+    raises. Without `relevance` the trace gives gradients only, and takes less time and memory. `edit` changes the
+    embeddings on the way; for one at `"hidden"`, `first_layer` is the `first_layer_call` of an earlier trace of the
+    same model. Runs wait for each other, so that threads may share a model.
     """
     model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
     device = next(model.parameters()).device
@@ -147,21 +166,25 @@ def record(model: nn.Module, inputs: Mapping[str, Tensor], *, edit: Edit | None 
     batch = _batch_size(kwargs)
     if "use_cache" in inspect.signature(model.forward).parameters:
         kwargs["use_cache"] = False
+    if getattr(getattr(model, "config", None), "return_dict", True) is False:
+        kwargs["return_dict"] = True
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "hidden" else {}
     modules = dict(model.named_modules())
     with ExitStack() as stack:
+        stack.enter_context(_RECORDING)
         stack.enter_context(differentiating())
         stack.enter_context(_evaluating(modules.values()))
         kwargs = stack.enter_context(_with_padding_id(model, kwargs, batch))
         calls = stack.enter_context(Calls(modules, edits))
         at_embeddings = edit.change if edit is not None and edit.at == "embeddings" else None
-        recorder = Recorder(_embedding_weight(model), batch, at_embeddings, calls)
+        recorder = Recorder(_embedding_weight(model), batch, at_embeddings, calls, relevance)
         if "inputs_embeds" in kwargs:
             given = kwargs["inputs_embeds"].detach()
             kwargs["inputs_embeds"] = recorder.embeddings = (
                 at_embeddings(given) if at_embeddings else given
             ).requires_grad_()
-        stack.enter_context(Composites(recorder))
+        if relevance:
+            stack.enter_context(Composites(recorder))
         with recorder:
             output = model(**kwargs)
     return _trace(model, output, recorder, calls)
@@ -238,11 +261,14 @@ def _with_padding_id(model: nn.Module, inputs: dict[str, Any], batch: int) -> It
     For this run the padding token is one that no text of the batch holds.
     """
     config = text_config(model)
-    if config is None or batch == 1 or "input_ids" not in inputs or getattr(config, "pad_token_id", 0) is not None:
+    if config is None or "input_ids" not in inputs or getattr(config, "pad_token_id", 0) is not None:
         yield inputs
         return
     ids = inputs["input_ids"]
     attended = inputs.get("attention_mask", torch.ones_like(ids)).bool()
+    if attended.shape != ids.shape or (batch == 1 and bool(attended.all())):
+        yield inputs
+        return
     used = set(ids[attended].tolist())
     unused = next(i for i in range(len(used) + 1) if i not in used)
     try:

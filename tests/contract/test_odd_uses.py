@@ -1,0 +1,123 @@
+"""Odd but real uses: threads, wrappers, autocast, foreign padding, in-place activations."""
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import families
+import whyformer
+from whyformer import Explainer
+
+
+def test_threads_may_share_a_model() -> None:
+    model = families.build("bert")
+    inputs = [families.batch((7, 7), seed=s) for s in range(12)]
+    expected = [whyformer.attribute(model, x, "smooth_grad", target=0, samples=2) for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: whyformer.attribute(model, x, "smooth_grad", target=0, samples=2), inputs))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_padding_may_hold_any_token_and_be_called_special() -> None:
+    model, inputs = families.build("bert"), families.batch()
+    expected = whyformer.attribute(model, inputs, "attcat", target=1)
+    padding = inputs["attention_mask"] == 0
+    foreign = {**inputs, "input_ids": inputs["input_ids"].masked_fill(padding, 9)}
+    torch.testing.assert_close(whyformer.attribute(model, foreign, "attcat", target=1), expected)
+    called_special = {**inputs, "special_tokens_mask": padding.long()}
+    torch.testing.assert_close(whyformer.attribute(model, called_special, "attcat", target=1), expected)
+
+
+def test_one_padded_text_without_a_padding_token() -> None:
+    model, inputs = families.build("gpt2"), families.alone(families.batch(), 0)
+    wider = {name: nn.functional.pad(tensor, (0, 3)) for name, tensor in inputs.items()}
+    expected = whyformer.attribute(model, inputs, "rollout")
+    torch.testing.assert_close(whyformer.attribute(model, wider, "rollout")[:, :9], expected)
+
+
+class Wrapper(nn.Module):
+    """As PEFT wraps a model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.config = model.config
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        return self.model(*args, **kwargs)
+
+
+def test_a_wrapped_and_a_compiled_model_are_explained_as_the_model_itself() -> None:
+    subject = Explainer.load("sentiment").subject
+    pair = ("a fine film", "with a poor ending")
+    expected = Explainer(subject.model, subject.tokenizer).explain(pair, target=1).scores
+    for other in (Wrapper(subject.model), torch.compile(subject.model)):
+        assert abs(Explainer(other, subject.tokenizer).explain(pair, target=1).scores - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("method", ["attcat", "transformer_attribution"])
+def test_autocast_and_return_dict_do_not_matter(method: str) -> None:
+    model = copy.deepcopy(families.build("bert", torch.float32))
+    expected = whyformer.attribute(model, families.batch(), method, target=1)
+    model.config.return_dict = False
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(whyformer.attribute(model, families.batch(), method, target=1), expected)
+
+
+def test_a_class_against_itself_has_no_relevance() -> None:
+    trace = whyformer.record(families.build("bert"), families.batch())
+    assert not trace.relevance(trace.hidden[0], target=1, versus=1).any()
+
+
+@pytest.mark.parametrize("method", ["lrp", "transformer_attribution"])
+def test_half_precision_is_refused_for_relevance(method: str) -> None:
+    with pytest.raises(whyformer.UnsupportedModel, match="float32"):
+        whyformer.attribute(families.build("bert", torch.bfloat16), families.batch(), method)
+
+
+def test_half_precision_attention_does_not_overflow() -> None:
+    query = torch.full((1, 1, 3, 64), 40.0, dtype=torch.float16, requires_grad=True)
+    context, attention = whyformer.recorder.attention.attend(query, query, query)
+    assert torch.isfinite(context).all()
+    assert attention.probabilities.dtype == torch.float16
+
+
+class Head(nn.Module):
+    def __init__(self, inner: nn.Module, in_place: bool) -> None:
+        super().__init__()
+        self.dense, self.act, self.inner = nn.Linear(32, 32), nn.SiLU(inplace=in_place), inner
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self.inner(self.act(self.dense(states)))
+
+
+def test_activations_in_place_change_nothing() -> None:
+    scores = []
+    for in_place in (False, True):
+        model = copy.deepcopy(families.build("bert"))
+        torch.manual_seed(0)
+        model.classifier = Head(model.classifier, in_place).double()
+        scores.append(whyformer.attribute(model, families.batch(), "lrp", target=1, book="z_plus"))
+    torch.testing.assert_close(*scores)
+
+
+def test_a_users_backward_hook_is_no_hindrance() -> None:
+    model = copy.deepcopy(families.build("bert"))
+    expected = whyformer.attribute(model, families.batch(), "transformer_attribution", target=1)
+    model.bert.encoder.layer[1].register_full_backward_hook(lambda *_: None)
+    torch.testing.assert_close(
+        whyformer.attribute(model, families.batch(), "transformer_attribution", target=1), expected
+    )
+
+
+def test_the_loss_of_one_output_is_refused() -> None:
+    model = copy.deepcopy(families.build("bert"))
+    model.classifier = nn.Linear(32, 1).double()
+    with pytest.raises(whyformer.BadOption, match="one output"):
+        whyformer.attribute(model, families.batch(), "saliency", of="loss")
