@@ -211,10 +211,7 @@ def _load(model: str, device: str | None, dtype: str | None, allow_pickle: bool,
 
 
 def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:
-    method.checked({name: method.options[name].default for name in options if name in method.options})
-    unknown = [name for name in options if name not in method.options]
-    if unknown:
-        method.checked({unknown[0]: None})
+    method.checked({name: None for name in options if name not in method.options})  # raises if there are any
     return {name: method.options[name].parsed(text) for name, text in options.items()}
 
 

@@ -26,7 +26,7 @@ class Recorder(TorchFunctionMode):
 
     def __init__(
         self,
-        embedding: Tensor | None,
+        embedding_weight: Tensor | None,
         batch: int,
         edit: Callable[[Tensor], Tensor] | None,
         calls: Calls,
@@ -37,7 +37,7 @@ class Recorder(TorchFunctionMode):
         self.batch = batch
         self.calls = calls
         self.sites: list[Site] = []
-        self.embedding = embedding
+        self.embedding_weight = embedding_weight
         self.edit = edit
         self.embeddings: Tensor | None = None
         self.attentions: list[Attention] = []
@@ -77,7 +77,7 @@ class Recorder(TorchFunctionMode):
     def _embed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         weight = args[1] if len(args) > 1 else kwargs["weight"]
         result: Tensor = func(*args, **kwargs).detach()
-        if weight is self.embedding and self.embeddings is None:
+        if weight is self.embedding_weight and self.embeddings is None:
             self.embeddings = (self.edit(result) if self.edit else result).requires_grad_()
             return self.embeddings.clone()  # a model may go on in place, which torch forbids on a leaf
         return result
