@@ -13,7 +13,8 @@ from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.explanation import Comparison, Explanation, Label, Predicted
 from whyformer.inputs import Batch, Encoded, Text, batch_of, collate, encode
 from whyformer.load import Subject, load, subject_of
-from whyformer.prediction import Prediction, TargetLike, plain_target
+from whyformer.prediction import Prediction
+from whyformer.recorder import Target, plain_target
 from whyformer.registry import Method, Scores, method_named
 from whyformer.registry import methods as registered_methods
 
@@ -50,8 +51,8 @@ class Explainer:
         text: Text | list[Text],
         method: str = "auto",
         *,
-        target: TargetLike = None,
-        versus: TargetLike = None,
+        target: Target = None,
+        versus: Target = None,
         batch_size: int = 16,
         **options: Any,
     ) -> Explanation | list[Explanation]:
@@ -71,8 +72,8 @@ class Explainer:
         texts: Sequence[Text],
         method: str = "auto",
         *,
-        target: TargetLike = None,
-        versus: TargetLike = None,
+        target: Target = None,
+        versus: Target = None,
         batch_size: int = 16,
         progress: bool = False,
         **options: Any,
@@ -97,8 +98,8 @@ class Explainer:
         text: Text,
         methods: Sequence[str] | str = "all",
         *,
-        target: TargetLike = None,
-        versus: TargetLike = None,
+        target: Target = None,
+        versus: Target = None,
     ) -> Comparison:
         """Explain one text by several methods, from one forward pass.
 
@@ -174,8 +175,8 @@ def attribute(
     inputs: Mapping[str, Tensor],
     method: str = "auto",
     *,
-    target: TargetLike = None,
-    versus: TargetLike = None,
+    target: Target = None,
+    versus: Target = None,
     **options: Any,
 ) -> Tensor:
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
@@ -187,14 +188,15 @@ def attribute(
     return chosen(Prediction(model, batch, target, versus, relevance=chosen.relevance), **options).total
 
 
-def _for_rows(target: TargetLike, start: int, count: int, total: int) -> TargetLike:
+def _for_rows(target: Target, start: int, count: int, total: int) -> Target:
     """The targets of a part of the texts, where one is given for each."""
     given = plain_target(target)
     if not isinstance(given, list):
-        return given
+        return target
     if len(given) != total:
         raise BadInput(f"{len(given)} targets for {total} texts: give one, or one for each")
-    return given[start : start + count]
+    chunk: list[Any] = given[start : start + count]
+    return chunk
 
 
 def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:

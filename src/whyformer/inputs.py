@@ -30,11 +30,12 @@ class Encoded:
 class Batch:
     """The tensors for the model's forward, and which of its positions are not text.
 
-    `masked`: not attended to. `special`: special tokens, or None where nobody can tell (ready tensors).
+    `masked`: not attended to; None for images, which have no padding. `special`: special tokens, or None where nobody
+    can tell (ready tensors).
     """
 
     tensors: dict[str, Tensor]
-    masked: Tensor  # [batch, units]
+    masked: Tensor | None  # [batch, units]
     special: Tensor | None  # [batch, units]
     examples: tuple[Encoded, ...] = ()
 
@@ -43,6 +44,8 @@ class Batch:
 
         A masked padding token is padding, also where a tokenizer's mask calls it special.
         """
+        if self.masked is None:
+            return torch.zeros_like(reader, dtype=torch.bool)
         padding = self.masked & (reader == 0)
         if self.special is None:
             return padding
@@ -97,8 +100,14 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     tensors = {name: tensor.to(device) for name, tensor in inputs.items() if isinstance(tensor, Tensor)}
     special = tensors.pop("special_tokens_mask", None)
     shape = next((tensors[n].shape[:2] for n in ("input_ids", "inputs_embeds") if n in tensors), None)
+    if shape is None and "pixel_values" in tensors:
+        if tensors["pixel_values"].dim() != 4 or not tensors["pixel_values"].is_floating_point():
+            found = f"{tensors['pixel_values'].dtype} of shape {tuple(tensors['pixel_values'].shape)}"
+            raise BadInput(f"pixel_values are fractions [batch, channels, height, width]; found {found}")
+        return Batch(tensors, None, None)
     if shape is None:
-        raise BadInput(f"inputs need `input_ids` or `inputs_embeds`; found {', '.join(inputs) or 'nothing'}")
+        found = ", ".join(inputs) or "nothing"
+        raise BadInput(f"inputs need `input_ids`, `inputs_embeds` or `pixel_values`; found {found}")
     if len(shape) < 2 or 0 in shape:
         raise BadInput(f"inputs [batch, units] with at least one token are needed; found the shape {tuple(shape)}")
     _check_ids(model, tensors.get("input_ids"))

@@ -1,21 +1,18 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
-import re
-from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal, SupportsIndex
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadOption, nearest
+from whyformer.errors import BadOption
 from whyformer.inputs import Batch
 from whyformer.load import labels_of, text_config
-from whyformer.recorder import Edit, Trace, record
+from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
 
 Queries = Literal["reader", "mean", "all"]
-TargetLike = int | str | Sequence[int | str] | Tensor | None
 
 
 class Prediction:
@@ -28,8 +25,8 @@ class Prediction:
         self,
         model: nn.Module,
         batch: Batch,
-        target: TargetLike = None,
-        versus: TargetLike = None,
+        target: Target = None,
+        versus: Target = None,
         *,
         trace: Trace | None = None,
         relevance: bool = False,
@@ -49,39 +46,67 @@ class Prediction:
         """The one forward pass."""
         return record(self.model, self.batch.tensors, relevance=self.relevance)
 
-    def towards(self, target: TargetLike, versus: TargetLike = None) -> "Prediction":
+    @property
+    def traced(self) -> Trace:
+        """The trace with its sites, for relevance; it is recorded anew if nobody had said that this was to come."""
+        if not self.trace.sites:
+            self.trace = record(self.model, self.batch.tensors)
+        return self.trace
+
+    def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
         return Prediction(self.model, self.batch, target, versus, trace=self.trace, relevance=self.relevance)
 
     @cached_property
     def predicted(self) -> Tensor:
-        """The predicted class of each example, [batch]."""
-        return self.trace.logits.argmax(-1)
+        """The predicted class of each example, [batch]; of answers and tokens as `target`."""
+        return self.trace.outputs.predicted
 
     @cached_property
     def target(self) -> Tensor:
-        """The explained class of each example, [batch]."""
-        return self._classes(self._target)
+        """The explained class of each example, [batch].
+
+        For an answer [batch, 2]: its start and its end, -1 where that is left out. For a language model [batch, 2]:
+        the token and the position that it is said at.
+        """
+        return self.trace.outputs.chosen(self._target)
 
     @cached_property
     def versus(self) -> Tensor | None:
         """The class that the target is set against, [batch], if there is one."""
-        return None if self._versus is None else self._classes(self._versus)
+        return None if self._versus is None else self.trace.outputs.chosen(self._versus)
 
     @cached_property
     def padding(self) -> Tensor:
         """Positions that are padding, [batch, units]."""
-        return self.batch.padding(self.reader, getattr(text_config(self.model), "pad_token_id", None))
+        has_layers = isinstance(self.trace.layers, Layers)
+        read = self.reader if has_layers else torch.zeros_like(self.trace.outputs.attended, dtype=torch.float32)
+        return self.batch.padding(read, getattr(text_config(self.model), "pad_token_id", None))
 
     @cached_property
     def real(self) -> Tensor:
         """1 where a position is no padding, [batch, units]."""
-        return (~self.padding).to(self.reader.dtype)
+        return (~self.padding).to(torch.promote_types(self.trace.logits.dtype, torch.float32))
 
-    @property
+    @cached_property
     def reader(self) -> Tensor:
         """How the head reads the last layer, [batch, units]: shares that add up to 1."""
-        return self.trace.reader
+        return self.trace.read_for(self.target)
+
+    @cached_property
+    def parts(self) -> tuple["Prediction", ...]:
+        """The predictions that are explained one by one and added up: the start and the end of an answer, or this."""
+        if self.trace.outputs.task != "answer" or bool((self.target < 0).any()):
+            return (self,)
+        return tuple(self._part(number) for number in range(2))
+
+    def _part(self, number: int) -> "Prediction":
+        left_out = torch.arange(2, device=self.target.device) != number
+        versus = None if self.versus is None else self.versus.masked_fill(left_out, -1)
+        part = self.towards(None)
+        part.target, part.versus = self.target.masked_fill(left_out, -1), versus
+        part.padding = self.padding
+        return part
 
     def read(self, rows: Tensor) -> Tensor:
         """The reader's row of [batch, queries, keys] (or with heads in between), as a mean where it reads several."""
@@ -131,29 +156,51 @@ class Prediction:
     def _gradients(self) -> tuple[Tensor, ...]:
         """One backward pass for all of them."""
         trace = self.trace
-        of = (*trace.attention, *trace.hidden, *(() if trace.embeddings is None else (trace.embeddings,)))
+        of = () if trace.embeddings is None else (trace.embeddings,)
+        if isinstance(trace.layers, Layers):
+            of = (*trace.attention, *trace.hidden, *of)
         return tuple(_precise(g) for g in trace.gradient(of, self.target, self.versus))
 
     def attention_relevances(self, book: str) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""
-        return self._relevances(book)[:-1]
+        return self._relevances(book)[: len(self.trace.attention)]
 
     def embedding_relevances(self, book: str) -> Tensor:
         """Relevance of the explained outputs at the embedding output, under a rule book."""
+        return self._relevances(book)[len(self.trace.attention)]
+
+    def token_relevances(self, book: str) -> Tensor:
+        """Relevance of the explained outputs at the token embeddings, before positions and norm."""
+        self._embedding_leaf()
         return self._relevances(book)[-1]
+
+    def pixel_relevances(self, book: str) -> Tensor:
+        """Relevance of the explained outputs at the pixels of an image, [batch, channels, height, width]."""
+        return self._relevances(book)[-1]
+
+    def absorbed(self, book: str) -> Tensor:
+        """How much relevance parameters above the embedding output took, [batch]."""
+        first = len(self.trace.attention) + 1
+        taken = self._relevances(book)[first : first + len(self.trace.absorbers)]
+        return sum((_of_examples(t, len(self.real)) for t in taken), torch.zeros_like(self.real[:, 0]))
 
     def _relevances(self, book: str) -> tuple[Tensor, ...]:
         """One backward pass for all of them, for each book."""
-        if not self.trace.sites:  # nobody said that relevance was to come
-            self.trace = record(self.model, self.batch.tensors)
         if book not in self._by_book:
-            of = (*self.trace.attention, self.trace.hidden[0])
-            found = self.trace.relevance(of, book, self.target, self.versus)
+            trace = self.traced
+            of = [*trace.attention, trace.hidden[0], *trace.absorbers] if isinstance(trace.layers, Layers) else []
+            if trace.pixels is not None:
+                of.append(trace.pixels)
+            if BOOKS[book].starts_from == "value" and trace.embeddings is not None:
+                of.append(trace.embeddings)
+            found = trace.relevance(tuple(of), book, self.target, self.versus)
             self._by_book[book] = tuple(_precise(r) for r in found)
         return self._by_book[book]
 
     def loss(self, logits: Tensor) -> Tensor:
         """Cross-entropy of the explained class, [batch]."""
+        if self.trace.outputs.task != "classes":
+            raise BadOption("the loss is that of a classifier: explain the logit")
         if self.versus is not None:
             raise BadOption("the loss explains one class: leave `versus` out, or explain the logit")
         if logits.shape[-1] == 1:
@@ -165,20 +212,23 @@ class Prediction:
     def edited(self, edit: Edit) -> "Prediction":
         """The same input and outputs, run anew with other embeddings."""
         target, versus = self.target, self.versus
-        first_layer = self.trace.first_layer_call
-        trace = record(self.model, self.batch.tensors, relevance=False, edit=edit, first_layer=first_layer)
-        again = Prediction(self.model, self.batch, target, versus, trace=trace)
-        again.padding = self.padding
+        layers = self.trace.layers
+        first = layers.first_call if isinstance(layers, Layers) else -1
+        trace = record(self.model, self.batch.tensors, relevance=False, edit=edit, first_layer=first)
+        again = Prediction(self.model, self.batch, trace=trace)
+        again.target, again.versus, again.padding = target, versus, self.padding
         return again
 
     def generators(self, seed: int) -> list[torch.Generator]:
         """A random stream for each example; it depends on the seed and on the example's own tokens alone."""
-        content = self.batch.tensors.get("input_ids")
-        if content is None:
-            content = self.batch.tensors["inputs_embeds"].to(torch.float32)
+        names = ("input_ids", "inputs_embeds", "pixel_values")
+        content = next(self.batch.tensors[name] for name in names if name in self.batch.tensors)
+        if content.is_floating_point():
+            content = content.to(torch.float32)
         streams = []
         for row, padding in zip(content.cpu(), self.padding.cpu(), strict=True):
-            digest = hashlib.blake2b(row[~padding].contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
+            own = row if self.batch.masked is None else row[~padding]
+            digest = hashlib.blake2b(own.contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
             streams.append(torch.Generator().manual_seed(int.from_bytes(digest.digest())))
         return streams
 
@@ -187,53 +237,10 @@ class Prediction:
             raise BadOption("the model's token embeddings were not seen; use at='embedding_output'")
         return self.trace.embeddings
 
-    def _classes(self, target: TargetLike) -> Tensor:
-        given = plain_target(target)
-        if given is None:
-            return self.predicted
-        if isinstance(given, (int, str)):
-            indices = torch.tensor(class_index(given, self.labels, self.trace.logits.shape[-1]))
-            return indices.expand(len(self.predicted)).to(self.predicted.device)
-        if len(given) != len(self.predicted):
-            raise BadOption(f"{len(given)} targets for {len(self.predicted)} examples: give one, or one for each")
-        indices = torch.tensor([class_index(t, self.labels, self.trace.logits.shape[-1]) for t in given])
-        return indices.to(self.predicted.device)
-
-
-def plain_target(target: TargetLike) -> int | str | list[int | str] | None:
-    """A target given as any kind of number, array or sequence, as plain numbers and names."""
-    if target is None or isinstance(target, str):
-        return target
-    if hasattr(target, "tolist"):  # of torch and numpy
-        target = target.tolist()
-    if isinstance(target, Iterable):
-        return [_plain_number(t) for t in target]
-    return _plain_number(target)
-
-
-def _plain_number(target: Any) -> int | str:
-    if isinstance(target, str):
-        return target
-    if isinstance(target, bool) or not isinstance(target, SupportsIndex):
-        raise BadOption(f"target {target!r} is no class: give its name or its index")
-    return target.__index__()
-
-
-def class_index(target: int | str, labels: Sequence[str], classes: int) -> int:
-    """The index of a class given by name (capitals do not matter) or index."""
-    names = list(labels) if len(labels) == classes else [str(i) for i in range(classes)]
-    if isinstance(target, str):
-        exact = [i for i, name in enumerate(names) if name == target]
-        alike = exact or [i for i, name in enumerate(names) if name.casefold() == target.casefold()]
-        if len(alike) == 1:
-            return alike[0]
-        if not re.fullmatch("-?[0-9]+", target):
-            raise BadOption(f"target {target!r} is no label of this model; {nearest(target, names)}")
-    if not 0 <= int(target) < classes:
-        listed = ", ".join(f"{i} = {name}" for i, name in enumerate(names))
-        raise BadOption(f"target {target} is no class of this model; it has {listed}")
-    return int(target)
-
 
 def _precise(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _of_examples(relevances: Tensor, batch: int) -> Tensor:
+    return relevances.reshape(batch, -1).sum(1)

@@ -103,10 +103,14 @@ class Method:
         return {name: self.options[name].checked(value) for name, value in options.items()}
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
-        """Score a prediction. Padding scores exactly 0, and a score that is no number is an error."""
+        """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
+
+        The start and the end of an answer are scored one by one, and added up.
+        """
+        checked = self.checked(options)
         with differentiating():
-            found = self.function(prediction, **self.checked(options))
-        scores = found if isinstance(found, Scores) else Scores(found)
+            found = [self.function(part, **checked) for part in prediction.parts]
+        scores = _added([f if isinstance(f, Scores) else Scores(f) for f in found])
         expected = tuple(prediction.padding.shape)
         if tuple(scores.values.shape[-2:]) != expected or scores.values.dim() not in (2, 3):
             raise TypeError(f"{self.name} returned scores of shape {tuple(scores.values.shape)}, not {expected}")
@@ -117,6 +121,24 @@ class Method:
                 "load it in float32"
             )
         return Scores(values, scores.diagnostics)
+
+
+def _added(parts: list[Scores]) -> Scores:
+    """The sum; what the parts report is added up too where it is a number, and listed where it is not."""
+    if len(parts) == 1:
+        return parts[0]
+    return Scores(torch.stack([p.values for p in parts]).sum(0), _joined([p.diagnostics for p in parts]))
+
+
+def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    joined: dict[str, Any] = {}
+    for name, first in reports[0].items():
+        values = [report[name] for report in reports]
+        if isinstance(first, dict):
+            joined[name] = _joined(values)
+        else:
+            joined[name] = torch.stack(values).sum(0) if isinstance(first, Tensor) else values
+    return joined
 
 
 _METHODS: dict[str, Method] = {}

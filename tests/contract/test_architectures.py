@@ -57,7 +57,7 @@ def test_eager_and_fused_attention_give_the_same_scores(family: str, name: str) 
         whyformer.attribute(families.build(family, torch.float32, attention), inputs, name, target=1, **options)
         for attention in ("eager", "sdpa")
     )
-    assert (eager - fused).abs().max() <= 1e-5 * fused.abs().max()
+    assert (eager - fused).abs().max() <= 2e-5 * fused.abs().max()
 
 
 @pytest.mark.parametrize("family", families.ALL)
@@ -75,7 +75,7 @@ def test_hidden_states_are_the_models_own(family: str) -> None:
 @pytest.mark.parametrize("family", families.ALL)
 def test_the_reader_is_what_the_head_reads(family: str) -> None:
     lengths = (9, 5, 7)
-    reader = whyformer.record(families.build(family), families.batch(lengths)).reader
+    reader = whyformer.record(families.build(family), families.batch(lengths)).read_for()
     expected = torch.zeros(3, 9, dtype=reader.dtype)
     for row, length in enumerate(lengths):
         if family == "modernbert_mean":

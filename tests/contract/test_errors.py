@@ -82,7 +82,11 @@ TEXTS_AND_OPTIONS: dict[str, Case] = {
     "save": (lambda e: e.explain(TEXT).save("/no/such/folder/x"), BadInput, "could not write '/no/such/folder/x'"),
     "no model": (lambda _: Explainer("bert-base"), BadInput, "found str; to load one by name use Explainer.load"),
     "no tokenizer": (lambda e: Explainer(e.subject.model), BadInput, "a tokenizer is needed"),
-    "no tensors": (lambda e: whyformer.attribute(e.subject.model, {}), BadInput, "`input_ids` or `inputs_embeds`"),
+    "no tensors": (
+        lambda e: whyformer.attribute(e.subject.model, {}),
+        BadInput,
+        "`input_ids`, `inputs_embeds` or `pixel_values`",
+    ),
     "dtype": (lambda _: Explainer.load(dtype="int8"), BadOption, "'int8' is not known"),
     "device": (lambda _: Explainer.load(device="nonsense"), BadOption, "nonsense"),
     "folder": (lambda _: Explainer.load("/no/such/folder"), BadInput, "there is no folder '/no/such/folder'"),
@@ -219,8 +223,9 @@ def test_a_model_without_attention(sentiment: Explainer) -> None:
 def test_a_model_that_is_no_classifier() -> None:
     torch.manual_seed(0)
     model = hf.BertForTokenClassification(families.CONFIGS["bert"]())
-    with pytest.raises(UnsupportedModel, match=r"logits of shape \(3, 9, 2\)"):
+    with pytest.raises(BadOption, match=r"give a target \(index, position\)"):
         whyformer.attribute(model, families.batch())
+    assert whyformer.attribute(model, families.batch(), target=(1, 2)).shape == (3, 9)
 
 
 def test_inputs_of_two_batch_sizes() -> None:

@@ -144,7 +144,7 @@ def test_product_and_sum_and_unchanged() -> None:
     gate = by_rule(rules.product_halved, "product", torch.mul, [A, A + 1], sent)
     assert same(gate[0], sent / 2)
     assert same(gate[1], sent / 2)
-    assert same(by_rule(rules.unchanged, "unchanged", torch.tanh, [A], sent)[0], sent)
+    assert same(by_rule(rules.unchanged, "activation", torch.tanh, [A], sent)[0], sent)
     pooled = numbers(BATCH, IN, seed=11)
     for function in (lambda x: x.sum(1), lambda x: x.mean(1)):
         found = by_rule(rules.sum_by_size, "sum", function, [A], pooled, function(A.abs()))[0]

@@ -12,13 +12,14 @@ from whyformer.registry import Scores, method
 from whyformer.rollout import roll_out, with_residual
 
 BookName = Literal["alpha_beta", "z_plus", "eq4"]
+At = Literal["embeddings", "embedding_output"]
 
 
 def conservation(prediction: Prediction, book: str) -> dict[str, Any]:
-    """How much relevance arrived at the embedding output, beside how much was sent out."""
+    """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out."""
     arrived = prediction.embedding_relevances(book).flatten(1).sum(1)
     sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
-    return {"conservation": {"sum": arrived, "expected": sent}}
+    return {"conservation": {"sum": arrived, "absorbed": prediction.absorbed(book), "expected": sent}}
 
 
 @method(
@@ -29,7 +30,19 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
 
     `book="alpha_beta"` is what made the papers' LRP rows; `"eq4"` is Chefer's Eq. 4; `"z_plus"` conserves.
     """
-    return Scores(prediction.embedding_relevances(book).sum(-1), conservation(prediction, book))
+    report = conservation(prediction, book)
+    if prediction.trace.pixels is None:
+        return Scores(prediction.embedding_relevances(book).sum(-1), report)
+    pixels = prediction.pixel_relevances(book).sum(1)
+    return Scores(_by_patch(pixels, prediction), {**report, "pixels": pixels})
+
+
+def _by_patch(pixels: Tensor, prediction: Prediction) -> Tensor:
+    """The sums over patches of [batch, height, width], after zeros for the units that are no patch, as `[CLS]`."""
+    grid = next(site.value.shape[-2:] for site in prediction.trace.sites if site.kind == "pixels")
+    sums = torch.nn.functional.adaptive_avg_pool2d(pixels, grid) * (pixels[0].numel() / grid.numel())
+    others = prediction.reader.shape[1] - grid.numel()
+    return torch.nn.functional.pad(sums.flatten(1), (others, 0))
 
 
 @method(
@@ -69,6 +82,37 @@ def transformer_attribution(
         maps = from_layer(maps, block)[:1]
     joined = with_residual(from_layer(maps, first_layer), row_normalised=row_normalised)
     return Scores(roll_out(prediction.reader, joined), conservation(prediction, "z_plus"))
+
+
+@method(family="relevance", signed=True, class_specific=True, paper="Ali et al. 2022", relevance=True)
+def cp_lrp(prediction: Prediction, *, at: At = "embeddings") -> Scores:
+    """Conservative propagation: attention probabilities, gates and norms' denominators are constants.
+
+    The relevance of the logit's value at the token embeddings, or with `at="embedding_output"` after positions and
+    norm.
+    """
+    return _from_value(prediction, "conservative", at)
+
+
+@method(family="relevance", signed=True, class_specific=True, paper="Achtibat et al. 2024", relevance=True)
+def attn_lrp(
+    prediction: Prediction, *, at: At = "embeddings", form: Literal["gradient", "epsilon"] = "gradient"
+) -> Scores:
+    """AttnLRP: softmax is differentiated, products pass half to either factor, norms' denominators are constants.
+
+    The relevance of the logit's value at the token embeddings, or with `at="embedding_output"` after positions and
+    norm. `form="epsilon"` carries relevance with stabilised divisions, as the authors' code for BERT does; the default
+    needs none.
+    """
+    return _from_value(prediction, "attn" if form == "gradient" else "epsilon", at)
+
+
+def _from_value(prediction: Prediction, book: str, at: At) -> Scores:
+    relevances = prediction.token_relevances(book) if at == "embeddings" else prediction.embedding_relevances(book)
+    sent = prediction.trace.output(prediction.target, prediction.versus).detach()
+    arrived = relevances.flatten(1).sum(1)
+    report = {"sum": arrived, "absorbed": sent - arrived, "expected": sent}  # by biases, positions and constants
+    return Scores(relevances.sum(-1), {"conservation": report})
 
 
 @method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021 (ICCV)")

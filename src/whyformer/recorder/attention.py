@@ -36,8 +36,11 @@ def attend(
         attn_mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
     if enable_gqa:
         key, value = (_shared(t, query.shape[1] // t.shape[1]) for t in (key, value))
+    if value.shape[1] < query.shape[1]:  # one head for all queries
+        key, value = (t.expand(-1, query.shape[1], -1, -1) for t in (key, value))
     precise = torch.promote_types(query.dtype, torch.float32)  # the fused kernel keeps its scores in float32 too
-    scores = (query.to(precise) @ key.to(precise).mT) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query.to(precise) * scale) @ key.to(precise).mT
     if is_causal:
         queries, keys = scores.shape[-2:]
         attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril()
@@ -82,18 +85,20 @@ class SoftmaxLineage:
         self.batch = batch
         self.lines: dict[int, tuple[Tensor, ...]] = {}  # id of the newest -> the softmax and what became of it
 
-    def start(self, result: Tensor) -> None:
-        """A softmax was computed."""
-        if result.requires_grad and result.dim() >= 3:
+    def saw(self, name: str, operands: tuple[Any, ...], result: Any) -> None:
+        """A function was called."""
+        if name == "softmax" and result.requires_grad and result.dim() >= 3:
             self.lines[id(result)] = (result,)
+        elif self.lines:
+            self._follow(name, operands, result)
 
-    def follow(self, name: str, operands: tuple[Any, ...], result: Any) -> None:
-        """A function was called; if it only passes a softmax on, its result is followed too."""
+    def _follow(self, name: str, operands: tuple[Any, ...], result: Any) -> None:
+        """If a function only passes a softmax on, its result is followed too."""
         line = next((self.lines[id(o)] for o in operands if id(o) in self.lines), None)
         if line is None or not isinstance(result, Tensor) or id(result) in self.lines:
             return
         others = (o for o in operands if isinstance(o, Tensor) and o is not line[-1])
-        if name in self.KEPT_BY and not any(o.requires_grad for o in others):
+        if name in self.CASTS or (name in self.KEPT_BY and not any(o.requires_grad for o in others)):
             self.lines[id(result)] = (*line, result)
 
     def meet(self, left: Tensor, right: Tensor) -> tuple[Tensor, Attention] | None:

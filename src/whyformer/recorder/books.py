@@ -4,11 +4,12 @@ The book is a closed world. A relevance pass may go through a site that the book
 that only move numbers about; anything else raises `UncoveredOperation`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UncoveredOperation, nearest
 from whyformer.recorder import rules
@@ -17,37 +18,108 @@ from whyformer.recorder.sites import Rule, Site
 
 @dataclass(frozen=True)
 class Book:
-    """Rules by the kind of site."""
+    """Rules by the kind of site; None keeps the derivative, and "inside" looks into a module that is seen as one.
+
+    A book carries relevance, from 1 or from the value of the explained output; or a modified gradient, whose product
+    with a value is the value's relevance, so that it amounts to a start from the output's value. The first operand of
+    the kinds in `held` is a constant: what lies below it needs no rule.
+    """
 
     name: str
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, Rule | Literal["inside"] | None]
+    carries: Literal["relevance", "gradient"] = "relevance"
+    held: frozenset[str] = frozenset({"scaled"})
+    starts_from: Literal["one", "value"] = "one"
 
-    def rule_of(self, site: Site) -> Rule:
+    def opened(self, sites: Iterable[Site]) -> list[Site]:
+        """The sites, with those inside a module where this book looks into it."""
+        found: list[Site] = []
+        for site in sites:
+            found += self.opened(site.inside) if self.rules.get(site.kind) == "inside" else [site]
+        return found
+
+    def rule_of(self, site: Site) -> Rule | None:
         """The rule for a site."""
-        return self.rules[site.kind]
+        rule = self.rules[site.kind]
+        assert rule != "inside"
+        return rule
 
 
-_SHARED: dict[str, Rule] = {
-    "unchanged": rules.unchanged,
+_UNCHANGED = dict.fromkeys(("norm", "norm_module", "activation", "softmax", "scaling"), rules.unchanged)
+_BY_RELEVANCE: dict[str, Rule | None] = {
+    **_UNCHANGED,
+    "scaled": rules.scaled,
+    "attend": rules.matmul_halved,
     "matmul": rules.matmul_halved,
     "product": rules.product_halved,
+    "gated": rules.product_halved,
     "sum": rules.sum_by_size,
+    "add_constant": None,  # its derivative leaves relevance unchanged
+    "pixels": rules.pixels,
+}
+_BY_GRADIENT: dict[str, Rule | Literal["inside"] | None] = {
+    **dict.fromkeys(("linear", "linear_map", "pixels", "add", "add_constant", "sum", "softmax", "scaling"), None),
+    "norm": rules.norm_held,
+    "norm_module": "inside",
+    "activation": rules.ratio,
+    "scaled": rules.first_held,
+    **dict.fromkeys(("attend", "matmul", "product", "gated"), rules.halved),
 }
 
-Z_PLUS = Book("z_plus", {**_SHARED, "linear": rules.linear_positive, "add": rules.add_normalised})
-ALPHA_BETA = Book("alpha_beta", {**_SHARED, "linear": rules.linear_two_sided, "add": rules.add})
-EQ4 = Book("eq4", {**_SHARED, "linear": rules.linear_excitatory, "add": rules.add_normalised})
+Z_PLUS = Book(
+    "z_plus",
+    {
+        **_BY_RELEVANCE,
+        "linear": rules.linear_positive,
+        "linear_map": rules.map_positive,
+        "add": rules.add_normalised,
+    },
+)
+ALPHA_BETA = Book(
+    "alpha_beta",
+    {**_BY_RELEVANCE, "linear": rules.linear_two_sided, "linear_map": rules.map_two_sided, "add": rules.add},
+)
+EQ4 = Book(
+    "eq4",
+    {
+        **_BY_RELEVANCE,
+        "linear": rules.linear_excitatory,
+        "linear_map": rules.map_excitatory,
+        "add": rules.add_normalised,
+    },
+)
+EPSILON = Book(
+    "epsilon",
+    {
+        **_BY_RELEVANCE,
+        **dict.fromkeys(("linear", "linear_map", "pixels", "sum"), rules.epsilon),
+        **dict.fromkeys(("attend", "matmul"), rules.matmul_epsilon),
+        **dict.fromkeys(("add", "add_constant"), rules.add_epsilon),
+        "softmax": rules.softmax_taylor,
+        "norm": rules.norm_epsilon,
+    },
+    starts_from="value",
+)
+ATTN = Book("attn", _BY_GRADIENT, "gradient", starts_from="value")
+CONSERVATIVE = Book(
+    "conservative",
+    {**_BY_GRADIENT, "attend": rules.first_held, "gated": rules.first_held},
+    "gradient",
+    frozenset({"scaled", "attend", "gated"}),
+    "value",
+)
 
-BOOKS = {book.name: book for book in (Z_PLUS, ALPHA_BETA, EQ4)}
+BOOKS = {book.name: book for book in (Z_PLUS, ALPHA_BETA, EQ4, EPSILON, CONSERVATIVE, ATTN)}
 
 # Nodes of torch's graph that move numbers without changing them; relevance goes where the number came from.
 _SHAPES = frozenset({"Alias", "AsStrided", "Expand", "Permute", "ReshapeAlias", "Squeeze", "T", "Transpose"})
-_VIEWS = frozenset({"Unsqueeze", "UnsafeView", "View", "Clone", "ToCopy"})
+_VIEWS = frozenset({"Unsqueeze", "UnsafeView", "View", "ViewAsComplex", "ViewAsReal", "Clone", "ToCopy"})
+_COPIES = frozenset({"ConstantPadNd", "Im2Col", "IndexPut", "Repeat", "Roll", "Unfold"})
 _PARTS = frozenset(
     {"Cat", "Index", "IndexSelect", "Gather", "Select", "Slice", "Split", "SplitWithSizes", "Stack", "Unbind"}
 )
 _CHOICES = frozenset({"MaskedFill", "Where", "CopyBackwards", "CopySlices", "BackwardHookFunction"})
-ROUTING = _SHAPES | _VIEWS | _PARTS | _CHOICES
+ROUTING = _SHAPES | _VIEWS | _COPIES | _PARTS | _CHOICES
 
 
 def book_named(book: str | Book) -> Book:
@@ -64,22 +136,22 @@ def check_closed(logits: Tensor, of: Sequence[Tensor], sites: Sequence[Site], bo
 
     The graph itself is walked, so that a function which the recorder did not see cannot slip through.
     """
-    by_node = {site.node: site for site in sites}
-    for node in _between(logits.grad_fn, {t.grad_fn for t in of}, by_node):
+    by_node = {site.node: site for site in book.opened(sites)}
+    for node in _between(logits.grad_fn, {get_gradient_edge(t).node for t in of}, by_node, book.held):
         site = by_node.get(node)
         if site is not None and site.kind not in book.rules:
             raise UncoveredOperation(f"the rule book {book.name} has no rule for {site.kind} ({site.path})")
-        if site is None and not _moves(node):
+        if site is None and not moves(node):
             raise UncoveredOperation(f"the rule book {book.name} has no rule for {_function(node)}")
 
 
-def _between(start: Node | None, ends: set[Node | None], by_node: Mapping[Node, Site]) -> list[Node]:
+def _between(start: Node | None, ends: set[Node], by_node: Mapping[Node, Site], held: Collection[str]) -> list[Node]:
     """The nodes above any of `ends`, on the ways down from `start`; a site is one step."""
     leads: dict[Node, bool] = {}  # whether an end lies below
     stack = [start] if start is not None else []
     while stack:
         node = stack[-1]
-        below = _below(node, by_node)
+        below = _below(node, by_node, held)
         unknown = [b for b in below if b not in leads]
         if unknown and node not in leads:
             leads.setdefault(node, False)
@@ -90,9 +162,12 @@ def _between(start: Node | None, ends: set[Node | None], by_node: Mapping[Node, 
     return [node for node, lead in leads.items() if lead]
 
 
-def _below(node: Node, by_node: Mapping[Node, Site]) -> list[Node]:
+def _below(node: Node, by_node: Mapping[Node, Site], held: Collection[str]) -> list[Node]:
     site = by_node.get(node)
-    found = site.sources if site is not None else tuple(following for following, _ in node.next_functions)
+    if site is None:
+        found = [following for following, _ in node.next_functions]
+    else:
+        found = list(site.sources[1:] if site.kind in held else site.sources)
     return [f for f in found if f is not None]
 
 
@@ -100,7 +175,8 @@ def _function(node: Node) -> str:
     return node.name().rpartition(":")[2].rstrip("01").removesuffix("Backward")
 
 
-def _moves(node: Node) -> bool:
+def moves(node: Node) -> bool:
+    """Whether a node only moves numbers about."""
     inputs = sum(following is not None for following, _ in node.next_functions)
     plain_sum = _function(node) == "Add" and inputs == 1 and node._saved_alpha == 1  # type: ignore[attr-defined]
     return _function(node) in ROUTING or plain_sum

@@ -1,6 +1,7 @@
 """Which layers a model ran through, found by watching it: no list of architectures."""
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -27,8 +28,12 @@ class Calls:
     `transformer.h.i`, `model.layers.i`, and a shared layer that is called many times.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], edits: dict[int, Callable[[Tensor], Tensor]]):
+    def __init__(
+        self, modules: Mapping[str, nn.Module], body: nn.Module | None, edits: dict[int, Callable[[Tensor], Tensor]]
+    ):
         self.modules = modules  # by path
+        self.body = body  # the model without its head, if there is such a module
+        self.final: Tensor | None = None  # its output
         self.edits = edits  # number of the call -> what replaces its input
         self.made: list[Call] = []
         self._open: list[Call] = []
@@ -39,6 +44,8 @@ class Calls:
             if path.rpartition(".")[2].isdigit():
                 enter = module.register_forward_pre_hook(partial(self._enter, path), with_kwargs=True)
                 self._handles += [enter, module.register_forward_hook(self._leave)]
+        if self.body is not None:
+            self._handles.append(self.body.register_forward_hook(self._finish))
         return self
 
     def __exit__(
@@ -67,6 +74,20 @@ class Calls:
             found.append(number)
         return found
 
+    def hidden(self, numbers: Sequence[int]) -> list[Tensor]:
+        """The states between the layers: what enters the first, each next one, and what leaves the last.
+
+        Where nothing that leaves a layer enters the next as it is (XLM numbers its attention alone), what leaves the
+        last is the output of the body.
+        """
+        made = [self.made[number] for number in numbers]
+        joined = [before.output is after.input for before, after in itertools.pairwise(made)]
+        last = made[-1].output if any(joined) or not joined else self.final
+        return [state for state in (*(call.input for call in made), last) if state is not None]
+
+    def _finish(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.final = _hidden_states([output] if isinstance(output, Tensor) else list(_values(output)))
+
     def _enter(
         self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -84,7 +105,11 @@ class Calls:
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         call = self._open.pop()
-        call.output = _hidden_states([output] if isinstance(output, Tensor) else list(output or []))
+        call.output = _hidden_states([output] if isinstance(output, Tensor) else list(_values(output)))
+
+
+def _values(output: Any) -> Iterable[Any]:
+    return output.values() if isinstance(output, Mapping) else output or ()
 
 
 def _hidden_states(candidates: Iterable[Any]) -> Tensor | None:

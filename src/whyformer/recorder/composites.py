@@ -5,6 +5,7 @@ number and lose some of it. As a whole they change numbers one by one, and relev
 """
 
 import threading
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -14,7 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 from whyformer.recorder.sites import Site
 
-COMPOSITE_NAMES = ("RMSNorm", "LayerNorm", "Gelu", "GELU")
+NORM_NAMES = ("RMSNorm", "LayerNorm")
+ACTIVATION_NAMES = ("Gelu", "GELU")
 
 
 class SiteList(Protocol):
@@ -22,6 +24,9 @@ class SiteList(Protocol):
 
     sites: list[Site]
     batch: int
+
+    def changed(self, operand: Tensor, result: Tensor, *, activated: bool) -> None:
+        """A number went through an activation."""
 
 
 class Composites:
@@ -61,15 +66,24 @@ class Composites:
             return
         alias, before = self._open.pop()
         if isinstance(output, Tensor) and output.grad_fn is not None and output.shape == alias.shape:
+            inside = tuple(self.recorder.sites[before:])
             del self.recorder.sites[before:]  # what happened inside is this one step
-            node, sources = output.grad_fn, (alias.grad_fn,)
             name = type(module).__name__
-            self.recorder.sites.append(Site("unchanged", (), None, sources, node, name, self.recorder.batch))
+            site = Site("norm_module", (), None, (alias.grad_fn,), output.grad_fn, name, self.recorder.batch, inside)
+            if is_activation(module):
+                values = (alias.detach(),)
+                site = replace(site, kind="activation", operands=values, result=output.detach(), inside=())
+                self.recorder.changed(alias, output, activated=True)
+            self.recorder.sites.append(site)
 
 
 def is_composite(module: nn.Module) -> bool:
-    """An activation of transformers, or a norm that is no module of torch."""
+    """An activation or a norm that is no module of torch."""
+    ours = not type(module).__module__.startswith("torch.")
+    return ours and (is_activation(module) or type(module).__name__.endswith(NORM_NAMES))
+
+
+def is_activation(module: nn.Module) -> bool:
+    """An activation of transformers, or one named as such."""
     kind = type(module)
-    if kind.__module__.startswith("torch."):
-        return False
-    return kind.__module__ == "transformers.activations" or kind.__name__.endswith(COMPOSITE_NAMES)
+    return kind.__module__ == "transformers.activations" or kind.__name__.endswith(ACTIVATION_NAMES)

@@ -1,6 +1,8 @@
 """The torch function mode under which a model is run."""
 
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,8 +12,18 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.recorder.attention import Attention, SoftmaxLineage, attend
 from whyformer.recorder.calls import Calls
-from whyformer.recorder.governable import GOVERNABLE
+from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.recorder.governable import GOVERNABLE, Governed
 from whyformer.recorder.sites import Site, make_site
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a tensor was before an activation and constants changed it, number by number."""
+
+    result: "weakref.ref[Tensor]"
+    of: "weakref.ref[Tensor]"
+    activated: bool
 
 
 class Recorder(TorchFunctionMode):
@@ -26,9 +38,8 @@ class Recorder(TorchFunctionMode):
 
     def __init__(
         self,
-        embedding_weight: Tensor | None,
+        tokens: TokenEmbeddings,
         batch: int,
-        edit: Callable[[Tensor], Tensor] | None,
         calls: Calls,
         relevance: bool,
     ):
@@ -37,21 +48,25 @@ class Recorder(TorchFunctionMode):
         self.batch = batch
         self.calls = calls
         self.sites: list[Site] = []
-        self.embedding_weight = embedding_weight
-        self.edit = edit
-        self.embeddings: Tensor | None = None
+        self.tokens = tokens
+        self.pixels: Tensor | None = None
+        self.absorbers: list[tuple[int, Tensor]] = []  # each with the number of calls before it
         self.attentions: list[Attention] = []
         self.lineage = SoftmaxLineage(batch)
+        self._origins: dict[int, Origin] = {}
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = func.__name__
-        if name == "__get__":
-            return func(*args, **kwargs)
+        if name == "__get__":  # an attribute, such as a weight's `T`
+            found = func(*args, **kwargs)
+            return found.detach() if isinstance(found, Tensor) and _is_parameter(args[0]) else found
         if func is F.embedding:
             return self._embed(func, args, kwargs)
+        if self.relevance and name in TAKING:
+            args = self._with_absorbers(name, args)
         args = tuple(map(_constant, args))
         if kwargs:
             kwargs = {k: _constant(v) for k, v in kwargs.items()}
@@ -59,28 +74,45 @@ class Recorder(TorchFunctionMode):
             self.sites = [site.kept_from(args[0]) for site in self.sites]
         if self.relevance and kwargs.get("inplace"):
             return self._in_place(func, args, kwargs)
-        written_out = WRITTEN_OUT.get(name) if self.relevance or name == FUSED else None
-        if written_out is not None and any(
-            isinstance(a, Tensor) and a.requires_grad for a in (*args, *kwargs.values())
-        ):
-            with self:  # its steps are seen one by one, as those of a model that writes them out
-                return written_out(*args, **kwargs)
-        if name in SoftmaxLineage.MEETS_VALUES_IN:
-            args = self._meet(args)
-        result = self._call(name, func, args, kwargs) if self.relevance else func(*args, **kwargs)
-        if name == "softmax":
-            self.lineage.start(result)
-        elif self.lineage.lines:
-            self.lineage.follow(name, args, result)
+        met = self.lineage.meet(*args[:2]) if name in SoftmaxLineage.MEETS_VALUES_IN and len(args) > 1 else None
+        if met is not None:
+            args = (met[0], *args[1:])
+            self._see(met[1])
+        if self.relevance or name == FUSED:
+            result = self._carried(name, func, args, kwargs, attends=met is not None)
+        else:
+            result = func(*args, **kwargs)
+        self.lineage.saw(name, args, result)
         return result
 
     def _embed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        weight = args[1] if len(args) > 1 else kwargs["weight"]
-        result: Tensor = func(*args, **kwargs).detach()
-        if weight is self.embedding_weight and self.embeddings is None:
-            self.embeddings = (self.edit(result) if self.edit else result).requires_grad_()
-            return self.embeddings.clone()  # a model may go on in place, which torch forbids on a leaf
-        return result
+        named = dict(zip(("input", "weight"), args, strict=False)) | kwargs
+        with torch.no_grad():
+            result: Tensor = func(*args, **kwargs)
+        return self.tokens.looked_up(named["weight"], named["input"], result)
+
+    def _with_absorbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, with those parameters that take relevance of their own as leaves of the graph.
+
+        They are what is joined to the units as further ones, and what is added to each unit, as positions are.
+        """
+        if name == "cat":
+            flowing = [p.requires_grad and not _is_parameter(p) for p in args[0]]
+            if any(flowing) and not all(flowing):
+                parts = [p if flows else self._absorber(p) for p, flows in zip(args[0], flowing, strict=True)]
+                return (parts, *args[1:])
+        for one, other in (args, args[::-1]) if name != "cat" and len(args) == 2 else ():
+            if _is_parameter(one) and _flowing((other,)) and not _is_parameter(other) and _is_for_units(one, other):
+                return tuple(self._absorber(a.expand_as(other)) if a is one else a for a in args)
+        return args
+
+    def _absorber(self, constant: Tensor) -> Tensor:
+        """A leaf in place of a constant, if the constant has something of its own for each example."""
+        if constant.shape[0] % self.batch or not constant.is_floating_point():
+            return constant.detach()
+        leaf = constant.detach().clone().requires_grad_()
+        self.absorbers.append((len(self.calls.made), leaf))
+        return leaf
 
     def _in_place(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """An activation in place, as one that is not and a copy."""
@@ -90,24 +122,59 @@ class Recorder(TorchFunctionMode):
         copied: Tensor = args[0].copy_(changed)
         return copied
 
-    def _call(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function, as a site if a rule can govern it."""
+    def _carried(
+        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, attends: bool
+    ) -> Any:
+        """Call a function as a site, or written out in steps that can be sites, or as it is."""
         governable = GOVERNABLE.get(name)
         found = governable(func, args, kwargs) if governable else None
-        if found is None:
+        if found is not None:
+            return self._govern(found, attends=attends)
+        written_out = WRITTEN_OUT.get(name)
+        if written_out is None or not _flowing((*args, *kwargs.values())):
             return func(*args, **kwargs)
+        with self:  # its steps are seen one by one, as those of a model that writes them out
+            return written_out(*args, **kwargs)
+
+    def _govern(self, found: Governed, *, attends: bool) -> Tensor:
+        """Call a function as a site."""
         kind, call, operands, constants = found
+        if kind == "matmul" and attends:
+            kind = "attend"
+        elif kind == "linear_map" and self.pixels is not None and operands[0].shape == self.pixels.shape:
+            kind = "pixels"
+        elif kind == "product":
+            kind, call, operands = self._gate(call, operands)
         result, site = make_site(kind, call, operands, self.calls.path, self.batch, constants)
         if site is not None:
             self.sites.append(site)
+        if kind in ("activation", "scaling", "add_constant"):
+            self.changed(operands[0], result, activated=kind == "activation")
         return result
 
-    def _meet(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        met = self.lineage.meet(*args[:2]) if len(args) > 1 else None
-        if met is None:
-            return args
-        self._see(met[1])
-        return (met[0], *args[1:])
+    def changed(self, operand: Tensor, result: Tensor, *, activated: bool) -> None:
+        """A number went through an activation, or was multiplied by or added to a constant."""
+        before = self._origin(operand)
+        self._origins[id(result)] = Origin(weakref.ref(result), before.of, activated or before.activated)
+
+    def _origin(self, tensor: Tensor) -> "Origin":
+        found = self._origins.get(id(tensor))
+        own = weakref.ref(tensor)
+        return found if found is not None and found.result() is tensor else Origin(own, own, False)
+
+    def _gate(
+        self, call: Callable[..., Tensor], operands: tuple[Tensor, ...]
+    ) -> tuple[str, Callable[..., Tensor], tuple[Tensor, ...]]:
+        """Which factor of a product is a gate, if one is: an activation's result. It comes first.
+
+        A number gated by itself, as in `x sigmoid(x)`, is an activation written out: the gate is held constant.
+        """
+        left, right = (self._origin(operand) for operand in operands)
+        if left.activated == right.activated:
+            return "product", call, operands
+        if right.activated:
+            call, operands = _swapped(call), operands[::-1]
+        return "scaled" if left.of() is right.of() is not None else "gated", call, operands
 
     def _see(self, attention: Attention) -> None:
         if attention.probabilities.requires_grad:
@@ -115,24 +182,70 @@ class Recorder(TorchFunctionMode):
             self.attentions.append(attention)
 
 
+def _flowing(arguments: tuple[Any, ...]) -> bool:
+    return any(isinstance(a, Tensor) and a.requires_grad for a in arguments)
+
+
+def _swapped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda first, second: function(second, first)
+
+
+def _scaled_added(summand: Any, other: Any, *, alpha: float = 1) -> Any:
+    """`add` with a factor."""
+    return summand + (other if alpha == 1 else other * alpha)
+
+
+def _subtracted(minuend: Any, subtrahend: Any, *, alpha: float = 1) -> Any:
+    """`sub`: a sum with the negative."""
+    return minuend + (-subtrahend if alpha == 1 else subtrahend * -alpha)
+
+
+def _subtracted_from(subtrahend: Any, minuend: Any) -> Any:
+    """`rsub`: the same, the other way round."""
+    return minuend + -subtrahend
+
+
+def _indices_added(changed: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """`index_add`: a sum with rows that were added to nothing."""
+    rows = source if alpha == 1 else source * alpha
+    return changed + torch.zeros_like(changed).detach().index_add(dim, index, rows)
+
+
 def _added_product(added: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`baddbmm`: a bias and a scaled matrix product."""
     return (batch1 @ batch2) * alpha + added * beta
 
 
-def _added_in_place(changed: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
-    """`add_`: a sum, copied to where its first summand was."""
-    return changed.copy_(changed.clone() + (other if alpha == 1 else other * alpha))
+def _in_place_of(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """A function whose result is copied to where its first operand was."""
+    return lambda changed, *args, **kwargs: changed.copy_(function(changed.clone(), *args, **kwargs))
 
 
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, nn.Parameter)
+
+
+def _is_for_units(parameter: Tensor, states: Tensor) -> bool:
+    """Whether a parameter has a vector of its own for each of the units."""
+    return parameter.dim() >= 2 and states.dim() == 3 and 1 < parameter.shape[-2] == states.shape[-2]
+
+
+TAKING = frozenset({"cat", "concat", "add", "__add__", "__radd__"})  # functions in which a parameter takes relevance
 FUSED = "scaled_dot_product_attention"
 IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"})
 
 WRITTEN_OUT: dict[str, Callable[..., Tensor]] = {
     FUSED: lambda *args, **kwargs: attend(*args, **kwargs)[0],
     "baddbmm": _added_product,
-    "add_": _added_in_place,
-    "__iadd__": _added_in_place,
+    **dict.fromkeys(("add_", "__iadd__"), _in_place_of(torch.add)),
+    **dict.fromkeys(("sub_", "__isub__"), _in_place_of(torch.sub)),
+    **dict.fromkeys(("mul_", "__imul__"), _in_place_of(torch.mul)),
+    **dict.fromkeys(("div_", "__itruediv__"), _in_place_of(torch.div)),
+    "add": _scaled_added,
+    **dict.fromkeys(("sub", "__sub__", "subtract"), _subtracted),
+    **dict.fromkeys(("rsub", "__rsub__"), _subtracted_from),
+    "index_add": _indices_added,
+    "index_add_": _in_place_of(torch.index_add),
 }
 
 

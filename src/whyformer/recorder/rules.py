@@ -3,7 +3,12 @@
 A rule gets a site and the relevance of its result. It returns what the function's own backward pass is to be given in
 place of a gradient, and a function that turns what that pass sends to operand number `position` into the operand's
 relevance. So `S W`, which most rules need, is computed by torch's own backward.
+
+The rules in the second half carry a modified gradient `g` instead, whose product with a value is the value's relevance.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +16,9 @@ from torch import Tensor
 from whyformer.recorder.sites import Finish, Site
 
 STABILISER = 1e-9
+EPSILON = 1e-6
+SMALL_EPSILON = 1e-8
+RATIO_STABILISER = 1e-10
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -22,6 +30,11 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
 def unchanged(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """Softmax, norms, activations, multiplication by a constant: relevance passes as it is."""
     return relevance, lambda position, sent: relevance.sum_to_size(sent.shape)
+
+
+def scaled(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """One number for a whole vector (a norm's, a router's, a gate's) is held constant; the vector gets everything."""
+    return relevance, lambda position, sent: relevance.sum_to_size(sent.shape) if position else torch.zeros_like(sent)
 
 
 def linear_positive(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
@@ -68,6 +81,61 @@ def linear_excitatory(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     return relevance, lambda position, sent: part * (divide(relevance, part @ side.T) @ side)
 
 
+def map_positive(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """`linear_positive` for any product with a constant.
+
+    Such a product may have so few terms that none is positive; there, in proportion to the sizes of the terms.
+    """
+    x, matrix, product = site.operands
+    sizes = product(x.abs(), matrix.abs())
+    positive = (product(x, matrix) + sizes) / 2
+    none = positive <= 8 * torch.finfo(x.dtype).eps * sizes
+    shares = divide(relevance, positive).masked_fill_(none, 0)
+    instead = divide(relevance, sizes).masked_fill_(~none, 0)
+    by_size = x.abs() * _sent_back(lambda part: product(part, matrix.abs()), x, shares / 2 + instead)
+    return shares, lambda position, sent: by_size + x * sent / 2
+
+
+def map_two_sided(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """`linear_two_sided` for any product with a constant."""
+    x, matrix, product = site.operands
+    total = torch.zeros_like(x)
+    for part, side in ((x.clamp(min=0), matrix.clamp(min=0)), (x.clamp(max=0), matrix.clamp(max=0))):
+        total += part * _sent_back(partial(_with, product, side), x, divide(relevance, product(part, side)))
+    return relevance, lambda position, sent: total
+
+
+def map_excitatory(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """`linear_excitatory` for any product with a constant."""
+    x, matrix, product = site.operands
+    part, side = x.clamp(min=0), matrix.clamp(min=0)
+    shares = divide(relevance, product(part, side))
+    return relevance, lambda position, sent: part * _sent_back(lambda p: product(p, side), x, shares)
+
+
+def _with(product: Callable[[Tensor, Tensor], Tensor], matrix: Tensor, x: Tensor) -> Tensor:
+    return product(x, matrix)
+
+
+def _sent_back(product: Callable[[Tensor], Tensor], x: Tensor, shares: Tensor) -> Tensor:
+    """The transpose of a linear map, applied to `shares`."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(product(leaf), leaf, shares)[0]
+
+
+def pixels(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """The z^B rule (Montavon et al. 2017) for what looks at pixels: each between its image's lowest and highest."""
+    x, weight, product = site.operands
+    low = x.flatten(1).amin(1).view(-1, *[1] * (x.dim() - 1)).expand_as(x)
+    high = x.flatten(1).amax(1).view(-1, *[1] * (x.dim() - 1)).expand_as(x)
+    positive, negative = weight.clamp(min=0), weight.clamp(max=0)
+    shares = divide(relevance, product(x, weight) - product(low, positive) - product(high, negative))
+    lows = low * _sent_back(lambda p: product(p, positive), x, shares)
+    highs = high * _sent_back(lambda p: product(p, negative), x, shares)
+    return shares, lambda position, sent: x * sent - lows - highs
+
+
 def matmul_halved(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """Each factor in proportion to the products, and half of it each, because either would get the whole."""
     shares = divide(relevance, site.value)
@@ -102,3 +170,62 @@ def add_normalised(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     whole, size = site.per_example(relevance), sums[0].abs() + sums[1].abs()
     parts = [p * divide(divide(s.abs(), size) * whole, s) for p, s in zip(parts, sums, strict=True)]
     return shares, lambda position, sent: parts[position].sum_to_size(sent.shape)
+
+
+def epsilon(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """The ε rule (Bach et al. 2015, Eq. 58): in proportion to what each number adds; biases take their share."""
+    return relevance / (site.value + SMALL_EPSILON), lambda position, sent: site.operands[position] * sent
+
+
+def add_epsilon(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """The ε rule for a sum of two."""
+    shares = relevance / (site.value + SMALL_EPSILON)
+    return shares, lambda position, sent: (site.operands[position] * shares).sum_to_size(sent.shape)
+
+
+def matmul_epsilon(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """The ε rule for a product of two matrices, half of it each (Achtibat et al. 2024, Proposition 3.3)."""
+    shares = relevance / (2 * site.value + SMALL_EPSILON)
+    return shares, lambda position, sent: site.operands[position] * sent
+
+
+def softmax_taylor(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """Softmax by its Taylor expansion (Achtibat et al. 2024, Proposition 3.1): `x (R - p ΣR)`."""
+    x = site.operands[0]
+    x = x.masked_fill(x.isneginf(), 0)
+    change = relevance - site.value * relevance.sum(-1, keepdim=True)
+    return relevance, lambda position, sent: x * change
+
+
+def norm_epsilon(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """The ε rule for a norm whose denominator is a constant."""
+    shares = relevance / (site.value + EPSILON)
+    _, finish = norm_held(site, shares)
+    return shares, lambda position, sent: site.operands[0] * finish(position, sent)
+
+
+def halved(site: Site, gradient: Tensor) -> tuple[Tensor, Finish]:
+    """AttnLRP (Achtibat et al. 2024, Eq. 13): a product of two passes half to either factor."""
+    return gradient, lambda position, sent: sent / 2
+
+
+def first_held(site: Site, gradient: Tensor) -> tuple[Tensor, Finish]:
+    """CP-LRP (Ali et al. 2022): attention probabilities, gates and scaling numbers are constants."""
+    return gradient, lambda position, sent: sent if position else torch.zeros_like(sent)
+
+
+def ratio(site: Site, gradient: Tensor) -> tuple[Tensor, Finish]:
+    """An activation's derivative is replaced by `f(x) / x`, so that relevance passes it unchanged."""
+    return gradient, lambda position, sent: gradient * site.value / (site.operands[0] + RATIO_STABILISER)
+
+
+def norm_held(site: Site, gradient: Tensor) -> tuple[Tensor, Finish]:
+    """A norm whose denominator is a constant (Ali et al. 2022, Eq. 6)."""
+    x, dimensions, weight, eps, centred = site.operands
+    weighted = gradient if weight is None else gradient * weight
+    if centred:
+        inverse = (x.var(dimensions, correction=0, keepdim=True) + eps).rsqrt()
+        weighted = weighted - weighted.mean(dimensions, keepdim=True)
+    else:
+        inverse = (x.square().mean(dimensions, keepdim=True) + eps).rsqrt()
+    return gradient, lambda position, sent: weighted * inverse

@@ -6,7 +6,7 @@ it. A relevance pass is the same backward pass with hooks at the sites: what arr
 before the function's own backward runs, and what leaves it towards an operand is exchanged at that operand's alias.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,15 +25,17 @@ class Site:
 
     `kind` is what the rule is chosen by. `operands` are the values that went in, constants included; `sources` the
     graph nodes of their aliases, None for a constant. `batch` is the number of examples, for sums per example.
+    `inside` are the sites of a module that is seen as one, for books that look into it.
     """
 
     kind: str
-    operands: tuple[Tensor, ...]
+    operands: tuple[Any, ...]
     result: Tensor | None
     sources: tuple[Node | None, ...]
     node: Node
     path: str
     batch: int
+    inside: tuple["Site", ...] = ()
 
     @property
     def value(self) -> Tensor:
@@ -49,13 +51,17 @@ class Site:
             shares = isinstance(value, Tensor) and value.untyped_storage().data_ptr() == place
             return value.clone() if shares else value
 
-        return replace(self, operands=tuple(map(kept, self.operands)), result=kept(self.result))
+        inside = tuple(site.kept_from(changed) for site in self.inside)
+        return replace(self, operands=tuple(map(kept, self.operands)), result=kept(self.result), inside=inside)
 
     def per_example(self, relevances: Tensor) -> Tensor:
         """Sums over each example, shaped to multiply `relevances` (whose first dimension may fold heads in)."""
         sums = relevances.reshape(self.batch, -1).sum(1)
         folded = sums.repeat_interleave(relevances.shape[0] // self.batch)
         return folded.view(-1, *[1] * (relevances.dim() - 1))
+
+
+VALUELESS = "scaling"  # no rule needs its values, so none are kept
 
 
 def make_site(
@@ -67,18 +73,30 @@ def make_site(
     if result.grad_fn is None:
         return result, None
     sources = tuple(a.grad_fn if a.requires_grad else None for a in aliases)
-    if kind == "unchanged":  # its rule needs no values, so none are kept
+    if kind == VALUELESS:
         return result, Site(kind, (), None, sources, result.grad_fn, path, batch)
     values = tuple(a.detach() for a in aliases)
-    return result, Site(kind, (*values, *constants), result.detach(), sources, result.grad_fn, path, batch)
+    return result, Site(kind, (*values, *constants), result.detach(), sources, _node(result), path, batch)
+
+
+def _node(result: Tensor) -> Node:
+    """Where relevance arrives. `linear` gives a view; a change in place would go around the node of the view."""
+    base = result._base if result._is_view() else None
+    whole = base is not None and base.grad_fn is not None and base.numel() == result.numel()
+    node = base.grad_fn if whole and base is not None and base.is_contiguous() else result.grad_fn
+    assert node is not None
+    return node
 
 
 @contextmanager
-def governed(sites: Sequence[Site], rule_of: Callable[[Site], Rule]) -> Iterator[None]:
-    """Within it, backward passes carry relevance by the rules."""
+def governed(sites: Iterable[Site], rule_of: Callable[[Site], Rule | None]) -> Iterator[None]:
+    """Within it, backward passes carry relevance by the rules; a site without one keeps its derivative."""
     handles = []
     for site in sites:
-        exchange = _Exchange(site, rule_of(site))
+        rule = rule_of(site)
+        if rule is None:
+            continue
+        exchange = _Exchange(site, rule)
         handles.append(site.node.register_prehook(exchange.arrive))
         for position, source in enumerate(site.sources):
             if source is not None:
@@ -99,9 +117,10 @@ class _Exchange:
         self.finish: Finish | None = None
 
     def arrive(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        relevance = gradients[0] if self.site.result is None else gradients[0].view_as(self.site.result)
         with torch.no_grad():
-            sent, self.finish = self.rule(self.site, gradients[0])
-        return (sent, *gradients[1:])
+            sent, self.finish = self.rule(self.site, relevance)
+        return (sent.reshape(gradients[0].shape), *gradients[1:])
 
     def leaver(self, position: int) -> Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]:
         def leave(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -1,0 +1,38 @@
+"""Methods that take a layer apart into what each unit adds to each other one."""
+
+import torch
+from torch import Tensor
+
+from whyformer.prediction import Prediction
+from whyformer.recorder.value_paths import ValuePath, parts, rows_at_once, value_paths
+from whyformer.registry import method
+from whyformer.rollout import roll_out
+
+
+@method(family="decomposition", signed=False, class_specific=False, paper="Ferrando et al. 2022", relevance=True)
+def alti(prediction: Prediction, *, distance_offset: float = 0.0) -> Tensor:
+    """Aggregated layer-wise token-to-token interactions: how near each unit's part comes to the block's output.
+
+    The attention block's output `y_i` is a sum of parts `T_i(x_j)`; the contribution of `j` to `i` is
+    `max(0, ‖y_i‖₁ - ‖y_i - T_i(x_j)‖₁)` (Eq. 7), rows are normalised, and the layers multiplied (Eq. 9).
+    `distance_offset=1e-6` is added inside the distance by the authors' code.
+    """
+    paths = value_paths(prediction.traced)
+    layers = zip(paths, prediction.attention, prediction.trace.values, strict=True)
+    maps = [_contributions(path, attention, values.detach(), distance_offset) for path, attention, values in layers]
+    return roll_out(prediction.reader, maps)
+
+
+def _contributions(path: ValuePath, attention: Tensor, values: Tensor, offset: float) -> Tensor:
+    """[batch, queries, units], rows normalised."""
+    batch, _, units, _ = attention.shape
+    step = rows_at_once(units, path.output.shape[-1], batch)
+    found = []
+    for start in range(0, units, step):
+        rows = slice(start, start + step)
+        output = path.output[:, rows, None]
+        distances = (parts(path, attention, values, rows) - output + offset).abs().sum(-1)
+        found.append((output.abs().sum(-1) - distances).clamp(min=0))
+    contributions = torch.cat(found, 1)
+    sums = contributions.sum(-1, keepdim=True)
+    return contributions / torch.where(sums > 0, sums, 1)

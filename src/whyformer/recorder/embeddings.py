@@ -1,0 +1,61 @@
+"""The token embeddings as the leaf of the graph, however a model looks its tokens up."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class TokenEmbeddings:
+    """Watches the lookups of embeddings while a model runs.
+
+    The first one of the given tokens becomes `leaf`, [batch, units, width]: also where the model lays it out with the
+    units first, or with more padding. A later lookup of the same tokens, as a decoder's that starts one position later,
+    gives the same leaf, so that a token's gradient is that of all its uses.
+    """
+
+    def __init__(self, weight: Tensor | None, ids: Tensor | None, edit: Callable[[Tensor], Tensor] | None):
+        self.weight = weight
+        self.ids = ids
+        self.edit = edit
+        self.leaf: Tensor | None = None
+
+    def looked_up(self, weight: Tensor, ids: Tensor, result: Tensor) -> Tensor:
+        """What a lookup gives to the model."""
+        if self.weight is None and self._is_given(ids):
+            self.weight = weight  # the model does not say which are its input embeddings
+        if weight is not self.weight:
+            return result
+        return self._first(ids, result) if self.leaf is None else self._again(ids, result)
+
+    def _first(self, ids: Tensor, result: Tensor) -> Tensor:
+        if self.ids is not None and self._is_transposed(ids):
+            return self._made(result.transpose(0, 1)).transpose(0, 1).clone()
+        if self.ids is not None and self._is_longer(ids):
+            units = self.ids.shape[1]
+            return torch.cat((self._made(result[:, :units]), result[:, units:]), 1)
+        return self._made(result).clone()  # a model may go on in place, which torch forbids on a leaf
+
+    def _made(self, values: Tensor) -> Tensor:
+        self.leaf = (self.edit(values) if self.edit else values).contiguous().requires_grad_()
+        return self.leaf
+
+    def _again(self, ids: Tensor, result: Tensor) -> Tensor:
+        assert self.leaf is not None
+        if self._is_given(ids):
+            return self.leaf.clone()
+        if self.ids is not None and ids.shape == self.ids.shape and torch.equal(ids[:, 1:], self.ids[:, :-1]):
+            return torch.cat((result[:, :1], self.leaf[:, :-1]), 1)
+        return result
+
+    def _is_given(self, ids: Tensor) -> bool:
+        return self.ids is not None and ids.shape == self.ids.shape and torch.equal(ids, self.ids)
+
+    def _is_transposed(self, ids: Tensor) -> bool:
+        assert self.ids is not None
+        return not self._is_given(ids) and ids.shape == self.ids.T.shape and torch.equal(ids, self.ids.T)
+
+    def _is_longer(self, ids: Tensor) -> bool:
+        assert self.ids is not None
+        units = self.ids.shape[1]
+        return ids.dim() == 2 and ids.shape[1] > units and torch.equal(ids[:, :units], self.ids)

@@ -1,0 +1,237 @@
+"""Running a model under the recorder: the model is given back as it was."""
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, NoAttention, UnsupportedModel, WhyformerError
+from whyformer.load import labels_of, text_config
+from whyformer.recorder.attention import Attention
+from whyformer.recorder.calls import Call, Calls
+from whyformer.recorder.composites import Composites
+from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.recorder.mode import Recorder, finite
+from whyformer.recorder.outputs import Outputs, Task
+from whyformer.recorder.trace import Layers, Trace, differentiating
+
+_RECORDING = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of the embeddings before the model goes on with them.
+
+    `at` says where: at the token embeddings, or at the input of the first layer (positions and norm included).
+    """
+
+    at: Literal["embeddings", "hidden"]
+    change: Callable[[Tensor], Tensor]
+
+
+def record(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    *,
+    relevance: bool = True,
+    edit: Edit | None = None,
+    first_layer: int = -1,
+) -> Trace:
+    """Run an unmodified model once and keep what explanations need, in the graph.
+
+    `inputs` is the mapping of tensors that the model's forward takes. The model is given back as it was, also if it
+    raises. Without `relevance` the trace gives gradients only, and takes less time and memory. `edit` changes the
+    embeddings on the way; for one at `"hidden"`, `first_layer` is the `layers.first_call` of an earlier trace of the
+    same model. Runs wait for each other, so that threads may share a model.
+    """
+    model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
+    device = next(model.parameters()).device
+    kwargs: dict[str, Any] = {name: value.to(device) for name, value in inputs.items()}
+    batch = _batch_size(kwargs)
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        kwargs["use_cache"] = False
+    if getattr(getattr(model, "config", None), "return_dict", True) is False:
+        kwargs["return_dict"] = True
+    edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "hidden" else {}
+    modules = dict(model.named_modules())
+    with ExitStack() as stack:
+        stack.enter_context(_RECORDING)
+        stack.enter_context(differentiating())
+        stack.enter_context(_evaluating(modules.values()))
+        kwargs = stack.enter_context(_with_padding_id(model, kwargs, batch))
+        calls = stack.enter_context(Calls(modules, _body(model), edits))
+        at_embeddings = edit.change if edit is not None and edit.at == "embeddings" else None
+        tokens = TokenEmbeddings(_embedding_weight(model), kwargs.get("input_ids"), at_embeddings)
+        recorder = Recorder(tokens, batch, calls, relevance)
+        if "inputs_embeds" in kwargs:
+            given = kwargs["inputs_embeds"].detach()
+            tokens.leaf = kwargs["inputs_embeds"] = (at_embeddings(given) if at_embeddings else given).requires_grad_()
+        if "pixel_values" in kwargs:
+            kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
+        if relevance:
+            stack.enter_context(Composites(recorder))
+        with recorder:
+            output = model(**kwargs)
+    return _trace(model, output, recorder, calls, kwargs.get("attention_mask"))
+
+
+def _trace(model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask: Tensor | None) -> Trace:
+    name, embeddings = type(model).__name__, recorder.tokens.leaf
+    if embeddings is None and recorder.pixels is None:
+        raise UnsupportedModel(f"{name} was run, and no token embeddings were looked up")
+    layers: Layers | WhyformerError
+    try:
+        layers = _layers(name, recorder.attentions, calls)
+        shape = layers.hidden[-1].shape[:2]
+        if embeddings is not None and shape != embeddings.shape[:2]:
+            raise UnsupportedModel(
+                f"the layers of {name} have states of shape {tuple(shape)} for tokens of shape "
+                f"{tuple(embeddings.shape[:2])}, so they are not those of single tokens"
+            )
+    except UnsupportedModel as error:
+        layers = error
+        if embeddings is None:
+            raise
+        shape = embeddings.shape[:2]
+    attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
+    first = -1 if isinstance(layers, WhyformerError) else layers.first_call
+    return Trace(
+        outputs=_outputs(model, output, attended),
+        layers=layers,
+        embeddings=embeddings,
+        pixels=recorder.pixels,
+        absorbers=tuple(leaf for made, leaf in recorder.absorbers if made > first),
+        sites=recorder.sites,
+    )
+
+
+def _layers(name: str, attentions: Sequence[Attention], calls: Calls) -> Layers:
+    if not attentions:
+        raise NoAttention(
+            f"{name} was run and no attention was seen. If it is a Transformer, load it with "
+            "attn_implementation='sdpa' or 'eager': flash and flex kernels cannot be looked into"
+        )
+    numbers = calls.layers(len(attentions))
+    if numbers is None:
+        raise UnsupportedModel(
+            f"{name} has attention that lies in no layer of its own ({len(attentions)} maps were seen), so its "
+            "hidden states are not known"
+        )
+    made = [calls.made[number] for number in numbers]
+    _check_stack(name, made, calls)
+    hidden = calls.hidden(numbers)
+    if len(hidden) != len(made) + 1:
+        raise UnsupportedModel(f"the states between the layers of {name} were not seen")
+    units = hidden[-1].shape[1]
+    shapes = {tuple(a.probabilities.shape[-2:]) for a in attentions} | {(h.shape[1], h.shape[1]) for h in hidden}
+    if shapes != {(units, units)}:
+        raise UnsupportedModel(f"{name} has attention maps of shapes {sorted(shapes)} for {units} units")
+    maps = tuple(a.probabilities for a in attentions)
+    return Layers(maps, tuple(a.values for a in attentions), tuple(hidden), numbers[0])
+
+
+def _check_stack(name: str, layers: Sequence[Call], calls: Calls) -> None:
+    """Raise unless the layers are one stack, and each of its layers holds attention."""
+    stacks = {layer.path.rpartition(".")[0] for layer in layers}
+    if len(stacks) > 1:
+        raise UnsupportedModel(
+            f"{name} has its attention in several stacks of layers ({', '.join(sorted(stacks))}), as an encoder and a "
+            "decoder; methods are defined for one stack"
+        )
+    others = [c.path for c in calls.made if c.path.rpartition(".")[0] in stacks and not c.attentions]
+    if others:
+        raise UnsupportedModel(
+            f"{name} has layers without attention ({', '.join(dict.fromkeys(others))}), so its attention maps do not "
+            "tell how units mix"
+        )
+
+
+def _outputs(model: nn.Module, output: Any, attended: Tensor) -> Outputs:
+    """What the model said, as numbers that can be asked for."""
+    name = type(model).__name__
+    start, end = getattr(output, "start_logits", None), getattr(output, "end_logits", None)
+    task: Task
+    logits: Any
+    if isinstance(start, Tensor) and isinstance(end, Tensor):
+        with differentiating():
+            logits, task = torch.stack((start, end), 1), "answer"
+    else:
+        logits = getattr(output, "logits", None)
+        if not isinstance(logits, Tensor) or logits.dim() not in (2, 3):
+            found = "no logits" if not isinstance(logits, Tensor) else f"logits of shape {tuple(logits.shape)}"
+            raise UnsupportedModel(
+                f"{name} returns {found}; needed are logits [batch, classes], start and end logits of an answer, or "
+                "logits [batch, units, vocabulary]"
+            )
+        task = "classes" if logits.dim() == 2 else "token"
+    if not finite(logits):
+        raise UnsupportedModel(
+            f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "
+            "explain; check its weights, or load it in float32"
+        )
+    causal = name.endswith(("ForCausalLM", "LMHeadModel"))
+    return Outputs(logits, task, attended.to(logits.device), labels_of(model), causal)
+
+
+def _batch_size(inputs: Mapping[str, Tensor]) -> int:
+    sizes = {name: t.shape[0] for name, t in inputs.items() if isinstance(t, Tensor) and t.dim()}
+    if not sizes or len(set(sizes.values())) != 1 or 0 in sizes.values():
+        raise BadInput(f"inputs need one batch size; found {sizes or 'no tensors'}")
+    return next(iter(sizes.values()))
+
+
+def _leaf_of(edit: Edit) -> Callable[[Tensor], Tensor]:
+    return lambda states: edit.change(states.detach()).requires_grad_()
+
+
+def _body(model: nn.Module) -> nn.Module | None:
+    """The model without its head."""
+    body = getattr(model, "base_model", None)
+    return body if isinstance(body, nn.Module) and body is not model else None
+
+
+def _embedding_weight(model: nn.Module) -> Tensor | None:
+    get: Any = getattr(model, "get_input_embeddings", lambda: None)
+    return getattr(get(), "weight", None)
+
+
+@contextmanager
+def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """In eval mode, and then each submodule in the mode it was in."""
+    training = [module for module in modules if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _with_padding_id(model: nn.Module, inputs: dict[str, Any], batch: int) -> Iterator[dict[str, Any]]:
+    """A batch for a model that knows no padding token, as GPT-2: its classifier looks for the last other token.
+
+    For this run the padding token is one that no text of the batch holds.
+    """
+    config = text_config(model)
+    if config is None or "input_ids" not in inputs or getattr(config, "pad_token_id", 0) is not None:
+        yield inputs
+        return
+    ids = inputs["input_ids"]
+    attended = inputs.get("attention_mask", torch.ones_like(ids)).bool()
+    if attended.shape != ids.shape or (batch == 1 and bool(attended.all())):
+        yield inputs
+        return
+    used = set(ids[attended].tolist())
+    unused = next(i for i in range(len(used) + 1) if i not in used)
+    try:
+        config.pad_token_id = unused
+        yield {**inputs, "input_ids": ids.masked_fill(~attended, unused)}
+    finally:
+        config.pad_token_id = None
