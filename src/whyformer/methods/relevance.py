@@ -39,9 +39,9 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
 
 def _by_patch(pixels: Tensor, prediction: Prediction) -> Tensor:
     """The sums over patches of [batch, height, width], after zeros for the units that are no patch, as `[CLS]`."""
-    grid = next(site.value.shape[-2:] for site in prediction.trace.sites if site.kind == "pixels")
-    sums = torch.nn.functional.adaptive_avg_pool2d(pixels, grid) * (pixels[0].numel() / grid.numel())
-    others = prediction.reader.shape[1] - grid.numel()
+    rows, columns = next(site.value.shape[-2:] for site in prediction.trace.sites if site.kind == "pixels")
+    sums = torch.nn.functional.adaptive_avg_pool2d(pixels, (rows, columns)) * (pixels[0].numel() / (rows * columns))
+    others = prediction.reader.shape[1] - rows * columns
     return torch.nn.functional.pad(sums.flatten(1), (others, 0))
 
 
