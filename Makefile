@@ -4,7 +4,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 DEMO = whyformer-demo.html
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench matrix clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer explain "a gorgeous, witty, seductive film that never once bores" --html $(DEMO)
@@ -19,6 +19,9 @@ lint: $(VENV)/installed-lint
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/cost.py
+
+matrix: $(VENV)/installed
+	$(BIN)/python benchmarks/matrix.py
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)

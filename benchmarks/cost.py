@@ -25,8 +25,22 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 import whyformer
+from whyformer.inputs import batch_of
+from whyformer.prediction import Prediction
 
-METHODS = ("attcat", "cat", "att_grads", "gae", "rollout", "input_x_gradient", "transformer_attribution")
+METHODS = (
+    "rollout",
+    "input_x_gradient",
+    "attcat",
+    "gae",
+    "cp_lrp",
+    "attn_lrp",
+    "alti",
+    "transformer_attribution",
+    "lrp",
+)
+TOGETHER = "all that share a trace"
+APART = ("attention_flow", "smooth_grad")  # these cost what they cost
 FORWARD = "forward alone"
 PLAIN = "forward + backward"
 MEMORY_OF = (PLAIN, "attcat", "transformer_attribution")
@@ -67,7 +81,24 @@ def workloads(
     }
     for name in METHODS:
         calls[name] = lambda name=name: whyformer.attribute(model, inputs, name)
+    calls[TOGETHER] = lambda: together(model, inputs)
     return calls
+
+
+def together(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
+    """Every method that shares the trace, on one input."""
+    prediction = Prediction(model, batch_of(model, inputs), relevance=True)
+    scores = [m(prediction).total for name, m in whyformer.methods().items() if name not in APART]
+    return torch.stack(scores)
+
+
+def refuses(call: Callable[[], Tensor]) -> bool:
+    """Whether a workload is refused, as relevance in half precision is."""
+    try:
+        call()
+    except whyformer.UnsupportedModel:
+        return True
+    return False
 
 
 def seconds(call: Callable[[], Tensor], device: str) -> float:
@@ -123,16 +154,17 @@ def resident(field: str) -> float:
 def table(arguments: argparse.Namespace, batch: int) -> None:
     """Time and memory of each workload beside the plain pass."""
     calls = workloads(arguments.device, getattr(torch, arguments.dtype), batch, arguments.tokens)
+    wanted = (FORWARD, PLAIN, *arguments.methods.split(","))
+    calls = {name: call for name, call in calls.items() if name in wanted and not refuses(call)}
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
     for _ in range(arguments.rounds):
         for name, call in calls.items():
             times[name].append(seconds(call, arguments.device))
     medians = {name: statistics.median(values) for name, values in times.items()}
     del calls
-    memories = {name: peak_memory(name, arguments, batch) for name in MEMORY_OF}
-    print(f"\nbatch {batch}, {arguments.tokens} tokens, {arguments.dtype} on {arguments.device}")
+    memories = {name: peak_memory(name, arguments, batch) for name in MEMORY_OF if name in times}
+    tf32 = ", TF32" if arguments.tf32 else ""
+    print(f"\nbatch {batch}, {arguments.tokens} tokens, {arguments.dtype}{tf32} on {arguments.device}")
     print(f"{'':<25}{'ms':>9}{'÷ f+b':>8}{'÷ f':>8}{'MiB':>8}{'÷ f+b':>8}")
     for name, median in medians.items():
         line = f"{name:<25}{1e3 * median:>9.1f}{median / medians[PLAIN]:>8.2f}{median / medians[FORWARD]:>8.2f}"
@@ -163,12 +195,15 @@ def main() -> None:
     parser.add_argument("--batches", default="1,16")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--methods", default=",".join((*METHODS, TOGETHER)), help="names with commas")
+    parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     batches = [int(b) for b in arguments.batches.split(",")]
     if arguments.memory_of:
         print(memory_of(arguments.memory_of, batches[0], arguments.tokens))
         return
+    torch.backends.cuda.matmul.allow_tf32 = arguments.tf32
     import_cost()
     for batch in batches:
         table(arguments, batch)

@@ -1,7 +1,7 @@
 """How good explanations of a real model are, on texts of your own.
 
     python benchmarks/quality.py deletion  --texts reviews.txt   # do the highest units matter more than random ones?
-    python benchmarks/quality.py precision --texts reviews.txt   # do half-precision models give the same explanation?
+    python benchmarks/quality.py precision --texts reviews.txt   # does a less precise model give the same explanation?
 
 Texts: one per line, or a Parquet file with a column `sentence` or `text` (needs pyarrow).
 """
@@ -15,6 +15,7 @@ import torch
 from rich.progress import track
 from scipy.stats import spearmanr
 
+import whyformer
 from whyformer import Explainer, Explanation
 
 SHARE = 0.2
@@ -65,15 +66,36 @@ def deletion(explainer: Explainer, texts: list[str], method: str) -> None:
     print(f"  difference: {difference.mean():.4f}, paired 95 % bootstrap interval [{low:.4f}, {high:.4f}]")
 
 
-def precision(explainer: Explainer, texts: list[str], method: str, name: str) -> None:
-    """Print the rank correlation of half-precision scores with those in float32."""
-    reference = explainer.explain(texts, method)
-    for dtype in ("bfloat16", "float16"):
-        half = Explainer.load(name, dtype=dtype).explain(texts, method)
-        pairs = zip(reference, half, strict=True)
-        found = [spearmanr(a.scores[a.ranked], b.scores[a.ranked]).statistic for a, b in pairs if len(a.ranked) > 1]
-        median, low = np.quantile(found, [0.5, 0.05])
-        print(f"{len(found)} texts, {method} in {dtype} and float32: median Spearman {median:.4f}, 5 % {low:.4f}")
+def precision(name: str, texts: list[str], methods: list[str], reference: str, others: list[str]) -> None:
+    """Print how far the scores of each method in other precisions are from those in the reference."""
+    expected = Explainer.load(name, dtype=reference)
+    compared = {dtype: Explainer.load(name, dtype=dtype) for dtype in others}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for text in track(texts, "precision", transient=True):
+        exact = {e.method: e for e in expected.compare(text, methods)}
+        for dtype, explainer in compared.items():
+            rounded = explainer.compare(text, "all")
+            for explanation in rounded:
+                if explanation.method in exact:
+                    pair = _distance(explanation, exact[explanation.method])
+                    found.setdefault((explanation.method, dtype), []).append(pair)
+    print(f"{len(texts)} texts, scores beside those in {reference}; distances are relative to the peak")
+    print("| method | precision | Spearman, median | lowest | distance, median | largest |")
+    print("|---|---|---|---|---|---|")
+    for (method, dtype), pairs in sorted(found.items()):
+        ranks, distances = np.array(pairs).T
+        print(
+            f"| `{method}` | {dtype} | {np.nanmedian(ranks):.5f} | {np.nanmin(ranks):.5f} "
+            f"| {np.median(distances):.0e} | {distances.max():.0e} |"
+        )
+
+
+def _distance(found: Explanation, expected: Explanation) -> tuple[float, float]:
+    """Rank correlation over the units that are not special, and the largest distance relative to the peak."""
+    ranked = expected.ranked
+    rank = spearmanr(found.scores[ranked], expected.scores[ranked]).statistic if len(ranked) > 1 else math.nan
+    peak = np.abs(expected.scores).max()
+    return rank, float(np.abs(found.scores - expected.scores).max() / peak)
 
 
 def main() -> None:
@@ -83,14 +105,17 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--model", default="sentiment")
     parser.add_argument("--method", default="attcat")
+    parser.add_argument("--methods", default="all", help="for precision: all, or names with commas")
+    parser.add_argument("--reference", default="float64", help="for precision")
+    parser.add_argument("--dtypes", default="float32", help="for precision, with commas")
     parser.add_argument("--limit", type=int)
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, arguments.limit)
-    explainer = Explainer.load(arguments.model)
     if arguments.what == "deletion":
-        deletion(explainer, texts, arguments.method)
+        deletion(Explainer.load(arguments.model), texts, arguments.method)
     else:
-        precision(explainer, texts, arguments.method, arguments.model)
+        names = list(whyformer.methods()) if arguments.methods == "all" else arguments.methods.split(",")
+        precision(arguments.model, texts, names, arguments.reference, arguments.dtypes.split(","))
 
 
 if __name__ == "__main__":

@@ -104,8 +104,8 @@ _BY_HAND: dict[str, dict[str, Any]] = {
         "gated_norm_rank": 4,
     },
     # Sparse from eight tokens on; at fewer, transformers switches the model to full attention, and for good.
-    "big_bird": {"block_size": 1, "num_random_blocks": 1},
-    "bigbird_pegasus": {"block_size": 1, "num_random_blocks": 1},
+    "big_bird": {},  # block-sparse above 704 tokens; shorter texts get full attention, as here
+    "bigbird_pegasus": {},
     "canine": {"local_transformer_stride": 8, "num_hash_buckets": 32},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"],
@@ -254,15 +254,15 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_CLASSES))
 
 
-def build(name: str, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
-    """A tiny random classifier with three labels, the same at every call."""
+def build(name: str, dtype: torch.dtype = torch.float64, attention: str | None = None) -> PreTrainedModel:
+    """A tiny random classifier with three labels, the same at every call; with fused attention where there is some."""
     if name in _IMPOSSIBLE and (dtype, name) != (torch.float32, "canine"):
         raise NotBuildable(_IMPOSSIBLE[name])
     torch.manual_seed(7)
     config = _shrunk(hf.AutoConfig.for_model(name), _BY_HAND.get(name, {}))
     config.num_labels = 3
     model_class = getattr(hf, _CLASSES[name])
-    how = {"attn_implementation": "sdpa" if model_class._supports_sdpa else "eager"}
+    how = {"attn_implementation": attention or ("sdpa" if model_class._supports_sdpa else "eager")}
     if dtype == torch.float64:  # the default, `grouped_mm`, has no double precision
         how["experts_implementation"] = "eager"
     model = hf.AutoModelForSequenceClassification.from_config(config, **how)

@@ -28,9 +28,18 @@ app = typer.Typer(
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
 PairOption = Annotated[str | None, typer.Option(help="The second text of a pair.")]
+QuestionOption = Annotated[str | None, typer.Option(help="A question, for a model that answers them; see --context.")]
+ContextOption = Annotated[str | None, typer.Option(help="The text in which the answer stands.")]
+ContextFileOption = Annotated[Path | None, typer.Option(help="Read the context from this file.")]
 ModelOption = Annotated[str, typer.Option("--model", "-m", help="A bundled model, a folder, or a hub id.")]
-TargetOption = Annotated[str | None, typer.Option(help="The class to explain; the predicted one if left out.")]
-VersusOption = Annotated[str | None, typer.Option(help="Explain the target rather than this class.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        help="The class to explain, or the answer: its text (where it first stands in the context), or START,END: its "
+        "first and last token. The predicted one if left out."
+    ),
+]
+VersusOption = Annotated[str | None, typer.Option(help="Explain the target rather than this class or answer.")]
 WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead of tokens.")]
 HtmlOption = Annotated[Path | None, typer.Option(help="Write a page to this file.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
@@ -77,6 +86,9 @@ def explain(
     text: TextArgument = None,
     *,
     pair: PairOption = None,
+    question: QuestionOption = None,
+    context: ContextOption = None,
+    context_file: ContextFileOption = None,
     file: Annotated[Path | None, typer.Option(help="Explain each line of this file.")] = None,
     model: ModelOption = "sentiment",
     method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "auto",
@@ -95,14 +107,12 @@ def explain(
     """Explain a prediction: which tokens made the model say that."""
     chosen = method_named(AUTO if method == "auto" else method)
     checked = _parsed(chosen, options)
-    texts = _texts(text, pair, file)
+    given = _given(text, pair, file, question, context, context_file)
     explainer = _load(model, device, dtype, allow_pickle, trust_remote_code)
     done: list[Explanation] = []
     try:
-        stream = explainer.stream(
-            texts, chosen.name, target=target, versus=versus, batch_size=batch_size, progress=True, **checked
-        )
-        for explanation in stream:
+        checked |= {"target": target, "versus": versus, "batch_size": batch_size, "progress": True}
+        for explanation in explainer.stream(method=chosen.name, **given, **checked):
             done.append(explanation.by_word() if words else explanation)
             _show(done[-1], as_json, first=len(done) == 1)
     finally:
@@ -115,6 +125,9 @@ def compare(
     text: TextArgument = None,
     *,
     pair: PairOption = None,
+    question: QuestionOption = None,
+    context: ContextOption = None,
+    context_file: ContextFileOption = None,
     model: ModelOption = "sentiment",
     names: Annotated[str, typer.Option("--methods", help="Names with commas between them, or all.")] = "all",
     target: TargetOption = None,
@@ -131,9 +144,10 @@ def compare(
     wanted: str | list[str] = names if names == "all" else [n.strip() for n in names.split(",")]
     for name in wanted if isinstance(wanted, list) else []:
         method_named(name)
-    texts = _texts(text, pair, None)
+    given = _given(text, pair, None, question, context, context_file)
     explainer = _load(model, device, dtype, allow_pickle, trust_remote_code)
-    found = explainer.compare(texts[0], wanted, target=target, versus=versus)
+    one = {name: each[0] for name, each in given.items() if each}
+    found = explainer.compare(one.pop("texts", None), wanted, target=target, versus=versus, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if as_json:
@@ -215,6 +229,26 @@ def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:
     return {name: method.options[name].parsed(text) for name, text in options.items()}
 
 
+def _given(
+    text: str | None,
+    pair: str | None,
+    file: Path | None,
+    question: str | None,
+    context: str | None,
+    context_file: Path | None,
+) -> dict[str, Any]:
+    """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
+    if (question, context, context_file) == (None, None, None):
+        return {"texts": _texts(text, pair, file)}
+    if (text, pair, file) != (None, None, None):
+        raise BadOption("--question and --context stand alone: leave TEXT, --pair and --file out")
+    if context_file is not None:
+        if context is not None:
+            raise BadOption("the context is given twice: leave --context or --context-file out")
+        context = _read(context_file).strip()
+    return {name: None if one is None else [one] for name, one in (("question", question), ("context", context))}
+
+
 def _texts(text: str | None, pair: str | None, file: Path | None) -> list[Text]:
     if file is not None:
         if text is not None or pair is not None:
@@ -222,22 +256,29 @@ def _texts(text: str | None, pair: str | None, file: Path | None) -> list[Text]:
         return list(_lines(file))
     if text is None or text == "-":
         if sys.stdin.isatty():
-            raise BadInput("no text: give it as an argument, with --file, or on standard input")
+            raise BadInput(
+                "no text: give it as an argument, with --file, or on standard input; to a model that answers questions "
+                "give --question and --context"
+            )
         text = sys.stdin.read().strip()
     return [text if pair is None else (text, pair)]
 
 
 def _lines(file: Path) -> Iterator[Text]:
-    try:
-        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"could not read {str(file)!r}: {error}") from error
+    lines = _read(file).removesuffix("\n").split("\n")
     if lines == [""]:
         raise BadInput(f"{str(file)!r} holds no text")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             raise BadInput(f"line {number} of {str(file)!r} is empty")
         yield line
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"could not read {str(file)!r}: {error}") from error
 
 
 def _show(explanation: Explanation, as_json: bool, first: bool) -> None:

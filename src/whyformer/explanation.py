@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.units import Unit, join_words
+from whyformer.units import Span, Unit, join_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,26 +22,41 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Label:
-    """A class of the model."""
+class AnswerSpan:
+    """Where an answer stands: its first and last token, and its characters in the context.
 
-    index: int
+    Tokens are counted as the model sees them, special ones included. No answer has no characters.
+    """
+
+    tokens: tuple[int, int]
+    characters: Span | None
+
+
+@dataclass(frozen=True)
+class Label:
+    """What is explained: a class of the model by its index, or an answer (`name` is its text) by its span."""
+
+    index: int | None
     name: str
+    span: AnswerSpan | None = None
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the model said: its class, how sure it was, and the outputs of all classes.
+    """What the model said, how sure it was, and the outputs behind it.
 
-    `probability` and `probabilities` are None for a regression model.
+    The outputs are those of all classes. `probability` and `probabilities` are None for a regression model. An answer
+    has a `span` and no index; its outputs are two, labelled `start` and `end`: the logit of each where the answer has
+    it, the probability among all tokens, and `probability` is their product.
     """
 
     label: str
-    index: int
+    index: int | None
     probability: float | None
     logits: tuple[float, ...]
     probabilities: tuple[float, ...] | None
     labels: tuple[str, ...]
+    span: AnswerSpan | None = None
 
 
 @dataclass(frozen=True)
@@ -134,9 +149,9 @@ class Explanation:
             "options": self.options,
             "signed": self.signed,
             "texts": list(self.texts),
-            "prediction": asdict(self.prediction),
-            "target": asdict(self.target),
-            "versus": asdict(self.versus) if self.versus else None,
+            "prediction": _plain(self.prediction),
+            "target": _plain(self.target),
+            "versus": _plain(self.versus) if self.versus else None,
             "units": [{**asdict(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
             "layers": None if self.layers is None else self.layers.tolist(),
             "diagnostics": self.diagnostics,
@@ -164,13 +179,12 @@ class Explanation:
             fields = dict(entry)
             scores.append(fields.pop("score"))
             units.append(Unit(**{**fields, "span": tuple(fields["span"]) if fields["span"] else None}))
-        said: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["prediction"].items()}
         return cls(
             units=tuple(units),
             scores=np.array(scores, dtype=np.float64),
-            prediction=Predicted(**said),
-            target=Label(**data["target"]),
-            versus=Label(**data["versus"]) if data["versus"] else None,
+            prediction=Predicted(**_fields(data["prediction"])),
+            target=Label(**_fields(data["target"])),
+            versus=Label(**_fields(data["versus"])) if data["versus"] else None,
             layers=None if data["layers"] is None else np.array(data["layers"], dtype=np.float64),
             texts=tuple(data["texts"]),
             **{name: data[name] for name in ("method", "signed", "options", "diagnostics", "provenance")},
@@ -268,6 +282,20 @@ class Comparison(Sequence[Explanation]):
         from whyformer.show.terminal import comparison_text, to_text
 
         return to_text(comparison_text(self.explanations, self.refused))
+
+
+def _plain(said: Label | Predicted) -> dict[str, Any]:
+    """As plain data, with a span only where there is one."""
+    data = asdict(said)
+    return data if said.span else {name: value for name, value in data.items() if name != "span"}
+
+
+def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What `_plain` was given, from JSON."""
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if fields.get("span"):
+        fields["span"] = AnswerSpan(**_fields(fields["span"]))
+    return fields
 
 
 def write(path: str | Path, text: str) -> Path:

@@ -1,6 +1,7 @@
-"""From texts, pairs or tensors to a Batch: what the model is given, and the unit behind each position."""
+"""From texts, pairs, questions or tensors to a Batch: what the model is given, and the unit behind each position."""
 
 import inspect
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,21 +10,65 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, TruncationWarning
-from whyformer.load import Subject, text_config
-from whyformer.units import Unit, search_spans, trim
+from whyformer.errors import BadInput, BadOption, TruncationWarning
+from whyformer.load import Subject, Task, text_config
+from whyformer.units import Span, Unit, search_spans, trim
 
 Text = str | tuple[str, str]
+NO_ANSWER = "(no answer)"
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """One text or pair as the model sees it, before it is padded."""
+    """One text, pair, or question with its context, as the model sees it before it is padded."""
 
     tensors: dict[str, list[int]]
     units: tuple[Unit, ...]
     texts: tuple[str, ...]
     dropped: int  # tokens that did not fit into the window
+    no_answer: int | None = None  # the position that says that there is no answer
+
+    @property
+    def context(self) -> list[int]:
+        """The positions of the second text: where the answer to a question stands."""
+        return [i for i, unit in enumerate(self.units) if unit.part == 1]
+
+    def answer(self, target: Any) -> tuple[int, int]:
+        """The first and the last token of an answer, given by its text or by these two positions."""
+        if isinstance(target, str):
+            return self._answer_called(target)
+        context, none = self.context, self.no_answer
+        if not isinstance(target, tuple) or len(target) != 2 or not all(isinstance(t, int) for t in target):
+            raise BadOption(f"target {target!r}: an answer is given by its text, or as (start, end) in tokens")
+        start, end = target
+        if start == end == none or (start in context and end in context and start <= end):
+            return start, end
+        nothing = "" if none is None else f", or ({none}, {none}) for no answer"
+        raise BadOption(
+            f"target {target!r} is no answer: give the first and the last token of one, within {context[0]} … "
+            f"{context[-1]}, where the context stands{nothing}"
+        )
+
+    def _answer_called(self, text: str) -> tuple[int, int]:
+        """The tokens of a text where it first stands in the context."""
+        place = places(text.strip(), self.texts[1])[:1]
+        spans = {i: self.units[i].span for i in self.context}
+        inside = [i for i, span in spans.items() for a, b in place if span and span[0] < b and a < span[1]]
+        if inside:
+            return inside[0], inside[-1]
+        if text == NO_ANSWER and self.no_answer is not None:
+            return self.no_answer, self.no_answer
+        if positions := re.fullmatch(r"\(?(\d+), ?(\d+)\)?", text, re.ASCII):
+            return self.answer((int(positions[1]), int(positions[2])))
+        raise BadOption(
+            f"target {text!r} does not stand in the context: copy the answer from there, or give its first and last "
+            "token as (start, end)"
+        )
+
+    def characters(self, start: int, end: int) -> Span | None:
+        """Where the tokens from `start` to `end` stand in their text; None for special tokens."""
+        spans = [unit.span for unit in self.units[start : end + 1] if unit.span]
+        return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
 
 
 @dataclass(frozen=True)
@@ -55,28 +100,63 @@ class Batch:
         return padding & ~special
 
 
+def places(text: str, context: str) -> list[Span]:
+    """Where a text stands: as whole words, or else inside them; as it is written, or else with other capitals."""
+    plain = re.escape(text)
+    for pattern in (rf"(?<!\w){plain}(?!\w)", plain) if text else ():
+        for flags in (re.NOFLAG, re.IGNORECASE):
+            if found := [match.span() for match in re.finditer(pattern, context, flags)]:
+                return found
+    return []
+
+
+def asked(question: Any, context: Any) -> Text | list[Text]:
+    """A question with its context as a pair, or a list of them."""
+    if question is None or context is None:
+        missing = "context" if context is None else "question"
+        raise BadInput(f"a question and its context are needed: give {missing}= too (--{missing})")
+    if isinstance(question, list) and isinstance(context, list):
+        if len(question) != len(context):
+            raise BadInput(f"{len(question)} questions and {len(context)} contexts: give one context for each question")
+        return list(zip(question, context, strict=True))
+    if isinstance(question, list) or isinstance(context, list):
+        raise BadInput("one of question and context is a list, the other is not: give one context for each question")
+    return question, context
+
+
 def encode(subject: Subject, text: Text) -> Encoded:
-    """Tokenise one text or pair; tokens beyond the model's window are dropped with a warning that counts them."""
-    texts = _checked(text)
+    """Tokenise one text or pair.
+
+    Tokens beyond the model's window are dropped with a warning that counts them; the context of a question has to fit,
+    because the answer may stand in what is dropped.
+    """
+    texts = _checked(text, subject.task)
     tokenizer, window = subject.tokenizer, window_of(subject)
     options: dict[str, Any] = {"return_special_tokens_mask": True, "return_offsets_mapping": tokenizer.is_fast}
     encoding = tokenizer(*texts, verbose=False, **options)
-    dropped = max(0, len(encoding["input_ids"]) - window)
+    count = len(encoding["input_ids"])
+    dropped = max(0, count - window)
+    if dropped and subject.task == "answer":
+        raise BadInput(
+            f"the question and its context are {count} tokens, but the model's window holds {window}: contexts that do "
+            "not fit are not supported yet; give the part that holds the answer"
+        )
     if dropped:
         warnings.warn(
-            f"{len(encoding['input_ids'])} tokens, but the model's window holds {window}: {dropped} were dropped",
+            f"{count} tokens, but the model's window holds {window}: {dropped} were dropped",
             TruncationWarning,
             stacklevel=2,
         )
         strategy = "longest_first" if len(texts) > 1 else True
         encoding = tokenizer(*texts, truncation=strategy, max_length=window, **options)
     units = _units(tokenizer, encoding, texts)
-    if all(u.special for u in units):
+    found = {unit.part for unit in units if not unit.special}
+    if not found or (subject.task == "answer" and 1 not in found):
         raise BadInput(f"the tokenizer finds no token in {text!r}")
     tensors = {k: list(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
     if not _accepts(subject.model, "token_type_ids"):
         tensors.pop("token_type_ids", None)
-    return Encoded(tensors, units, texts, dropped)
+    return Encoded(tensors, units, texts, dropped, _no_answer(tokenizer, units))
 
 
 def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
@@ -144,15 +224,25 @@ def window_of(subject: Subject) -> int:
     return min((int(n) for n in stated if n), default=10**30)
 
 
-def _checked(text: Any) -> tuple[str, ...]:
+def _checked(text: Any, task: Task) -> tuple[str, ...]:
     texts = (text,) if isinstance(text, str) else text
     if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(t, str) for t in texts):
-        raise BadInput(f"a text or a pair (text, text) is needed, found {text!r}")
+        needed = "one question and its context are" if task == "answer" else "a text or a pair (text, text) is"
+        raise BadInput(f"{needed} needed, found {text!r}")
     if not all(t.strip() for t in texts):
+        if task == "answer":
+            raise BadInput("the context is empty" if texts[0].strip() else "the question is empty")
         raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {text!r}")
     if any("\ud800" <= character <= "\udfff" for t in texts for character in t):
         raise BadInput(f"the text holds half a character (a lone surrogate): {text!r}")
     return texts
+
+
+def _no_answer(tokenizer: Any, units: Sequence[Unit]) -> int | None:
+    """Where models say that a question has no answer: at the classification token, or else the first special one."""
+    special = [i for i, unit in enumerate(units) if unit.special]
+    own = [i for i in special if units[i].piece == getattr(tokenizer, "cls_token", None)]
+    return next(iter(own + special), None)
 
 
 def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit, ...]:

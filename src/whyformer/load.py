@@ -1,10 +1,11 @@
 """From a name, a folder, or objects in hand to a Subject: the model, its tokenizer and its labels."""
 
-from collections.abc import Iterator
+import importlib.metadata
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -12,7 +13,10 @@ from torch import nn
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 
+Task = Literal["classes", "answer"]
+
 BUNDLED = Path(__file__).parent / "bundled"
+HEADS: dict[str, Task] = {"ForSequenceClassification": "classes", "ForQuestionAnswering": "answer"}  # in class names
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -27,7 +31,7 @@ TOKENIZER_FILES = (
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained: a classifier, its tokenizer, the names of its classes, and where it came from."""
+    """What is explained: a model, its tokenizer, the names of its classes, and where it came from."""
 
     model: nn.Module
     tokenizer: Any
@@ -36,9 +40,22 @@ class Subject:
     revision: str | None = None
 
     @property
+    def task(self) -> Task:
+        """What the model says: a class, or the answer to a question. A wrapped model says what is in it."""
+        return task_of(type(module).__name__ for module in self.model.modules()) or "classes"
+
+    @property
     def device(self) -> torch.device:
         """Where the model is."""
         return next(self.model.parameters()).device
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What an explanation has to say about the model, as plain data."""
+        packages = {name: importlib.metadata.version(name) for name in ("whyformer", "torch", "transformers")}
+        dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
+        origin = {"model": self.name, "revision": self.revision, "dtype": dtype}
+        return {**origin, "device": str(self.device), "packages": packages}
 
 
 def bundled_models() -> tuple[str, ...]:
@@ -58,6 +75,11 @@ def subject_of(model: Any, tokenizer: Any = None) -> Subject:
     config = getattr(model, "config", None)
     name = getattr(config, "_name_or_path", "") or type(model).__name__
     return Subject(model, tokenizer, labels_of(model), name, getattr(config, "_commit_hash", None))
+
+
+def task_of(classes: Iterable[str]) -> Task | None:
+    """What a model says, by the first of these class names that tells."""
+    return next((task for name in classes for head, task in HEADS.items() if head in name), None)
 
 
 def labels_of(model: nn.Module) -> tuple[str, ...]:
@@ -111,17 +133,24 @@ def load(
 def _from_pretrained(
     source: str, dtype: torch.dtype | None, allow_pickle: bool, trust: dict[str, Any]
 ) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import (
+        AutoConfig,
+        AutoModelForQuestionAnswering,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+    )
 
     trust = {k: v for k, v in trust.items() if v is not None}
     config = AutoConfig.from_pretrained(source, **trust)
     architectures = config.architectures or []
-    if not any(a.endswith("ForSequenceClassification") for a in architectures):
+    task = task_of(architectures)
+    if task is None:
         raise UnsupportedModel(
             f"{source!r} holds {' or '.join(architectures) or 'a model that does not say its class'}; a sequence "
-            "classifier (…ForSequenceClassification) is needed"
+            "classifier (…ForSequenceClassification) or question-answering model (…ForQuestionAnswering) is needed"
         )
-    model, report = AutoModelForSequenceClassification.from_pretrained(
+    kind = AutoModelForQuestionAnswering if task == "answer" else AutoModelForSequenceClassification
+    model, report = kind.from_pretrained(
         source,
         dtype=dtype or "auto",
         use_safetensors=None if allow_pickle else True,

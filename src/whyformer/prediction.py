@@ -93,7 +93,7 @@ class Prediction:
         """How the head reads the last layer, [batch, units]: shares that add up to 1."""
         return self.trace.read_for(self.target)
 
-    @cached_property
+    @property
     def parts(self) -> tuple["Prediction", ...]:
         """The predictions that are explained one by one and added up: the start and the end of an answer, or this."""
         if self.trace.outputs.task != "answer" or bool((self.target < 0).any()):
@@ -139,12 +139,14 @@ class Prediction:
     @property
     def attention_gradients(self) -> tuple[Tensor, ...]:
         """Gradient of the explained outputs with respect to each layer's attention."""
-        return self._gradients[: len(self.attention)]
+        count = len(self.attention)
+        return self._gradients[:count]
 
     @property
     def hidden_gradients(self) -> tuple[Tensor, ...]:
         """Gradient of the explained outputs with respect to each hidden state."""
-        return self._gradients[len(self.attention) : len(self.attention) + len(self.hidden)]
+        first, count = len(self.attention), len(self.hidden)
+        return self._gradients[first : first + count]
 
     @property
     def embedding_gradients(self) -> Tensor:
@@ -163,11 +165,13 @@ class Prediction:
 
     def attention_relevances(self, book: str) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""
-        return self._relevances(book)[: len(self.trace.attention)]
+        count = len(self.trace.attention)
+        return self._relevances(book)[:count]
 
     def embedding_relevances(self, book: str) -> Tensor:
         """Relevance of the explained outputs at the embedding output, under a rule book."""
-        return self._relevances(book)[len(self.trace.attention)]
+        place = len(self.trace.attention)
+        return self._relevances(book)[place]
 
     def token_relevances(self, book: str) -> Tensor:
         """Relevance of the explained outputs at the token embeddings, before positions and norm."""

@@ -1,7 +1,10 @@
 """Odd but real uses: threads, wrappers, autocast, foreign padding, in-place activations."""
 
 import copy
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -121,3 +124,25 @@ def test_the_loss_of_one_output_is_refused() -> None:
     model.classifier = nn.Linear(32, 1).double()
     with pytest.raises(whyformer.BadOption, match="one output"):
         whyformer.attribute(model, families.batch(), "saliency", of="loss")
+
+
+def test_a_run_is_forgotten_with_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a garbage collection: a GPU's memory would be full before there is one."""
+    traces = []
+    recorded = whyformer.prediction.record
+
+    def record(*args: Any, **kwargs: Any) -> whyformer.Trace:
+        trace = recorded(*args, **kwargs)
+        traces.append(weakref.ref(trace.logits))
+        return trace
+
+    monkeypatch.setattr(whyformer.prediction, "record", record)
+    gc.collect()
+    gc.disable()
+    try:
+        for name in whyformer.methods():
+            whyformer.attribute(families.build("bert"), families.batch(), name)
+    finally:
+        gc.enable()
+    assert len(traces) >= len(whyformer.methods())
+    assert not any(trace() is not None for trace in traces)

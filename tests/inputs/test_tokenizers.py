@@ -14,7 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 import families
-from whyformer import Explainer, Explanation, TruncationWarning
+from whyformer import BadOption, Explainer, Explanation, TruncationWarning
 from whyformer.inputs import window_of
 
 WORDS: dict[str, list[str]] = {
@@ -135,18 +135,19 @@ KINDS: dict[str, tuple[str, Callable[[], Any]]] = {
     "slow": ("bert", Slow),
 }
 SPECIAL = {"wordpiece": (2, 3), "gpt2": (0, 0), "roberta": (2, 4), "unigram": (2, 4), "llama": (1, 2), "slow": (2, 3)}
+WITH_TYPES = ("wordpiece", "slow")  # the models that tell the two texts of a pair apart
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @cache
-def explainer(kind: str) -> Explainer:
+def explainer(kind: str, task: Any = hf.AutoModelForSequenceClassification, outputs: int = 3) -> Explainer:
     family, make = KINDS[kind]
     tokenizer = make()
     torch.manual_seed(1)
     config = families.CONFIGS[family]()
-    config.num_labels, config.vocab_size, config.max_position_embeddings = 3, len(tokenizer), WINDOW
+    config.num_labels, config.vocab_size, config.max_position_embeddings = outputs, len(tokenizer), WINDOW
     config.pad_token_id = None if kind == "gpt2" else tokenizer.pad_token_id
-    model = hf.AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa").double().eval()
+    model = task.from_config(config, attn_implementation="sdpa").double().eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.25)
@@ -192,7 +193,7 @@ def test_the_model_sees_what_its_tokenizer_gives(kind: str, text: str | tuple[st
     texts = (text,) if isinstance(text, str) else text
     encoding = subject.tokenizer(*texts, return_tensors="pt")
     assert [u.piece for u in e.units] == subject.tokenizer.convert_ids_to_tokens(encoding["input_ids"][0].tolist())
-    encoding = {k: v for k, v in encoding.items() if kind in ("wordpiece", "slow") or k != "token_type_ids"}
+    encoding = {k: v for k, v in encoding.items() if kind in WITH_TYPES or k != "token_type_ids"}
     with torch.no_grad():
         expected = subject.model(**encoding).logits[0]
     np.testing.assert_allclose(e.prediction.logits, expected, rtol=0, atol=1e-12)
@@ -307,3 +308,40 @@ def test_a_slow_tokenizer_may_put_nothing_between_two_texts() -> None:
 def test_a_combining_mark_belongs_to_its_letter(text: str) -> None:
     """The accent of a decomposed letter, a vowel sign, a variation selector: none is a word of its own."""
     assert [w.text for w in explained("roberta", text).words()] == text.split()
+
+
+@every_kind
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_an_answer_stands_in_the_context_whatever_the_tokenizer(kind: str, side: str) -> None:
+    asking = explainer(kind, hf.AutoModelForQuestionAnswering, 2)
+    tokenizer, (question, context) = asking.subject.tokenizer, PAIR
+    tokenizer.padding_side = side
+    short, e = asking.explain(question=["a", question], context=["the film", context])
+    tokenizer.padding_side = "right"
+    encoding = tokenizer(question, context, return_tensors="pt")
+    assert [u.piece for u in e.units] == tokenizer.convert_ids_to_tokens(encoding["input_ids"][0].tolist())
+    assert short.texts == ("a", "the film")
+    with torch.no_grad():
+        said = asking.subject.model(
+            **{k: v for k, v in encoding.items() if k != "token_type_ids" or kind in WITH_TYPES}
+        )
+    start, end = said.start_logits[0], said.end_logits[0]
+    inside = [i for i, u in enumerate(e.units) if u.part == 1]
+    none = [] if kind == "gpt2" else [(0, 0)]
+    spans = [*none, *((a, b) for a in inside for b in inside if 0 <= b - a < 30)]
+    best = max(spans, key=lambda span: float(start[span[0]] + end[span[1]]))
+    assert e.prediction.span
+    assert e.prediction.span.tokens == best
+    for target in ("other begins", "the other"):
+        named = asking.explain(question=question, context=context, target=target, method="rollout").target
+        place = context.index(target)
+        assert named.span
+        assert (named.name, named.span.characters) == (target, (place, place + len(target)))
+
+
+def test_without_special_tokens_there_is_always_an_answer() -> None:
+    asking = explainer("gpt2", hf.AutoModelForQuestionAnswering, 2)
+    with pytest.raises(BadOption, match=r"is no answer: .*, where the context stands$"):
+        asking.explain(question=PAIR[0], context=PAIR[1], target=(0, 0))
+    with pytest.raises(BadOption, match="does not stand in the context"):
+        asking.explain(question=PAIR[0], context=PAIR[1], target="(no answer)")

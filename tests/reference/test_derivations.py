@@ -131,7 +131,13 @@ def test_attention_flow(p: Plain) -> None:
 
 
 def test_grads(p: Plain) -> None:
-    rows = p.mean_heads(p.G[-1])
+    visible = p.G[-1].clone()
+    for h in range(p.H):
+        for q in range(p.N):
+            for k in range(p.N):  # under a window or a causal mask
+                if float(p.A[-1][h, q, k]) == 0 and any(float(p.A[-1][h, other, k]) for other in range(p.N)):
+                    visible[h, q, k] = 0
+    rows = p.mean_heads(visible)
     check(p, [p.row(rows, k) for k in range(p.N)], "grads")
     check(p, [max(0.0, p.row(rows, k)) for k in range(p.N)], "grads", positive=True)
     check(p, [sum(float(rows[q, k]) for q in range(p.N)) / p.N for k in range(p.N)], "grads", query="mean")

@@ -29,11 +29,19 @@ def grads(
     The "Grads" of AttCAT's Figure 2. Mask-LRP's "CAM" is `query="all", positive=True` in its code (the mean over all
     queries, padding counted; `"mean"` does not count padding); its "GradCAM" reads `times_attention=True`.
     """
-    maps = prediction.attention_gradients[-1]
+    maps = prediction.attention_gradients[-1] * _seen(prediction.attention[-1])
     if times_attention:
         maps = maps * prediction.attention[-1]
     scores = prediction.over_queries(maps.mean(1), query)
     return scores.clamp(min=0) if positive else scores
+
+
+def _seen(attention: Tensor) -> Tensor:
+    """0 where a mask lets a query not look at a key that others look at, as later ones under a causal mask; else 1.
+
+    What was masked has a gradient all the same.
+    """
+    return ((attention != 0) | (attention == 0).all(-2, keepdim=True)).to(attention.dtype)
 
 
 @method(family="gradient", signed=False, class_specific=True, paper="Barkan et al. 2021")
@@ -59,7 +67,7 @@ def grad_cam(prediction: Prediction, *, over: Literal["row", "map"] = "row") -> 
     if over == "map":
         everywhere = (gradients.mean((-1, -2), keepdim=True) * attention).mean(1).clamp(min=0)
         return prediction.read(_stretched(everywhere.flatten(1), None).view_as(everywhere))
-    seen = prediction.real * (prediction.reader < 1)  # [batch, keys]
+    seen = prediction.real * (prediction.reader < 1) * prediction.read(_seen(attention).amax(1)).ne(0)  # [batch, keys]
     weights = (prediction.read(gradients) * seen[:, None]).sum(-1) / seen.sum(-1, keepdim=True).clamp(min=1)
     row = (weights[..., None] * prediction.read(attention)).mean(1).clamp(min=0)
     return _stretched(row, seen.bool())

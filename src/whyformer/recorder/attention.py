@@ -79,11 +79,13 @@ class SoftmaxLineage:
     SHAPES = frozenset({"contiguous", "clone", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})
     CHANGES = frozenset({"dropout", "__getitem__", "masked_fill", "nan_to_num", "mul", "__mul__", "__rmul__", "where"})
     KEPT_BY = CASTS | SHAPES | CHANGES
+    MOVES = frozenset({"transpose", "permute", "swapaxes", "movedim"})
     MEETS_VALUES_IN = frozenset({"matmul", "__matmul__", "bmm"})
 
     def __init__(self, batch: int):
         self.batch = batch
         self.lines: dict[int, tuple[Tensor, ...]] = {}  # id of the newest -> the softmax and what became of it
+        self.moved: dict[int, Tensor] = {}  # id -> a softmax whose dimensions changed their places
 
     def saw(self, name: str, operands: tuple[Any, ...], result: Any) -> None:
         """A function was called."""
@@ -95,11 +97,17 @@ class SoftmaxLineage:
     def _follow(self, name: str, operands: tuple[Any, ...], result: Any) -> None:
         """If a function only passes a softmax on, its result is followed too."""
         line = next((self.lines[id(o)] for o in operands if id(o) in self.lines), None)
+        if isinstance(result, Tensor) and name in self.MOVES and operands and self.knows(operands[0]):
+            self.moved[id(result)] = result
         if line is None or not isinstance(result, Tensor) or id(result) in self.lines:
             return
         others = (o for o in operands if isinstance(o, Tensor) and o is not line[-1])
         if name in self.CASTS or (name in self.KEPT_BY and not any(o.requires_grad for o in others)):
             self.lines[id(result)] = (*line, result)
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a softmax, changed and moved as it may be."""
+        return id(tensor) in self.lines or id(tensor) in self.moved
 
     def meet(self, left: Tensor, right: Tensor) -> tuple[Tensor, Attention] | None:
         """`left @ right` is about to be computed: is it attention? Gives the left side to use, and the attention."""

@@ -6,6 +6,7 @@ that only move numbers about; anything else raises `UncoveredOperation`.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from torch import Tensor
@@ -39,13 +40,13 @@ class Book:
         return found
 
     def rule_of(self, site: Site) -> Rule | None:
-        """The rule for a site."""
-        rule = self.rules[site.kind]
+        """The rule for a site; one without lies below a constant (`check_closed` has seen to it), and gets nothing."""
+        rule = self.rules.get(site.kind)
         assert rule != "inside"
         return rule
 
 
-_UNCHANGED = dict.fromkeys(("norm", "norm_module", "activation", "softmax", "scaling"), rules.unchanged)
+_UNCHANGED = dict.fromkeys(("norm", "norm_module", "activation", "exponential", "softmax", "scaling"), rules.unchanged)
 _BY_RELEVANCE: dict[str, Rule | None] = {
     **_UNCHANGED,
     "scaled": rules.scaled,
@@ -103,7 +104,13 @@ EPSILON = Book(
 ATTN = Book("attn", _BY_GRADIENT, "gradient", starts_from="value")
 CONSERVATIVE = Book(
     "conservative",
-    {**_BY_GRADIENT, "attend": rules.first_held, "gated": rules.first_held},
+    {
+        **{
+            kind: rule for kind, rule in _BY_GRADIENT.items() if kind != "softmax"
+        },  # one that is reached is no constant
+        "attend": rules.first_held,
+        "gated": rules.first_held,
+    },
     "gradient",
     frozenset({"scaled", "attend", "gated"}),
     "value",
@@ -142,41 +149,59 @@ def check_closed(logits: Tensor, of: Sequence[Tensor], sites: Sequence[Site], bo
         if site is not None and site.kind not in book.rules:
             raise UncoveredOperation(f"the rule book {book.name} has no rule for {site.kind} ({site.path})")
         if site is None and not moves(node):
-            raise UncoveredOperation(f"the rule book {book.name} has no rule for {_function(node)}")
+            where = _above(node, by_node)
+            raise UncoveredOperation(f"the rule book {book.name} has no rule for {_function(node.name())} ({where})")
 
 
 def _between(start: Node | None, ends: set[Node], by_node: Mapping[Node, Site], held: Collection[str]) -> list[Node]:
     """The nodes above any of `ends`, on the ways down from `start`; a site is one step."""
     leads: dict[Node, bool] = {}  # whether an end lies below
+    below: dict[Node, list[Node]] = {}
     stack = [start] if start is not None else []
     while stack:
         node = stack[-1]
-        below = _below(node, by_node, held)
-        unknown = [b for b in below if b not in leads]
-        if unknown and node not in leads:
-            leads.setdefault(node, False)
-            stack += unknown
-            continue
+        if node not in below:
+            below[node] = _below(node, by_node, held)
+            unknown = [b for b in below[node] if b not in below]
+            if unknown:
+                stack += unknown
+                continue
         stack.pop()
-        leads[node] = any(b in ends or leads.get(b, False) for b in below)
+        leads[node] = any(b in ends or leads.get(b, False) for b in below[node])
     return [node for node, lead in leads.items() if lead]
 
 
 def _below(node: Node, by_node: Mapping[Node, Site], held: Collection[str]) -> list[Node]:
     site = by_node.get(node)
     if site is None:
-        found = [following for following, _ in node.next_functions]
-    else:
-        found = list(site.sources[1:] if site.kind in held else site.sources)
-    return [f for f in found if f is not None]
+        return [following for following, _ in node.next_functions if following is not None]
+    sources = site.sources[1:] if site.kind in held else site.sources
+    return [source for source in sources if source is not None]
 
 
-def _function(node: Node) -> str:
-    return node.name().rpartition(":")[2].rstrip("01").removesuffix("Backward")
+def _above(node: Node, by_node: Mapping[Node, Site]) -> str:
+    """In which module a node lies that is no site: where the nearest site above it is."""
+    for site in by_node.values():
+        waiting, seen = [source for source in site.sources if source is not None], set()
+        while waiting:
+            here = waiting.pop()
+            if here is node:
+                return site.path
+            if here not in by_node and here not in seen:
+                seen.add(here)
+                waiting += [following for following, _ in here.next_functions if following is not None]
+    return "above all layers"
+
+
+@cache
+def _function(name: str) -> str:
+    return name.rpartition(":")[2].rstrip("01").removesuffix("Backward")
 
 
 def moves(node: Node) -> bool:
     """Whether a node only moves numbers about."""
+    function = _function(node.name())
+    if function != "Add":
+        return function in ROUTING
     inputs = sum(following is not None for following, _ in node.next_functions)
-    plain_sum = _function(node) == "Add" and inputs == 1 and node._saved_alpha == 1  # type: ignore[attr-defined]
-    return _function(node) in ROUTING or plain_sum
+    return inputs == 1 and bool(node._saved_alpha == 1)  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ constants that the rule needs. None leaves the call as it is.
 | `add` | a sum of two | two |
 | `add_constant` | a sum with a constant: positions, a mask, a bias | x |
 | `sum` | a sum or mean over a dimension | x; the same of its sizes |
-| `norm`, `activation`, `softmax` | | x; for a norm its shape, weight and ε |
+| `norm`, `activation`, `exponential`, `softmax` | | x; for a norm its dimensions, weight, ε and whether it centres |
 | `scaling` | a product or quotient with a constant, a change of sign | |
 """
 
@@ -202,7 +202,7 @@ def _index_add(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gov
 
 _ACTIVATIONS = (
     *("gelu", "tanh", "relu", "silu", "sigmoid", "clamp", "hardtanh", "leaky_relu", "elu", "softplus", "mish"),
-    *("erf", "exp"),
+    "erf",
 )
 
 GOVERNABLE: dict[str, Callable[..., Governed | None]] = {
@@ -219,6 +219,7 @@ GOVERNABLE: dict[str, Callable[..., Governed | None]] = {
     **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm"), _matmul),
     **dict.fromkeys(("add", "__add__", "__radd__"), _add),
     **dict.fromkeys(_ACTIVATIONS, _one("activation")),
+    "exp": _one("exponential"),
     **dict.fromkeys(("neg", "__neg__"), _one("scaling")),
     **dict.fromkeys(("sum", "mean"), _sum),
     **dict.fromkeys(("mul", "__mul__", "__rmul__", "multiply"), _product),

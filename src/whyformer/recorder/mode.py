@@ -139,8 +139,10 @@ class Recorder(TorchFunctionMode):
     def _govern(self, found: Governed, *, attends: bool) -> Tensor:
         """Call a function as a site."""
         kind, call, operands, constants = found
-        if kind == "matmul" and attends:
+        if kind == "matmul" and (attends or any(map(self.lineage.knows, operands))):
             kind = "attend"
+            if not attends and not self.lineage.knows(operands[0]):
+                call, operands = _swapped(call), operands[::-1]
         elif kind == "linear_map" and self.pixels is not None and operands[0].shape == self.pixels.shape:
             kind = "pixels"
         elif kind == "product":
@@ -177,9 +179,14 @@ class Recorder(TorchFunctionMode):
         return "scaled" if left.of() is right.of() is not None else "gated", call, operands
 
     def _see(self, attention: Attention) -> None:
-        if attention.probabilities.requires_grad:
-            self.calls.attention_seen(len(self.attentions))
-            self.attentions.append(attention)
+        if not attention.probabilities.requires_grad:
+            return
+        if self.attentions and self.attentions[-1].probabilities is attention.probabilities:
+            values = torch.cat((self.attentions[-1].values, attention.values), -1)  # one map that weighs twice
+            self.attentions[-1] = Attention(attention.probabilities, values)
+            return
+        self.calls.attention_seen(len(self.attentions))
+        self.attentions.append(attention)
 
 
 def _flowing(arguments: tuple[Any, ...]) -> bool:

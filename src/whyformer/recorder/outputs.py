@@ -61,7 +61,10 @@ class Outputs:
         if len(each) != batch:
             raise BadOption(f"{len(each)} targets for {batch} examples: give one, or one for each")
         choose = {"classes": self._class, "answer": self._answer, "token": self._token}[self.task]
-        return torch.tensor([choose(one, row) for row, one in enumerate(each)], device=self.logits.device)
+        chosen = torch.tensor([choose(one, row) for row, one in enumerate(each)], device=self.logits.device)
+        if self.task == "answer" and bool((chosen < 0).any(0).ne((chosen < 0).all(0)).any()):
+            raise BadOption(f"targets {target!r}: leave out the same part, start or end, of every example")
+        return chosen
 
     def parts(self, chosen: Tensor) -> list[Tensor]:
         """The explained numbers, each [batch] as an index of the flattened logits; an answer has two."""
@@ -78,19 +81,21 @@ class Outputs:
     def _answer(self, target: Any, row: int) -> tuple[int, int]:
         if not isinstance(target, tuple) or len(target) != 2 or all(p in (None, -1) for p in target):
             raise BadOption(f"target {target!r}: the answer of a question is given as (start, end), in tokens")
-        return tuple(-1 if p in (None, -1) else self._position(p, target) for p in target)  # type: ignore[return-value]
+        return tuple(-1 if p in (None, -1) else self._position(p, target, row) for p in target)  # type: ignore[return-value]
 
     def _token(self, target: Any, row: int) -> tuple[int, int]:
         vocabulary = self.logits.shape[-1]
         index, position = target if isinstance(target, tuple) and len(target) == 2 else (target, None)
         if not isinstance(index, int) or not 0 <= index < vocabulary:
-            raise BadOption(f"target {target!r} is no vocabulary id of this model: give one of 0 … {vocabulary - 1}")
-        return index, int(self._last()[row]) if position is None else self._position(position, target)
+            raise BadOption(f"target {target!r} is no output of this model: give an id of 0 … {vocabulary - 1}")
+        return index, int(self._last()[row]) if position is None else self._position(position, target, row)
 
-    def _position(self, position: Any, target: Any) -> int:
+    def _position(self, position: Any, target: Any, row: int) -> int:
         units = self.attended.shape[1]
         if not isinstance(position, int) or not 0 <= position < units:
             raise BadOption(f"target {target!r}: positions are 0 … {units - 1}")
+        if not bool(self.attended[row, position]):
+            raise BadOption(f"target {target!r}: position {position} of example {row} is padding")
         return position
 
     def _last(self) -> Tensor:
@@ -132,7 +137,7 @@ def _plain_number(target: Any) -> int | str:
     if isinstance(target, str):
         return target
     if isinstance(target, bool) or not isinstance(target, SupportsIndex):
-        raise BadOption(f"target {target!r} is no class: give its name or its index")
+        raise BadOption(f"target {target!r} is no output of a model: give a name or a whole number")
     return target.__index__()
 
 

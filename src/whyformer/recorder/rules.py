@@ -7,11 +7,13 @@ relevance. So `S W`, which most rules need, is computed by torch's own backward.
 The rules in the second half carry a modified gradient `g` instead, whose product with a value is the value's relevance.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer.recorder.sites import Finish, Site
 
@@ -19,6 +21,7 @@ STABILISER = 1e-9
 EPSILON = 1e-6
 SMALL_EPSILON = 1e-8
 RATIO_STABILISER = 1e-10
+_SCRATCH = threading.local()
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -40,15 +43,49 @@ def scaled(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
 def linear_positive(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """Chefer et al. 2021, Eq. 5: in proportion to the positive products, `Z = x⁺W⁺ + x⁻W⁻`, the bias left out.
 
-    `Z = (xW + |x||W|) / 2`, and `xW` is the result without its bias.
+    `2 Z = xW + |x||W|`, and `xW` is the result without its bias; so there are two products here and one in the
+    function's own backward pass. The stabiliser comes with the bias.
     """
     x, weight, bias = site.operands
-    rows = _rows_with(relevance)
-    sizes, strengths = x[rows].abs(), weight.abs()
-    positive = (site.value[rows] - (0 if bias is None else bias)).add_(sizes @ strengths.T).div_(2)
-    some = divide(relevance[rows], positive)
-    by_size = _in_rows(rows, sizes.mul_(some @ strengths), x)
-    return _in_rows(rows, some, relevance), lambda position, sent: by_size.addcmul_(x, sent).div_(2)
+    rows = _rows_with(relevance) if site.last else slice(None)
+    sizes, strengths = x[rows].abs(), absolute(weight)
+    constant = x.new_full((len(weight),), 2 * STABILISER)
+    constant = constant if bias is None else constant - bias
+    twice = nn.functional.linear(sizes, strengths, constant).add_(site.value[rows])
+    shares = _divided(relevance[rows], twice, 2 * STABILISER)
+    by_size = _in_rows(rows, sizes.mul_(shares @ strengths), x)
+    return _in_rows(rows, shares, relevance), lambda position, sent: by_size.addcmul_(x, sent)
+
+
+def _divided(numerator: Tensor, stabilised: Tensor, nothing: float) -> Tensor:
+    """The quotient, in the place of the denominator; 0 where that is nothing but the stabiliser."""
+    none = stabilised <= nothing
+    if stabilised.is_cuda or bool(none.any()):  # a GPU would have to wait for the answer
+        return torch.div(numerator, stabilised, out=stabilised).masked_fill_(none, 0)
+    return torch.div(numerator, stabilised, out=stabilised)
+
+
+def absolute(weight: Tensor) -> Tensor:
+    """`|W|`, in memory that is used again and again on a CPU: fresh memory costs as much as a matrix product."""
+    if weight.is_cuda:
+        return weight.abs()
+    place: dict[tuple[torch.Size, torch.dtype], Tensor] | None = getattr(_SCRATCH, "place", None)
+    if place is None:
+        return weight.abs()
+    key = weight.shape, weight.dtype
+    if key not in place:
+        place[key] = torch.empty_like(weight, memory_format=torch.contiguous_format)
+    return torch.abs(weight, out=place[key])
+
+
+@contextmanager
+def scratch() -> Iterator[None]:
+    """Within it, this thread's rules may use memory again."""
+    _SCRATCH.place = {}
+    try:
+        yield
+    finally:
+        _SCRATCH.place = None
 
 
 def _rows_with(relevance: Tensor) -> tuple[Tensor, ...] | slice:
@@ -138,8 +175,8 @@ def pixels(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
 
 def matmul_halved(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """Each factor in proportion to the products, and half of it each, because either would get the whole."""
-    shares = divide(relevance, site.value)
-    return shares, lambda position, sent: site.operands[position] * sent / 2
+    shares = divide(relevance, site.value).div_(2)
+    return shares, lambda position, sent: site.operands[position] * sent
 
 
 def product_halved(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
@@ -168,7 +205,8 @@ def add_normalised(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     parts = [operand * shares for operand in site.operands]
     sums = [site.per_example(part) for part in parts]
     whole, size = site.per_example(relevance), sums[0].abs() + sums[1].abs()
-    parts = [p * divide(divide(s.abs(), size) * whole, s) for p, s in zip(parts, sums, strict=True)]
+    for part, own in zip(parts, sums, strict=True):
+        part.mul_(divide(divide(own.abs(), size) * whole, own))
     return shares, lambda position, sent: parts[position].sum_to_size(sent.shape)
 
 

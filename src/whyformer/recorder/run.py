@@ -4,7 +4,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -18,6 +18,7 @@ from whyformer.recorder.composites import Composites
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.mode import Recorder, finite
 from whyformer.recorder.outputs import Outputs, Task
+from whyformer.recorder.sites import Site
 from whyformer.recorder.trace import Layers, Trace, differentiating
 
 _RECORDING = threading.RLock()
@@ -106,8 +107,14 @@ def _trace(model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask
         embeddings=embeddings,
         pixels=recorder.pixels,
         absorbers=tuple(leaf for made, leaf in recorder.absorbers if made > first),
-        sites=recorder.sites,
+        sites=_with_last(recorder.sites),
     )
+
+
+def _with_last(sites: Sequence[Site]) -> list[Site]:
+    """The sites, with those after the last attention marked."""
+    after = max((n for n, site in enumerate(sites) if site.kind == "attend"), default=len(sites))
+    return [*sites[:after], *(replace(site, last=True) for site in sites[after:])]
 
 
 def _layers(name: str, attentions: Sequence[Attention], calls: Calls) -> Layers:

@@ -36,6 +36,7 @@ class Site:
     path: str
     batch: int
     inside: tuple["Site", ...] = ()
+    last: bool = False  # whether it comes after the last attention, where only the rows that the head reads count
 
     @property
     def value(self) -> Tensor:
@@ -81,9 +82,10 @@ def make_site(
 
 def _node(result: Tensor) -> Node:
     """Where relevance arrives. `linear` gives a view; a change in place would go around the node of the view."""
-    base = result._base if result._is_view() else None
-    whole = base is not None and base.grad_fn is not None and base.numel() == result.numel()
-    node = base.grad_fn if whole and base is not None and base.is_contiguous() else result.grad_fn
+    base, node = result._base, result.grad_fn
+    if base is not None and base.grad_fn is not None and base.numel() == result.numel():
+        in_order = base.is_contiguous() and result.is_contiguous()
+        node = base.grad_fn if in_order else node
     assert node is not None
     return node
 

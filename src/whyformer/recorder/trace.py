@@ -13,6 +13,7 @@ from torch import Tensor
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.recorder.books import Book, book_named, check_closed
 from whyformer.recorder.outputs import Outputs, Target
+from whyformer.recorder.rules import scratch
 from whyformer.recorder.sites import Site, governed
 
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
@@ -107,7 +108,11 @@ class Trace:
     def gradient_of(self, outputs: Tensor, of: Tensors) -> Tensors:
         """The gradient of any outputs [batch] computed from `logits`, each example's own."""
         tensors = (of,) if isinstance(of, Tensor) else of
-        found = _filled(tensors, torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True))
+        try:
+            gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
+        except (AssertionError, NotImplementedError) as error:
+            raise UnsupportedModel(f"the model's own backward pass refuses: {error}") from error
+        found = _filled(tensors, gradients)
         return found[0] if isinstance(of, Tensor) else found
 
     @differentiating()
@@ -137,7 +142,7 @@ class Trace:
         return relevances[0] if isinstance(of, Tensor) else relevances
 
     def _pass(self, tensors: tuple[Tensor, ...], book: Book, start: Tensor) -> tuple[Tensor, ...]:
-        with governed(book.opened(self.sites), book.rule_of):
+        with scratch(), governed(book.opened(self.sites), book.rule_of):
             found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
         carried = _filled(tensors, found)
         if book.carries == "gradient":

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from whyformer.explanation import Array, Explanation
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths
-from whyformer.show.layout import called, percent, question
+from whyformer.show.layout import called, headline, in_answer, question
 
 DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])
 SEQUENTIAL = LinearSegmentedColormap.from_list("whyformer-importance", ["#ffffff", as_hex(IMPORTANCE)])
@@ -34,7 +35,8 @@ def _shown(explanation: Explanation) -> list[int]:
 
 
 def _heatmap(explanation: Explanation, rows: list[tuple[str, Array, bool]]) -> Figure:
-    names = [explanation.units[i].text for i in _shown(explanation)]
+    units = [explanation.units[i] for i in _shown(explanation)]
+    names = [unit.text for unit in units]
     drawn = Figure(figsize=(2 + 0.45 * len(names), 1.6 + 0.32 * len(rows)), layout="constrained")
     axes = drawn.subplots()
     pixels = np.stack([(DIVERGING((r + 1) / 2) if signed else SEQUENTIAL(r))[:, :3] for _, r, signed in rows])
@@ -46,8 +48,14 @@ def _heatmap(explanation: Explanation, rows: list[tuple[str, Array, bool]]) -> F
     axes.grid(which="minor", color="white", linewidth=1)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
-    said = f"{explanation.prediction.label} {percent(explanation.prediction.probability)}"
-    axes.set_title(_literal(f"{said} — {question(explanation)}"), loc="left", fontsize=10)
+    for place in np.flatnonzero(np.diff([unit.part or 0 for unit in units])):  # between the two texts of a pair
+        axes.axvline(place + 0.5, color="black", linewidth=1)
+    answer = [n for n, unit in enumerate(units) if in_answer(explanation, unit.part, unit.span)]
+    if answer:
+        corner, width = (answer[0] - 0.5, -0.5), answer[-1] - answer[0] + 1
+        axes.add_patch(Rectangle(corner, width, len(rows), fill=False, edgecolor="black", linewidth=2, clip_on=False))
+    said = f"{headline(explanation.prediction)} — {question(explanation)}"
+    axes.set_title(_literal(said), loc="left", fontsize=10)
     return drawn
 
 

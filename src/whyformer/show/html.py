@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 
-import numpy as np
-
-from whyformer.explanation import Explanation
+from whyformer.explanation import Array, Explanation
 from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths
-from whyformer.show.layout import called, note, percent, question, runs
+from whyformer.show.layout import Piece, answer_of, called, headline, note, percent, pieces, question, shares
 
 Refused = Sequence[tuple[str, str]]
 
@@ -17,6 +16,7 @@ background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1
 @media (prefers-color-scheme:dark){.why{--ink:#e8ecf1;--soft:#9aa5b3;--line:#333b45;--card:#171b21}}
 .why h2{font-size:1.15em;margin:0}.why .soft{color:var(--soft);font-size:.85em}
 .why .text{font-size:1.2em;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;margin:.7em 0}
+.why .answer{text-decoration:underline;text-decoration-thickness:.12em;text-underline-offset:.3em}
 .why .u{border-radius:.25em;padding:.1em 0}.why .legend span{color:var(--ink);border-radius:.25em;padding:.05em .5em;margin-right:.4em}
 .why .classes{margin:.5em 0;display:grid;grid-template-columns:max-content 12em max-content;gap:.1em .8em;font-size:.85em;
 align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--line);overflow:hidden}
@@ -39,7 +39,7 @@ PAGE = """<!doctype html>
 def page(explanations: Sequence[Explanation], *, compare: bool = False, refused: Refused = ()) -> str:
     """A whole page for one or several explanations, or for one input explained by several methods."""
     first = explanations[0]
-    title = escape(f"{first.prediction.label}: {question(first)}")
+    title = escape(f"{headline(first.prediction)}: {question(first)}")
     return PAGE.format(title=title, body=fragment(explanations, compare=compare, refused=refused))
 
 
@@ -53,7 +53,7 @@ def _card(explanation: Explanation) -> str:
     parts = [
         _heading(explanation),
         f'<p class="soft">{escape(called(explanation))} · {_origin(explanation)}</p>',
-        _legend(explanation.signed),
+        _legend([explanation]),
         f'<div class="text">{_text(explanation)}</div>',
         _note(explanation),
         _strongest(explanation),
@@ -68,44 +68,49 @@ def _comparison(explanations: Sequence[Explanation], refused: Refused) -> str:
         f'<tr><th>{escape(called(e))}</th><td><div class="text">{_text(e)}</div></td></tr>' for e in explanations
     )
     rows += "".join(f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>" for name, reason in refused)
-    kinds = sorted({e.signed for e in explanations}, reverse=True)
-    legends = "".join(_legend(signed) for signed in kinds)
     table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
     origin = f'<p class="soft">{_origin(first)}</p>'
-    return f'<section class="why">{_heading(first)}{origin}{legends}{_note(first)}{table}</section>'
+    return f'<section class="why">{_heading(first)}{origin}{_legend(explanations)}{_note(first)}{table}</section>'
 
 
 def _heading(explanation: Explanation) -> str:
     said = explanation.prediction
-    heading = f"<h2>{escape(said.label)} {percent(said.probability)}</h2><p>{escape(question(explanation))}</p>"
+    heading = f"<h2>{escape(headline(said))}</h2><p>{escape(question(explanation))}</p>"
     if said.probabilities is None:
         return heading
-    order = np.argsort(-np.array(said.probabilities), kind="stable")[:6]
     rows = "".join(
-        f'<span>{escape(said.labels[i])}</span><span class="bar"><i style="width:{100 * said.probabilities[i]:.1f}%">'
-        f"</i></span><span>{percent(said.probabilities[i])}</span>"
-        for i in order
+        f'<span>{escape(name)}</span><span class="bar"><i style="width:{100 * p:.1f}%"></i></span>'
+        f"<span>{percent(p)}</span>"
+        for _, name, p in shares(said)[:6]
     )
     return f'{heading}<div class="classes">{rows}</div>'
 
 
 def _text(explanation: Explanation) -> str:
     strength = strengths(explanation)
-    pieces = []
-    for piece, position in runs(explanation):
-        if position is None:
-            pieces.append(escape(piece))
-            continue
-        shade = float(strength[position])
-        style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, explanation.signed)}"'
-        title = f"{explanation.scores[position]:+.4g}"
-        pieces.append(f'<span class="u" title="{title}"{style}>{escape(piece)}</span>')
-    return "".join(pieces)
+    parts = []
+    for answer, members in groupby(pieces(explanation), key=lambda piece: piece.answer):
+        inner = "".join(_unit(explanation, piece, strength) for piece in members)
+        parts.append(f'<span class="answer">{inner}</span>' if answer else inner)
+    return "".join(parts)
 
 
-def _legend(signed: bool) -> str:
-    kinds = [("speaks for it", 1.0), ("speaks against it", -1.0)] if signed else [("matters", 1.0)]
-    spans = "".join(f'<span style="background:{_shade(s, signed)}">{name}</span>' for name, s in kinds)
+def _unit(explanation: Explanation, piece: Piece, strength: Array) -> str:
+    if piece.position is None:
+        return escape(piece.text)
+    shade = float(strength[piece.position])
+    style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, explanation.signed)}"'
+    title = f"{explanation.scores[piece.position]:+.4g}"
+    return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>'
+
+
+def _legend(explanations: Sequence[Explanation]) -> str:
+    kinds = {e.signed for e in explanations}
+    marks = [("speaks for it", 1.0, True), ("speaks against it", -1.0, True), ("matters", 1.0, False)]
+    shown = [(name, _shade(strength, signed)) for name, strength, signed in marks if signed in kinds]
+    spans = "".join(f'<span style="background:{shade}">{name}</span>' for name, shade in shown)
+    if answer_of(explanations[0]):
+        spans += '<span class="answer">the answer</span>'
     return f'<div class="legend soft">{spans}</div>'
 
 

@@ -1,12 +1,23 @@
 """How an explained text is laid out, whatever it is drawn on."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from whyformer.explanation import Explanation
+from whyformer.explanation import Explanation, Label, Predicted
+from whyformer.inputs import places
+from whyformer.units import Span
 
 
-def runs(explanation: Explanation) -> Iterator[tuple[str, int | None]]:
-    """The original text cut into pieces, each with the position of its unit; what lies between units has none.
+class Piece(NamedTuple):
+    """A piece of the original text, with the position of its unit; what lies between units has none."""
+
+    text: str
+    position: int | None = None
+    answer: bool = False  # whether it belongs to the explained answer
+
+
+def pieces(explanation: Explanation) -> Iterator[Piece]:
+    """The original text cut into pieces.
 
     A line break stands between the two texts of a pair. Units without a span are set apart by spaces.
     """
@@ -14,27 +25,59 @@ def runs(explanation: Explanation) -> Iterator[tuple[str, int | None]]:
     part, end = (shown[0][1].part or 0 if shown else 0), 0
     for number, (position, unit) in enumerate(shown):
         if unit.part is not None and unit.part != part:
-            yield _between(explanation, part, end, None) + "\n", None
+            yield _piece(explanation, part, end, None)
+            yield Piece("\n")
             part, end = unit.part, 0
         if unit.span is None:
-            yield (" " if number else ""), None
-            yield unit.text, position
+            yield Piece(" " if number else "")
+            yield Piece(unit.text, position)
             continue
         start = max(unit.span[0], end)
-        yield _between(explanation, part, end, start), None
-        yield explanation.texts[part][start : max(start, unit.span[1])], position
+        yield _piece(explanation, part, end, start)
         end = max(start, unit.span[1])
-    yield _between(explanation, part, end, None), None
+        yield _piece(explanation, part, start, end, position)
+    yield _piece(explanation, part, end, None)
 
 
-def _between(explanation: Explanation, part: int, start: int, stop: int | None) -> str:
-    return explanation.texts[part][start:stop] if part < len(explanation.texts) else ""
+def _piece(explanation: Explanation, part: int, start: int, stop: int | None, position: int | None = None) -> Piece:
+    text = explanation.texts[part][start:stop] if part < len(explanation.texts) else ""
+    return Piece(text, position, in_answer(explanation, part, (start, start + len(text))))
+
+
+def answer_of(explanation: Explanation) -> Span | None:
+    """The characters of the explained answer in the context, if an answer is explained that stands there."""
+    return explanation.target.span.characters if explanation.target.span else None
+
+
+def in_answer(explanation: Explanation, part: int | None, span: Span | None) -> bool:
+    """Whether a place in the text number `part` belongs to the explained answer."""
+    answer = answer_of(explanation)
+    if part != 1 or span is None or answer is None:
+        return False
+    return span[0] < answer[1] and answer[0] < span[1]
+
+
+def headline(said: Predicted) -> str:
+    """What the model said, for people."""
+    name = named(Label(said.index, said.label, said.span))
+    return f"{'Answer: ' if said.span else ''}{name} {percent(said.probability)}".rstrip()
 
 
 def question(explanation: Explanation) -> str:
     """What is explained, as people would ask it."""
-    against = f" rather than {explanation.versus.name}" if explanation.versus else ""
-    return f"why {explanation.target.name}{against}?"
+    against = f" rather than {named(explanation.versus)}" if explanation.versus else ""
+    return f"why {named(explanation.target)}{against}?"
+
+
+def named(label: Label) -> str:
+    """A class by its name, an answer in quotes."""
+    return f'"{" ".join(label.name.split())}"' if label.span and label.span.characters else label.name
+
+
+def shares(said: Predicted) -> list[tuple[int, str, float]]:
+    """The outputs with their probabilities: classes with the highest first; the start and the end of an answer."""
+    found = [(i, said.labels[i], p) for i, p in enumerate(said.probabilities or ())]
+    return found if said.span else sorted(found, key=lambda output: -output[2])
 
 
 def percent(probability: float | None) -> str:
@@ -51,4 +94,12 @@ def called(explanation: Explanation) -> str:
 def note(explanation: Explanation) -> str | None:
     """What the reader must know about the input, if anything."""
     dropped = explanation.diagnostics.get("dropped_tokens")
-    return f"{dropped} tokens did not fit into the model's window and were dropped" if dropped else None
+    if dropped:
+        return f"{dropped} tokens did not fit into the model's window and were dropped"
+    target = explanation.target
+    if target.span is None or target.span == explanation.prediction.span or answer_of(explanation) is None:
+        return None
+    count = len(places(target.name, explanation.texts[1]))
+    start, end = target.span.tokens
+    here = f"{named(target)} stands {count} times in the context, and tokens ({start}, {end}) are explained"
+    return f"{here}: give (start, end) for another" if count > 1 else None

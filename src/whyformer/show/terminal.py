@@ -12,10 +12,11 @@ from rich.text import Text
 
 from whyformer.explanation import Explanation
 from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths
-from whyformer.show.layout import called, note, percent, question, runs
+from whyformer.show.layout import answer_of, called, headline, note, percent, pieces, question, shares
 
 BAR = 20  # characters
 STRONG = 0.3  # of the peak: from here on units have a background
+ANSWER = Style(underline=True)
 
 
 def to_text(text: Text) -> str:
@@ -69,11 +70,12 @@ def comparison_text(
 
 
 def coloured_runs(explanation: Explanation) -> Text:
-    """The text with each unit that matters coloured."""
+    """The text with each unit that matters coloured, and the explained answer underlined."""
     strength = strengths(explanation)
     text = Text()
-    for piece, position in runs(explanation):
-        text.append(piece, None if position is None else _style(float(strength[position]), explanation.signed))
+    for piece, position, answer in pieces(explanation):
+        style = None if position is None else _style(float(strength[position]), explanation.signed)
+        text.append(piece, ANSWER + style if answer else style)
     return text
 
 
@@ -91,17 +93,17 @@ def _style(strength: float, signed: bool) -> Style | None:
 def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
     said = explanation.prediction
     text = Text()
-    text.append(f"{said.label} ", "bold")
-    text.append(f"{percent(said.probability)}  ".lstrip())
-    others = zip(said.labels, said.probabilities or (), strict=False)
-    rest = sorted(((p, name) for name, p in others if name != said.label), reverse=True)[:4]
-    text.append("  ".join(f"{name} {percent(p)}" for p, name in rest), "dim")
+    text.append(headline(said), "bold")
+    rest = [f"  {name} {percent(p)}" for i, name, p in shares(said) if i != said.index][:4]
+    text.append("".join(rest), "dim")
     text.append(f"\n{question(explanation)}  ", "bold")
     if True in kinds:
         text.append(" for ", _style(1, signed=True))
         text.append(" against ", _style(-1, signed=True))
     if False in kinds:
         text.append(" matters ", _style(1, signed=False))
+    if answer_of(explanation):
+        text.append(" ").append("answer", ANSWER)
     text.append("\n")
     return text
 

@@ -1,0 +1,49 @@
+"""Every architecture of transformers' sequence classifiers: explained, or refused by name; and the document says so."""
+
+import re
+
+import pytest
+
+import matrix
+import zoo
+
+PAGE = matrix.PAGE.read_text(encoding="utf-8")
+
+
+def documented(name: str) -> str:
+    """The verdict of an architecture in the document."""
+    heading = ""
+    for line in PAGE.splitlines():
+        heading = line if line.startswith("## ") else heading
+        if line.startswith(f"| `{name}`"):
+            if heading.startswith("## Refused"):
+                return "not built" if "not built" in line else "refused"
+            return {"## Supported": "supported", "## By their tokens": "tokens"}[heading]
+    return "not there"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", zoo.names())
+def test_an_architecture_is_explained_or_refused_as_documented(name: str) -> None:
+    row = matrix.look(name)
+    assert row.verdict == documented(name)
+    if row.built:
+        return
+    assert row.logits <= 1e-10
+    assert row.invariance is None or row.invariance <= 1e-6
+    if row.verdict == "supported":
+        assert row.conservation is not None
+        assert row.conservation <= 1e-6
+        assert set(row.refused) <= {"alti", "input_x_gradient", "attn_lrp", "cp_lrp"}
+
+
+def test_the_document_counts_what_it_lists() -> None:
+    supported, tokens, refused, not_built = (int(n) for n in re.findall(r"\*\*([0-9]+) ", PAGE))
+    assert supported + tokens + refused + not_built == len(zoo.names())
+    assert supported >= 96
+    assert supported + tokens >= 100
+    assert PAGE.count("\n| `") == len(zoo.names())
+
+
+def test_bert_absorbs_nothing() -> None:
+    assert matrix.look("bert").absorbed == 0
