@@ -204,9 +204,11 @@ def main() -> None:
         print(memory_of(arguments.memory_of, batches[0], arguments.tokens))
         return
     torch.backends.cuda.matmul.allow_tf32 = arguments.tf32
-    import_cost()
+    if arguments.device == "cpu":
+        import_cost()
     for batch in batches:
         table(arguments, batch)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

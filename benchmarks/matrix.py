@@ -95,7 +95,7 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
             row.refused[method] = f"{type(error).__name__}: {error}"
     if not row.layers:
         arrived = prediction.embedding_relevances("z_plus").flatten(1).sum(1)
-        absorbed = prediction.absorbed("z_plus")
+        absorbed = prediction.relevances("z_plus").absorbed
         row.conservation = float((arrived + absorbed - 1).abs().max())
         row.absorbed = float(absorbed.abs().max())
     row.invariance = invariance(zoo.build(name, attention=attention), inputs, stock, scores)

@@ -1,6 +1,7 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -13,6 +14,22 @@ from whyformer.load import labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
 
 Queries = Literal["reader", "mean", "all"]
+
+
+@dataclass(frozen=True)
+class Relevances:
+    """What one relevance pass gave.
+
+    `state` is at the embedding output, or at the first layer's output if the pass was not `whole`; `absorbed` is what
+    parameters above it took, [batch].
+    """
+
+    attention: tuple[Tensor, ...]
+    absorbed: Tensor
+    state: Tensor | None
+    pixels: Tensor | None
+    embeddings: Tensor | None
+    whole: bool
 
 
 class Prediction:
@@ -37,7 +54,7 @@ class Prediction:
         self.labels = labels_of(model)
         self._target = target
         self._versus = versus
-        self._by_book: dict[str, tuple[Tensor, ...]] = {}
+        self._by_book: dict[str, Relevances] = {}
         if trace is not None:
             self.trace = trace
 
@@ -165,41 +182,50 @@ class Prediction:
 
     def attention_relevances(self, book: str) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""
-        count = len(self.trace.attention)
-        return self._relevances(book)[:count]
+        return self.relevances(book, whole=False).attention
 
     def embedding_relevances(self, book: str) -> Tensor:
         """Relevance of the explained outputs at the embedding output, under a rule book."""
-        place = len(self.trace.attention)
-        return self._relevances(book)[place]
+        _ = self.trace.hidden  # raises if there are no layers
+        state = self.relevances(book).state
+        assert state is not None
+        return state
 
     def token_relevances(self, book: str) -> Tensor:
         """Relevance of the explained outputs at the token embeddings, before positions and norm."""
         self._embedding_leaf()
-        return self._relevances(book)[-1]
+        found = self.relevances(book).embeddings
+        assert found is not None
+        return found
 
-    def pixel_relevances(self, book: str) -> Tensor:
-        """Relevance of the explained outputs at the pixels of an image, [batch, channels, height, width]."""
-        return self._relevances(book)[-1]
+    def relevances(self, book: str, *, whole: bool = True) -> "Relevances":
+        """What one backward pass under a rule book gives; another one is run only if more is asked for.
 
-    def absorbed(self, book: str) -> Tensor:
-        """How much relevance parameters above the embedding output took, [batch]."""
-        first = len(self.trace.attention) + 1
-        taken = self._relevances(book)[first : first + len(self.trace.absorbers)]
-        return sum((_of_examples(t, len(self.real)) for t in taken), torch.zeros_like(self.real[:, 0]))
+        Unless `whole`, it stops at the first layer's attention: nothing below is needed for the maps.
+        """
+        if not whole:
+            _ = self.trace.attention
+        found = self._by_book.get(book)
+        if found is None or (whole and not found.whole):
+            found = self._by_book[book] = self._pass(book, whole)
+        return found
 
-    def _relevances(self, book: str) -> tuple[Tensor, ...]:
-        """One backward pass for all of them, for each book."""
-        if book not in self._by_book:
-            trace = self.traced
-            of = [*trace.attention, trace.hidden[0], *trace.absorbers] if isinstance(trace.layers, Layers) else []
-            if trace.pixels is not None:
-                of.append(trace.pixels)
-            if BOOKS[book].starts_from == "value" and trace.embeddings is not None:
-                of.append(trace.embeddings)
-            found = trace.relevance(tuple(of), book, self.target, self.versus)
-            self._by_book[book] = tuple(_precise(r) for r in found)
-        return self._by_book[book]
+    def _pass(self, book: str, whole: bool) -> "Relevances":
+        trace, layers = self.traced, self.trace.layers
+        maps = trace.attention if isinstance(layers, Layers) else ()
+        state = layers.hidden[0 if whole else 1] if isinstance(layers, Layers) else None
+        above = layers.calls[min(1, len(layers.calls) - 1)] if isinstance(layers, Layers) and not whole else -1
+        taking = [a for a, call in zip(trace.absorbers, trace.absorber_calls, strict=True) if call > above]
+        from_value = BOOKS[book].starts_from == "value" and whole
+        ends = [state, trace.pixels if whole else None, trace.embeddings if from_value else None]
+        of = [*maps, *taking, *(end for end in ends if end is not None)]
+        found = iter(trace.relevance(tuple(of), book, self.target, self.versus))
+        attention = tuple(_precise(next(found)) for _ in maps)
+        absorbed = torch.zeros_like(self.real[:, 0])
+        for _ in taking:
+            absorbed = absorbed + next(found).reshape(len(absorbed), -1).sum(1)
+        at_state, pixels, embeddings = (None if end is None else _precise(next(found)) for end in ends)
+        return Relevances(attention, absorbed, at_state, pixels, embeddings, whole)
 
     def loss(self, logits: Tensor) -> Tensor:
         """Cross-entropy of the explained class, [batch]."""
@@ -217,7 +243,7 @@ class Prediction:
         """The same input and outputs, run anew with other embeddings."""
         target, versus = self.target, self.versus
         layers = self.trace.layers
-        first = layers.first_call if isinstance(layers, Layers) else -1
+        first = layers.calls[0] if isinstance(layers, Layers) else -1
         trace = record(self.model, self.batch.tensors, relevance=False, edit=edit, first_layer=first)
         again = Prediction(self.model, self.batch, trace=trace)
         again.target, again.versus, again.padding = target, versus, self.padding
@@ -244,7 +270,3 @@ class Prediction:
 
 def _precise(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
-def _of_examples(relevances: Tensor, batch: int) -> Tensor:
-    return relevances.reshape(batch, -1).sum(1)

@@ -18,8 +18,9 @@ def alti(prediction: Prediction, *, distance_offset: float = 0.0) -> Tensor:
     `distance_offset=1e-6` is added inside the distance by the authors' code.
     """
     paths = value_paths(prediction.traced)
-    layers = zip(paths, prediction.attention, prediction.trace.values, strict=True)
-    maps = [_contributions(path, attention, values.detach(), distance_offset) for path, attention, values in layers]
+    values = [v.detach().to(a.dtype) for v, a in zip(prediction.trace.values, prediction.attention, strict=True)]
+    layers = zip(paths, prediction.attention, values, strict=True)
+    maps = [_contributions(*layer, distance_offset) for layer in layers]
     return roll_out(prediction.reader, maps)
 
 

@@ -15,11 +15,16 @@ BookName = Literal["alpha_beta", "z_plus", "eq4"]
 At = Literal["embeddings", "embedding_output"]
 
 
-def conservation(prediction: Prediction, book: str) -> dict[str, Any]:
-    """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out."""
-    arrived = prediction.embedding_relevances(book).flatten(1).sum(1)
+def conservation(prediction: Prediction, book: str, *, whole: bool = True) -> dict[str, Any]:
+    """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out.
+
+    Unless `whole`, it is measured at the first layer's output, where the pass for the attention maps comes through.
+    """
+    found = prediction.relevances(book, whole=whole)
+    assert found.state is not None
+    arrived = found.state.flatten(1).sum(1)
     sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
-    return {"conservation": {"sum": arrived, "absorbed": prediction.absorbed(book), "expected": sent}}
+    return {"conservation": {"sum": arrived, "absorbed": found.absorbed, "expected": sent}}
 
 
 @method(
@@ -30,10 +35,11 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
 
     `book="alpha_beta"` is what made the papers' LRP rows; `"eq4"` is Chefer's Eq. 4; `"z_plus"` conserves.
     """
-    report = conservation(prediction, book)
-    if prediction.trace.pixels is None:
-        return Scores(prediction.embedding_relevances(book).sum(-1), report)
-    pixels = prediction.pixel_relevances(book).sum(1)
+    embedded = prediction.embedding_relevances(book)
+    report, pixels = conservation(prediction, book), prediction.relevances(book).pixels
+    if pixels is None:
+        return Scores(embedded.sum(-1), report)
+    pixels = pixels.sum(1)
     return Scores(_by_patch(pixels, prediction), {**report, "pixels": pixels})
 
 
@@ -54,7 +60,7 @@ def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Sco
     `E_h (R_{A_L})⁺ [r]`; the default book is what made the papers' rows.
     """
     last = prediction.attention_relevances(book)[-1]
-    return Scores(prediction.read(last.clamp(min=0).mean(1)), conservation(prediction, book))
+    return Scores(prediction.read(last.clamp(min=0).mean(1)), conservation(prediction, book, whole=False))
 
 
 @method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021", relevance=True)
@@ -81,7 +87,7 @@ def transformer_attribution(
             raise BadOption("block takes one layer alone: leave first_layer out")
         maps = from_layer(maps, block)[:1]
     joined = with_residual(from_layer(maps, first_layer), row_normalised=row_normalised)
-    return Scores(roll_out(prediction.reader, joined), conservation(prediction, "z_plus"))
+    return Scores(roll_out(prediction.reader, joined), conservation(prediction, "z_plus", whole=False))
 
 
 @method(family="relevance", signed=True, class_specific=True, paper="Ali et al. 2022", relevance=True)

@@ -203,10 +203,11 @@ def add_normalised(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """
     shares = divide(relevance, site.value)
     parts = [operand * shares for operand in site.operands]
-    sums = [site.per_example(part) for part in parts]
-    whole, size = site.per_example(relevance), sums[0].abs() + sums[1].abs()
-    for part, own in zip(parts, sums, strict=True):
-        part.mul_(divide(divide(own.abs(), size) * whole, own))
+    sums = torch.stack([site.per_example(part) for part in parts])
+    sizes = sums.abs()
+    factors = divide(divide(sizes, sizes.sum(0).expand_as(sizes)) * site.per_example(relevance), sums)
+    for part, factor in zip(parts, factors, strict=True):
+        part.mul_(factor)
     return shares, lambda position, sent: parts[position].sum_to_size(sent.shape)
 
 

@@ -47,7 +47,7 @@ def record(
 
     `inputs` is the mapping of tensors that the model's forward takes. The model is given back as it was, also if it
     raises. Without `relevance` the trace gives gradients only, and takes less time and memory. `edit` changes the
-    embeddings on the way; for one at `"hidden"`, `first_layer` is the `layers.first_call` of an earlier trace of the
+    embeddings on the way; for one at `"hidden"`, `first_layer` is `layers.calls[0]` of an earlier trace of the
     same model. Runs wait for each other, so that threads may share a model.
     """
     model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
@@ -100,13 +100,15 @@ def _trace(model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask
             raise
         shape = embeddings.shape[:2]
     attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
-    first = -1 if isinstance(layers, WhyformerError) else layers.first_call
+    first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
+    absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
     return Trace(
         outputs=_outputs(model, output, attended),
         layers=layers,
         embeddings=embeddings,
         pixels=recorder.pixels,
-        absorbers=tuple(leaf for made, leaf in recorder.absorbers if made > first),
+        absorbers=tuple(leaf for _, leaf in absorbers),
+        absorber_calls=tuple(made for made, _ in absorbers),
         sites=_with_last(recorder.sites),
     )
 
@@ -139,7 +141,7 @@ def _layers(name: str, attentions: Sequence[Attention], calls: Calls) -> Layers:
     if shapes != {(units, units)}:
         raise UnsupportedModel(f"{name} has attention maps of shapes {sorted(shapes)} for {units} units")
     maps = tuple(a.probabilities for a in attentions)
-    return Layers(maps, tuple(a.values for a in attentions), tuple(hidden), numbers[0])
+    return Layers(maps, tuple(a.values for a in attentions), tuple(hidden), tuple(numbers))
 
 
 def _check_stack(name: str, layers: Sequence[Call], calls: Calls) -> None:

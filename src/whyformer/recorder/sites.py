@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
@@ -19,7 +18,7 @@ Finish = Callable[[int, Tensor], Tensor]
 Rule = Callable[["Site", Tensor], tuple[Tensor, Finish]]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Site:
     """One call of a function that a rule governs.
 
@@ -57,6 +56,8 @@ class Site:
 
     def per_example(self, relevances: Tensor) -> Tensor:
         """Sums over each example, shaped to multiply `relevances` (whose first dimension may fold heads in)."""
+        if relevances.shape[0] == self.batch:
+            return relevances.sum(tuple(range(1, relevances.dim())), keepdim=True)
         sums = relevances.reshape(self.batch, -1).sum(1)
         folded = sums.repeat_interleave(relevances.shape[0] // self.batch)
         return folded.view(-1, *[1] * (relevances.dim() - 1))
@@ -111,23 +112,29 @@ def governed(sites: Iterable[Site], rule_of: Callable[[Site], Rule | None]) -> I
 
 
 class _Exchange:
-    """The hooks of one site in one relevance pass."""
+    """The hooks of one site in one relevance pass. Within a backward pass torch builds no graph."""
 
     def __init__(self, site: Site, rule: Rule):
         self.site = site
         self.rule = rule
         self.finish: Finish | None = None
+        self.waiting = sum(source is not None for source in site.sources)
 
     def arrive(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        relevance = gradients[0] if self.site.result is None else gradients[0].view_as(self.site.result)
-        with torch.no_grad():
+        relevance, result = gradients[0], self.site.result
+        if result is None or result.shape == relevance.shape:
             sent, self.finish = self.rule(self.site, relevance)
-        return (sent.reshape(gradients[0].shape), *gradients[1:])
+            return (sent, *gradients[1:])
+        sent, self.finish = self.rule(self.site, relevance.view_as(result))
+        return (sent.reshape(relevance.shape), *gradients[1:])
 
     def leaver(self, position: int) -> Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]:
         def leave(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             assert self.finish is not None
-            with torch.no_grad():
-                return (self.finish(position, gradients[0]).to(gradients[0].dtype),)
+            found = self.finish(position, gradients[0]).to(gradients[0].dtype)
+            self.waiting -= 1
+            if not self.waiting:
+                self.finish = None  # and with it what the rule has computed
+            return (found,)
 
         return leave

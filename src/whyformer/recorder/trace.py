@@ -37,7 +37,7 @@ class Layers:
     attention: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
     hidden: tuple[Tensor, ...]
-    first_call: int  # the number of the first layer's call among all that are watched
+    calls: tuple[int, ...]  # the number of each layer's call among all that are watched
 
 
 @dataclass
@@ -60,6 +60,7 @@ class Trace:
     embeddings: Tensor | None
     pixels: Tensor | None = None
     absorbers: tuple[Tensor, ...] = ()
+    absorber_calls: tuple[int, ...] = field(repr=False, default=())  # how many calls were made before each
     sites: Sequence[Site] = field(repr=False, default=())
 
     @property

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,6 +32,11 @@ class ValuePath:
     scale: Tensor | None = None  # [batch, units, width]
     centred: bool = False
 
+    def precise(self) -> "ValuePath":
+        """The same in at least float32."""
+        tensors = {n: v.to(torch.promote_types(v.dtype, torch.float32)) for n, v in vars(self).items() if _is_tensor(v)}
+        return replace(self, **tensors)
+
 
 def value_paths(trace: Trace) -> list[ValuePath]:
     """The value path of each layer; `UnsupportedModel` where attention's output takes another way."""
@@ -40,7 +45,7 @@ def value_paths(trace: Trace) -> list[ValuePath]:
     if len(attends) != len(trace.attention):
         raise UnsupportedModel("the values behind some attention map were not seen, so there is no value path")
     layers = zip(attends, trace.values, trace.hidden, strict=False)
-    return [_path(site, values, states.detach(), consumers) for site, values, states in layers]
+    return [_path(site, values, states.detach(), consumers).precise() for site, values, states in layers]
 
 
 def _path(attend: Site, values: Tensor, states: Tensor, consumers: dict[Node, list[tuple[Site, int]]]) -> ValuePath:
@@ -113,8 +118,13 @@ def _none(site: Site, reason: str) -> UnsupportedModel:
     return UnsupportedModel(f"the attention in {site.path} has no plain value path: {reason}")
 
 
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool((one - other).abs().max() <= SAME * other.abs().max())
+    allowed = max(SAME, 8 * torch.finfo(other.dtype).eps)
+    return one.shape == other.shape and bool((one - other).abs().max() <= allowed * other.abs().max())
 
 
 def _consumers(sites: Sequence[Site]) -> dict[Node, list[tuple[Site, int]]]:
