@@ -1,10 +1,13 @@
 """Attention, wherever a model computes it: inside torch's fused kernel, or step by step in the model's own code."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+Step = Callable[[str, Callable[..., Tensor], tuple[Tensor, ...]], Tensor]  # kind of site, function, operands
 
 
 @dataclass(frozen=True)
@@ -13,6 +16,11 @@ class Attention:
 
     probabilities: Tensor  # [batch, heads, queries, keys]
     values: Tensor  # [batch, heads, keys, width]
+
+
+def plain(kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> Tensor:
+    """A step that is nothing but a call."""
+    return function(*operands)
 
 
 def attend(
@@ -25,10 +33,12 @@ def attend(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
+    step: Step = plain,
 ) -> tuple[Tensor, Attention]:
     """What `scaled_dot_product_attention` computes, with its probabilities in the open.
 
-    The parameters are those of torch's function; dropout is left out, because a recorded model is in eval mode.
+    The parameters are those of torch's function; dropout is left out, because a recorded model is in eval mode. Each
+    step that a rule can govern is computed by `step`.
     """
     folded = query.dim() == 3
     if folded:
@@ -39,13 +49,13 @@ def attend(
     if value.shape[1] < query.shape[1]:  # one head for all queries
         key, value = (t.expand(-1, query.shape[1], -1, -1) for t in (key, value))
     precise = torch.promote_types(query.dtype, torch.float32)  # the fused kernel keeps its scores in float32 too
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = (query.to(precise) * scale) @ key.to(precise).mT
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = step("matmul", lambda q, k: (q * factor) @ k.mT, (query.to(precise), key.to(precise)))
     if is_causal:
         queries, keys = scores.shape[-2:]
         attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril()
-    probabilities = _masked_softmax(scores, attn_mask).to(query.dtype)
-    context = probabilities @ value
+    probabilities = _masked_softmax(scores, attn_mask, step).to(query.dtype)
+    context = step("attend", torch.matmul, (probabilities, value))
     return (context.squeeze(1) if folded else context), Attention(probabilities, value)
 
 
@@ -55,17 +65,24 @@ def _shared(heads: Tensor, times: int) -> Tensor:
     return heads[:, :, None].expand(batch, count, times, units, width).reshape(batch, count * times, units, width)
 
 
-def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+def _masked_softmax(scores: Tensor, mask: Tensor | None, step: Step) -> Tensor:
     """Softmax over the keys; a query that may look nowhere gets zeros, and no NaN gradient."""
     if mask is None:
-        return scores.softmax(-1)
+        return step("softmax", _softmax, (scores,))
     blocked = ~mask if mask.dtype == torch.bool else mask == float("-inf")
     blind = blocked.all(-1, keepdim=True)
     if mask.dtype == torch.bool:
         scores = scores.masked_fill(blocked & ~blind, float("-inf"))
+    elif mask.requires_grad:
+        scores = step("add", torch.add, (scores, mask.masked_fill(blind, 0)))
     else:
-        scores = scores + mask.masked_fill(blind, 0)
-    return scores.softmax(-1).masked_fill(blind, 0)
+        seen = mask.masked_fill(blind, 0)
+        scores = step("add_constant", lambda s: s + seen, (scores,))
+    return step("softmax", _softmax, (scores,)).masked_fill(blind, 0)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    return scores.softmax(-1)
 
 
 class SoftmaxLineage:

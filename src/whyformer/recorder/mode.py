@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from whyformer.recorder.attention import Attention, SoftmaxLineage, attend
+from whyformer.recorder.attention import Attention, SoftmaxLineage, attend, plain
 from whyformer.recorder.calls import Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.governable import GOVERNABLE, Governed
@@ -78,6 +78,8 @@ class Recorder(TorchFunctionMode):
         if met is not None:
             args = (met[0], *args[1:])
             self._see(met[1])
+        if name == FUSED and all(map(_flows, args[:3])):
+            return self._attend(args, kwargs)
         if self.relevance or name == FUSED:
             result = self._carried(name, func, args, kwargs, attends=met is not None)
         else:
@@ -178,6 +180,18 @@ class Recorder(TorchFunctionMode):
             call, operands = _swapped(call), operands[::-1]
         return "scaled" if left.of() is right.of() is not None else "gated", call, operands
 
+    def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """Fused attention, in steps."""
+        context, attention = attend(*args, **kwargs, step=self._step if self.relevance else plain)
+        self._see(attention)
+        return context
+
+    def _step(self, kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> Tensor:
+        result, site = make_site(kind, function, operands, self.calls.path, self.batch)
+        if site is not None:
+            self.sites.append(site)
+        return result
+
     def _see(self, attention: Attention) -> None:
         if not attention.probabilities.requires_grad:
             return
@@ -189,8 +203,12 @@ class Recorder(TorchFunctionMode):
         self.attentions.append(attention)
 
 
+def _flows(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.requires_grad
+
+
 def _flowing(arguments: tuple[Any, ...]) -> bool:
-    return any(isinstance(a, Tensor) and a.requires_grad for a in arguments)
+    return any(map(_flows, arguments))
 
 
 def _swapped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
