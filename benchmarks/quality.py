@@ -93,9 +93,11 @@ def precision(name: str, texts: list[str], methods: list[str], reference: str, o
 def _distance(found: Explanation, expected: Explanation) -> tuple[float, float]:
     """Rank correlation over the units that are not special, and the largest distance relative to the peak."""
     ranked = expected.ranked
-    rank = spearmanr(found.scores[ranked], expected.scores[ranked]).statistic if len(ranked) > 1 else math.nan
+    varies = len(ranked) > 1 and bool(np.ptp(expected.scores[ranked])) and bool(np.ptp(found.scores[ranked]))
+    rank = spearmanr(found.scores[ranked], expected.scores[ranked]).statistic if varies else math.nan
     peak = np.abs(expected.scores).max()
-    return rank, float(np.abs(found.scores - expected.scores).max() / peak)
+    distance = np.abs(found.scores - expected.scores).max()
+    return rank, float(distance / peak) if distance else 0.0
 
 
 def main() -> None:

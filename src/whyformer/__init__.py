@@ -13,7 +13,7 @@ from whyformer.errors import (
 from whyformer.explainer import Explainer, attribute
 from whyformer.explanation import Comparison, Explanation
 from whyformer.recorder import Trace, record
-from whyformer.registry import Scores, method, methods
+from whyformer.registry import Measured, Scores, method, methods, metric, metrics
 
 __all__ = [
     "BadInput",
@@ -21,6 +21,7 @@ __all__ = [
     "Comparison",
     "Explainer",
     "Explanation",
+    "Measured",
     "MissingExtra",
     "NoAttention",
     "Scores",
@@ -32,5 +33,7 @@ __all__ = [
     "attribute",
     "method",
     "methods",
+    "metric",
+    "metrics",
     "record",
 ]

@@ -8,7 +8,8 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-import whyformer.methods  # noqa: F401  (registers the methods)
+import whyformer.methods
+import whyformer.metrics  # noqa: F401  (registers the metrics)
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError
 from whyformer.explanation import AnswerSpan, Comparison, Explanation, Label, Predicted
 from whyformer.inputs import NO_ANSWER, Batch, Encoded, Text, asked, batch_of, collate, encode

@@ -1,17 +1,17 @@
-"""The methods by name: what each declares about itself, and the options that its signature gives it."""
+"""Methods and metrics by name: what each declares about itself, and the options that its signature gives it."""
 
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption, UnsupportedModel, nearest
+from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
 from whyformer.prediction import Prediction
 from whyformer.recorder import differentiating
 
@@ -35,8 +35,23 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a metric found: one number per example, [batch]; NaN where an example is left out.
+
+    `curve` has the numbers that were averaged, [batch, steps], and `at` says where each was taken. Corpus metrics give
+    one plain `record` per example instead of, or beside, a number: `Metric.reduced` turns those of all into one number.
+    """
+
+    values: Tensor
+    curve: Tensor | None = None
+    at: tuple[float, ...] = ()
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    records: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
 class Option:
-    """A keyword-only parameter of a method."""
+    """A keyword-only parameter of a method or metric."""
 
     name: str
     annotation: Any
@@ -68,20 +83,12 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Method:
-    """A registered method: the function and what it declares.
-
-    `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
-    `relevance`: it needs a trace that relevance can flow through.
-    """
+class Registered:
+    """A function under its own name, with the options that its signature gives it."""
 
     name: str
-    function: Callable[..., Scores | Tensor]
+    function: Callable[..., Any]
     family: str
-    signed: bool
-    class_specific: bool
-    paper: str
-    relevance: bool = False
 
     @property
     def summary(self) -> str:
@@ -96,11 +103,25 @@ class Method:
         return {p.name: Option(p.name, hints[p.name], p.default) for p in parameters if p.kind == p.KEYWORD_ONLY}
 
     def checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options, if the method has them and takes their values."""
+        """The options, if there are such options and they take these values."""
         for name in options:
             if name not in self.options:
                 raise BadOption(f"{self.name} has no option {name!r}; {nearest(name, self.options)}")
         return {name: self.options[name].checked(value) for name, value in options.items()}
+
+
+@dataclass(frozen=True)
+class Method(Registered):
+    """A registered method: the function and what it declares.
+
+    `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
+    `relevance`: it needs a trace that relevance can flow through.
+    """
+
+    signed: bool
+    class_specific: bool
+    paper: str
+    relevance: bool = False
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
         """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
@@ -123,6 +144,63 @@ class Method:
         return Scores(values, scores.diagnostics)
 
 
+Level = Literal["example", "corpus"]
+Records = Sequence[Any]
+
+NEEDS = {  # what a metric may need of a data set, or of a method
+    "gold": "the gold label of each example",
+    "rationale": "a human rationale for each example",
+    "answer": "the gold answer of each question",
+    "idf": "the inverse document frequency of words",
+    "classes": "a method whose scores depend on the class",
+}
+
+
+@dataclass(frozen=True)
+class Metric(Registered):
+    """A registered metric: the function and what it declares.
+
+    `needs`: what it cannot do without, see `NEEDS`. `level`: whether it has a number for each example, or for a corpus
+    only. `hides`: it asks what the model says of a text with units hidden. `explains`: the class whose explanation it
+    is about, unless an option `target` says otherwise.
+    """
+
+    higher_is_better: bool
+    bounds: tuple[float, float]
+    paper: str
+    needs: frozenset[str] = frozenset()
+    level: Level = "example"
+    hides: bool = False
+    explains: Literal["predicted", "gold"] = "predicted"
+    reduce: Callable[..., float] | None = None
+
+    def refusal(self, given: Mapping[str, bool]) -> str | None:
+        """Why this metric cannot be computed, if something that it needs is not given."""
+        missing = [need for need in sorted(self.needs) if not given.get(need)]
+        if not missing:
+            return None
+        return f"{self.name} needs {' and '.join(NEEDS[need] for need in missing)}, which is not given"
+
+    def __call__(self, case: Any, **options: Any) -> Measured:
+        """Measure the explanations of a case (`whyformer.metrics.Case`)."""
+        checked = self.checked(options)
+        refusal = self.refusal(case.given)
+        if refusal:
+            raise BadInput(refusal)
+        found = self.function(case, **checked)
+        measured: Measured = found if isinstance(found, Measured) else Measured(found)
+        if tuple(measured.values.shape) != (len(case),):
+            raise TypeError(f"{self.name} returned values of shape {tuple(measured.values.shape)}, not {(len(case),)}")
+        return measured
+
+    def reduced(self, records: Records, **options: Any) -> float:
+        """One number from the records of all examples, for a metric of level `corpus`."""
+        if self.reduce is None:
+            raise BadOption(f"{self.name} has a number for each example: take their mean")
+        chosen = {name: option.default for name, option in self.options.items()} | self.checked(options)
+        return self.reduce([record for record in records if record is not None], **chosen)
+
+
 def _added(parts: list[Scores]) -> Scores:
     """The sum; what the parts report is added up too where it is a number, and listed where it is not."""
     if len(parts) == 1:
@@ -141,7 +219,10 @@ def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
     return joined
 
 
+R = TypeVar("R", bound=Registered)
+
 _METHODS: dict[str, Method] = {}
+_METRICS: dict[str, Metric] = {}
 
 
 def method(
@@ -150,15 +231,44 @@ def method(
     """Register a function as the method of its name."""
 
     def register(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
-        name = function.__name__
-        if name in _METHODS:
-            raise ValueError(f"there is a method {name!r} already, in {_METHODS[name].function.__module__}")
-        if not inspect.getdoc(function):
-            raise ValueError(f"method {name!r} needs a docstring: its first line is shown to users")
-        _METHODS[name] = Method(name, function, family, signed, class_specific, paper, relevance)
-        return function
+        made = Method(function.__name__, function, family, signed, class_specific, paper, relevance)
+        return _registered(_METHODS, "method", made)
 
     return register
+
+
+def metric(
+    *,
+    family: str,
+    higher_is_better: bool,
+    bounds: tuple[float, float],
+    paper: str,
+    needs: Collection[str] = (),
+    level: Level = "example",
+    hides: bool = False,
+    explains: Literal["predicted", "gold"] = "predicted",
+    reduce: Callable[..., float] | None = None,
+) -> Callable[[Callable[..., Measured | Tensor]], Callable[..., Measured | Tensor]]:
+    """Register a function as the metric of its name."""
+    if unknown := sorted(set(needs) - set(NEEDS)):
+        raise ValueError(f"no data set can be asked for {unknown[0]!r}; known: {', '.join(NEEDS)}")
+    if (level == "corpus") != (reduce is not None):
+        raise ValueError("a metric of level 'corpus', and no other, says how its records are reduced")
+    facts = (higher_is_better, bounds, paper, frozenset(needs), level, hides, explains, reduce)
+
+    def register(function: Callable[..., Measured | Tensor]) -> Callable[..., Measured | Tensor]:
+        return _registered(_METRICS, "metric", Metric(function.__name__, function, family, *facts))
+
+    return register
+
+
+def _registered(known: dict[str, R], kind: str, made: R) -> Callable[..., Any]:
+    if made.name in known:
+        raise ValueError(f"there is a {kind} {made.name!r} already, in {known[made.name].function.__module__}")
+    if not inspect.getdoc(made.function):
+        raise ValueError(f"{kind} {made.name!r} needs a docstring: its first line is shown to users")
+    known[made.name] = made
+    return made.function
 
 
 def methods() -> dict[str, Method]:
@@ -166,13 +276,27 @@ def methods() -> dict[str, Method]:
     return dict(sorted(_METHODS.items()))
 
 
+def metrics() -> dict[str, Metric]:
+    """All metrics by name."""
+    return dict(sorted(_METRICS.items()))
+
+
 def method_named(name: str) -> Method:
     """The method of that name, or an error with the nearest one."""
+    return _named(_METHODS, "method", name)
+
+
+def metric_named(name: str) -> Metric:
+    """The metric of that name, or an error with the nearest one."""
+    return _named(_METRICS, "metric", name)
+
+
+def _named(known: dict[str, R], kind: str, name: str) -> R:
     if not isinstance(name, str):
-        raise BadOption(f"a method is given by its name; found {name!r}")
-    if name not in _METHODS:
-        raise BadOption(f"there is no method {name!r}; {nearest(name, _METHODS)}")
-    return _METHODS[name]
+        raise BadOption(f"a {kind} is given by its name; found {name!r}")
+    if name not in known:
+        raise BadOption(f"there is no {kind} {name!r}; {nearest(name, known)}")
+    return known[name]
 
 
 _UNREADABLE = object()

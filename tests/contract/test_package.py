@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
 ORDER = (  # a module imports only those that stand before it
-    *("errors", "units", "load", "inputs", "recorder", "prediction", "rollout", "registry"),
-    *("methods", "explanation", "show", "explainer", "contract", "cli"),
+    *("errors", "units", "load", "inputs", "recorder", "prediction", "perturb", "rollout", "registry"),
+    *("methods", "explanation", "metrics", "datasets", "show", "explainer", "contract", "cli"),
 )
 LONGEST = 350  # lines
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")

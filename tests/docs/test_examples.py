@@ -30,6 +30,7 @@ def commands() -> list[str]:
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry, "_METRICS", dict(registry._METRICS))
     subject = whyformer.Explainer.load("sentiment").subject
     names = {"whyformer": whyformer, "model": subject.model, "tokenizer": subject.tokenizer}
     if page.name == "CONTRIBUTING.md":
@@ -60,6 +61,13 @@ def test_there_are_examples() -> None:
 def test_links_and_pictures_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_every_metric_is_documented() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    for metric in whyformer.metrics().values():
+        assert f"`{metric.name}`" in text
+        assert all(f"`{option}" in text for option in metric.options), metric.name
 
 
 def test_every_method_is_documented() -> None:

@@ -16,6 +16,7 @@ from whyformer.recorder import rules
 from whyformer.recorder.sites import Finish, Rule, Site, governed, make_site
 
 BATCH, ROWS, IN, OUT = 2, 3, 4, 5
+WIDE = 40  # more inputs than a narrow linear map has
 Exchange = tuple[Tensor, Finish]
 
 
@@ -90,14 +91,14 @@ def by_products(parts: Parts, by_size: bool = False) -> Literal:
     def literal(case: Case) -> list[Tensor]:
         x, weight = case.operands[0], case.constants[0]
         weight = weight.T if case.kind == "linear" else weight  # [in, out], or [batch, in, out]
-        weight = weight.expand(BATCH, IN, OUT)
+        weight = weight.expand(BATCH, *weight.shape[-2:])
         result = torch.zeros_like(x)
         for b, n, o in places(case.sent):
-            products = [(float(x[b, n, i]), float(weight[b, i, o])) for i in range(IN)]
+            products = [(float(x[b, n, i]), float(weight[b, i, o])) for i in range(x.shape[-1])]
             split = [parts(*product) for product in products]
             if by_size and not any(map(any, split)):
                 split = [[abs(x * w)] for x, w in products]
-            for i in range(IN):
+            for i in range(x.shape[-1]):
                 for part, column in zip(split[i], zip(*split, strict=True), strict=True):
                     result[b, n, i] += part * share(float(case.sent[b, n, o]), sum(column))
         return [result]
@@ -118,7 +119,13 @@ def map_case(product: Callable[[Tensor, Tensor], Tensor]) -> Case:
     return Case("linear_map", lambda x: product(x, matrix), (x,), sent, (matrix, product))
 
 
+def wide_case(sent: Tensor) -> Case:
+    weight, bias, x = numbers(OUT, WIDE, seed=1), numbers(OUT, seed=2), numbers(BATCH, ROWS, WIDE)
+    return Case("linear", lambda x: F.linear(x, weight, bias), (x,), sent, (weight, bias))
+
+
 SENT = numbers(BATCH, ROWS, OUT, seed=3)
+WIDE_LINEAR = wide_case(SENT)
 SPARSE = SENT * torch.tensor([1.0, 0, 0])[:, None]
 LINEAR = linear_case(1, numbers(OUT, seed=2), SENT)
 SMALL_LINEAR = linear_case(1e-9, None, SENT)
@@ -339,13 +346,14 @@ def _halves(t: float) -> tuple[float, float]:
 
 
 EACH: dict[str, tuple[Rule, Case, Literal]] = {
-    "linear_positive": (rules.linear_positive, LINEAR, by_products(positive_products)),
+    "linear_positive": (rules.linear_positive, LINEAR, by_products(positive_products, by_size=True)),
+    "linear_positive, wide": (rules.linear_positive, WIDE_LINEAR, by_products(positive_products)),
     "linear_positive, few rows": (
         rules.linear_positive,
-        replace(linear_case(1, numbers(OUT, seed=2), SPARSE), last=True),
+        replace(wide_case(SPARSE), last=True),
         by_products(positive_products),
     ),
-    "linear_positive, small": (rules.linear_positive, SMALL_LINEAR, by_products(positive_products)),
+    "linear_positive, small": (rules.linear_positive, SMALL_LINEAR, by_products(positive_products, by_size=True)),
     "linear_two_sided": (rules.linear_two_sided, LINEAR, by_products(two_sided)),
     "linear_two_sided, small": (rules.linear_two_sided, SMALL_LINEAR, by_products(two_sided)),
     "linear_excitatory": (rules.linear_excitatory, LINEAR, by_products(excitatory)),
@@ -521,12 +529,16 @@ def sizes_forgotten(site: Site, relevance: Tensor) -> Exchange:
 
 BROKEN: dict[str, list[tuple[str, Rule]]] = {
     "linear_positive": [
-        ("bias kept", with_operands(rules.linear_positive, lambda o: (*o[:2], None))),
         ("derivative", by_derivative),
         ("both signs", over(lambda site: site.value)),
         ("two denominators", rules.linear_two_sided),
         ("positive inputs alone", rules.linear_excitatory),
         ("factor 2 missing", times(2, rules.linear_positive)),
+    ],
+    "linear_positive, wide": [
+        ("bias kept", with_operands(rules.linear_positive, lambda o: (*o[:2], None))),
+        ("factor 2 missing", times(2, rules.linear_positive)),
+        ("sizes everywhere", with_operands(by_size_everywhere, lambda o: (*o[:2], F.linear))),
     ],
     "linear_two_sided": [("one denominator", rules.linear_positive), ("one side", rules.linear_excitatory)],
     "linear_excitatory": [("both sides", rules.linear_two_sided)],

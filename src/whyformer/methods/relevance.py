@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption
+from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.attention import from_layer
 from whyformer.prediction import Prediction
 from whyformer.registry import Scores, method
@@ -45,9 +45,15 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
 
 def _by_patch(pixels: Tensor, prediction: Prediction) -> Tensor:
     """The sums over patches of [batch, height, width], after zeros for the units that are no patch, as `[CLS]`."""
-    rows, columns = next(site.value.shape[-2:] for site in prediction.trace.sites if site.kind == "pixels")
-    sums = torch.nn.functional.adaptive_avg_pool2d(pixels, (rows, columns)) * (pixels[0].numel() / (rows * columns))
+    site = next(site for site in prediction.trace.sites if site.kind == "pixels")
+    (rows, columns), (height, width) = site.value.shape[-2:], site.operands[1].shape[-2:]
     others = prediction.reader.shape[1] - rows * columns
+    if (rows, columns) != (pixels.shape[1] // height, pixels.shape[2] // width) or others < 0:
+        raise UnsupportedModel(
+            f"patches of {height} x {width} pixels that overlap or leave gaps have no scores of their own"
+        )
+    whole = pixels[:, : rows * height, : columns * width]
+    sums = whole.reshape(-1, rows, height, columns, width).sum((2, 4))
     return torch.nn.functional.pad(sums.flatten(1), (others, 0))
 
 

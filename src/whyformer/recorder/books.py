@@ -59,7 +59,9 @@ _BY_RELEVANCE: dict[str, Rule | None] = {
     "pixels": rules.pixels,
 }
 _BY_GRADIENT: dict[str, Rule | Literal["inside"] | None] = {
-    **dict.fromkeys(("linear", "linear_map", "pixels", "add", "add_constant", "sum", "softmax", "scaling"), None),
+    **dict.fromkeys(
+        ("linear", "linear_map", "pixels", "add", "add_units_first", "add_constant", "sum", "softmax", "scaling"), None
+    ),
     "norm": rules.norm_held,
     "norm_module": "inside",
     "activation": rules.ratio,
@@ -98,6 +100,8 @@ EPSILON = Book(
         **dict.fromkeys(("add", "add_constant"), rules.add_epsilon),
         "softmax": rules.softmax_taylor,
         "norm": rules.norm_epsilon,
+        "norm_module": "inside",
+        "add_units_first": rules.add_epsilon,
     },
     starts_from="value",
 )

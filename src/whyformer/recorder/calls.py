@@ -19,6 +19,18 @@ class Call:
     input: Tensor | None
     output: Tensor | None = None
     attentions: list[int] = field(default_factory=list)  # positions in the list of attention maps
+    versions: list[tuple[Tensor, int]] = field(default_factory=list)  # of its input and output, as torch counts changes
+
+    def keep(self, states: Tensor | None) -> Tensor | None:
+        """The states, remembered with their version."""
+        if states is not None:
+            self.versions.append((states, states._version))
+        return states
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether its input or output was changed in place since."""
+        return any(states._version != version for states, version in self.versions)
 
 
 class Calls:
@@ -99,13 +111,14 @@ class Calls:
             args = tuple(states if a is old else a for a in args)
             edited = args, {k: states if v is old else v for k, v in kwargs.items()}
         call = Call(path, states)
+        call.keep(states)
         self.made.append(call)
         self._open.append(call)
         return edited
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         call = self._open.pop()
-        call.output = _hidden_states([output] if isinstance(output, Tensor) else list(_values(output)))
+        call.output = call.keep(_hidden_states([output] if isinstance(output, Tensor) else list(_values(output))))
 
 
 def _values(output: Any) -> Iterable[Any]:

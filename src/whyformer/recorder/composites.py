@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
@@ -17,6 +18,7 @@ from whyformer.recorder.sites import Site
 
 NORM_NAMES = ("RMSNorm", "LayerNorm")
 ACTIVATION_NAMES = ("Gelu", "GELU")
+MIXING = frozenset({"linear", "linear_map", "pixels", "attend", "matmul", "softmax"})  # no part of a norm or activation
 
 
 class SiteList(Protocol):
@@ -38,7 +40,7 @@ class Composites:
     def __init__(self, recorder: SiteList):
         self.recorder = recorder
         self.thread = threading.get_ident()
-        self._open: list[tuple[Tensor, int]] = []  # the alias that went in, and how many sites there were
+        self._open: list[tuple[nn.Module, Tensor, int]] = []  # the alias that went in, and how many sites there were
         self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> "Composites":
@@ -58,15 +60,17 @@ class Composites:
         if not args or not isinstance(args[0], Tensor) or not args[0].requires_grad:
             return None
         alias = args[0].view_as(args[0])
-        self._open.append((alias, len(self.recorder.sites)))
+        self._open.append((module, alias, len(self.recorder.sites)))
         return (alias, *args[1:])
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not self._open or not args or self._open[-1][0] is not args[0]:
+        if not self._open or self._open[-1][0] is not module or not args or args[0] is not self._open[-1][1]:
             return
-        alias, before = self._open.pop()
-        if isinstance(output, Tensor) and output.grad_fn is not None and output.shape == alias.shape:
-            inside = tuple(self.recorder.sites[before:])
+        _, alias, before = self._open.pop()
+        inside = tuple(self.recorder.sites[before:])
+        if any(site.kind in MIXING for site in inside) or not isinstance(output, Tensor) or alias.grad_fn is None:
+            return
+        if output.grad_fn is not None and output.shape == alias.shape and _comes_from(output.grad_fn, alias.grad_fn):
             del self.recorder.sites[before:]  # what happened inside is this one step
             name = type(module).__name__
             site = Site("norm_module", (), None, (alias.grad_fn,), output.grad_fn, name, self.recorder.batch, inside)
@@ -75,6 +79,20 @@ class Composites:
                 site = replace(site, kind="activation", operands=values, result=output.detach(), inside=())
                 self.recorder.changed(alias, output, activated=True)
             self.recorder.sites.append(site)
+
+
+def _comes_from(node: Node, source: Node) -> bool:
+    """Whether everything below a node that was made after `source` ends in `source`: no other input flows in."""
+    waiting, seen = [node], {source}
+    while waiting:
+        here = waiting.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if not here.next_functions or here._sequence_nr() < source._sequence_nr():
+            return False
+        waiting += [following for following, _ in here.next_functions if following is not None]
+    return True
 
 
 def is_composite(module: nn.Module) -> bool:

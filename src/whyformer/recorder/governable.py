@@ -36,7 +36,7 @@ def _flows(value: Any) -> bool:
 def _linear(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     named = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
     x, weight, bias = named["input"], named["weight"], named.get("bias")
-    if not _flows(x) or _flows(weight):
+    if not _flows(x) or _flows(weight) or _flows(bias):
         return None
     return "linear", lambda x: func(x, weight, bias), (x,), (weight, bias)
 
@@ -128,6 +128,13 @@ def _one(kind: str) -> Callable[..., Governed | None]:
     return look
 
 
+def _softmax(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+    if not args or not _flows(args[0]):
+        return None
+    dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
+    return "softmax", lambda x: func(x, *args[1:], **kwargs), (args[0],), (dim,)
+
+
 def _norm(names: tuple[str, ...], epsilon: float | None) -> Callable[..., Governed | None]:
     def look(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
         named = dict(zip(names, args, strict=False)) | kwargs
@@ -185,7 +192,7 @@ def _is_one_number(factor: Tensor, other: Tensor) -> bool:
 
 def _sum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """A sum or mean over some dimensions; the rule needs that of the sizes."""
-    if not _flows(args[0]) or (len(args) < 2 and not kwargs.keys() & {"dim", "axis"}):
+    if not args or not _flows(args[0]) or (len(args) < 2 and not kwargs.keys() & {"dim", "axis"}):
         return None
     sizes = func(args[0].detach().abs(), *args[1:], **kwargs)
     return "sum", lambda x: func(x, *args[1:], **kwargs), (args[0],), (sizes,)
@@ -211,7 +218,7 @@ GOVERNABLE: dict[str, Callable[..., Governed | None]] = {
     "einsum": _einsum,
     "layer_norm": _norm(("input", "normalized_shape", "weight", "bias", "eps"), 1e-5),
     "rms_norm": _norm(("input", "normalized_shape", "weight", "eps"), None),
-    "softmax": _one("softmax"),
+    "softmax": _softmax,
     "index_add": _index_add,
     **dict.fromkeys(("sub", "__sub__"), _shifted),
     **dict.fromkeys(("conv1d", "conv2d"), _convolution),

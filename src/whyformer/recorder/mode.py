@@ -84,8 +84,14 @@ class Recorder(TorchFunctionMode):
             result = self._carried(name, func, args, kwargs, attends=met is not None)
         else:
             result = func(*args, **kwargs)
-        self.lineage.saw(name, args, result)
+        self._follow(name, args, result)
         return result
+
+    def _follow(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """Remember what becomes of activations and softmaxes."""
+        if name in KEEPING and args and id(args[0]) in self._origins:
+            self.changed(args[0], result, activated=False)
+        self.lineage.saw(name, args, result)
 
     def _embed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         named = dict(zip(("input", "weight"), args, strict=False)) | kwargs
@@ -98,13 +104,17 @@ class Recorder(TorchFunctionMode):
 
         They are what is joined to the units as further ones, and what is added to each unit, as positions are.
         """
-        if name == "cat":
+        if not args:
+            return args
+        if name in ("cat", "concat"):
             flowing = [p.requires_grad and not _is_parameter(p) for p in args[0]]
             if any(flowing) and not all(flowing):
                 parts = [p if flows else self._absorber(p) for p, flows in zip(args[0], flowing, strict=True)]
                 return (parts, *args[1:])
-        for one, other in (args, args[::-1]) if name != "cat" and len(args) == 2 else ():
-            if _is_parameter(one) and _flowing((other,)) and not _is_parameter(other) and _is_for_units(one, other):
+            return args
+        for one, other in (args, args[::-1]) if len(args) == 2 else ():
+            fixed = _is_parameter(one) or (self.pixels is not None and isinstance(one, Tensor) and not _flows(one))
+            if fixed and _flows(other) and not _is_parameter(other) and _is_for_units(one, other):
                 return tuple(self._absorber(a.expand_as(other)) if a is one else a for a in args)
         return args
 
@@ -133,10 +143,28 @@ class Recorder(TorchFunctionMode):
         if found is not None:
             return self._govern(found, attends=attends)
         written_out = WRITTEN_OUT.get(name)
-        if written_out is None or not _flowing((*args, *kwargs.values())):
-            return func(*args, **kwargs)
+        if written_out is None and name.endswith("_") and name[:-1] in GOVERNABLE and hasattr(torch, name[:-1]):
+            written_out = _in_place_of(getattr(torch, name[:-1]))
+        if written_out is None or not args or not _flowing((*args, *kwargs.values())):
+            result = func(*args, **kwargs)
+            self._refuse_unseen(name, args, kwargs, result)
+            return result
         with self:  # its steps are seen one by one, as those of a model that writes them out
             return written_out(*args, **kwargs)
+
+    def _refuse_unseen(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """A change in place of a view, or a sum in the places of an index, looks like mere moving in the graph.
+
+        It becomes a site of a kind that no book has a rule for.
+        """
+        in_place = name.endswith("_") and not name.endswith("__") and name not in MOVING_IN_PLACE
+        adds = name.startswith("index_put") and (kwargs.get("accumulate") or any(a is True for a in args[3:]))
+        if not (in_place or adds) or not _flows(result) or (in_place and not adds and result._base is None):
+            return
+        node = (result if result._base is None else result._base).grad_fn
+        if node is not None:
+            below = tuple(following for following, _ in node.next_functions)
+            self.sites.append(Site(name, (), None, below, node, self.calls.path, self.batch))
 
     def _govern(self, found: Governed, *, attends: bool) -> Tensor:
         """Call a function as a site."""
@@ -149,12 +177,18 @@ class Recorder(TorchFunctionMode):
             kind = "pixels"
         elif kind == "product":
             kind, call, operands = self._gate(call, operands)
+        elif kind == "add" and self._is_units_first(operands[0]):
+            kind = "add_units_first"
         result, site = make_site(kind, call, operands, self.calls.path, self.batch, constants)
         if site is not None:
             self.sites.append(site)
         if kind in ("activation", "scaling", "add_constant"):
             self.changed(operands[0], result, activated=kind == "activation")
         return result
+
+    def _is_units_first(self, operand: Tensor) -> bool:
+        """[units, batch, …]: sums per example would be those of units."""
+        return self.batch > 1 and operand.dim() >= 3 and operand.shape[0] != self.batch == operand.shape[1]
 
     def changed(self, operand: Tensor, result: Tensor, *, activated: bool) -> None:
         """A number went through an activation, or was multiplied by or added to a constant."""
@@ -255,6 +289,11 @@ def _is_for_units(parameter: Tensor, states: Tensor) -> bool:
     return parameter.dim() >= 2 and states.dim() == 3 and 1 < parameter.shape[-2] == states.shape[-2]
 
 
+KEEPING = SoftmaxLineage.CASTS | SoftmaxLineage.SHAPES | SoftmaxLineage.MOVES  # of each number its value
+MOVING_IN_PLACE = frozenset(
+    {"copy_", "masked_fill_", "fill_", "zero_", "index_copy_", "index_fill_", "index_put_", "squeeze_", "unsqueeze_"}
+    | {"detach_", "requires_grad_", "resize_", "t_", "transpose_", "view_"}
+)
 TAKING = frozenset({"cat", "concat", "add", "__add__", "__radd__"})  # functions in which a parameter takes relevance
 FUSED = "scaled_dot_product_attention"
 IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"})

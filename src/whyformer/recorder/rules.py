@@ -10,6 +10,7 @@ The rules in the second half carry a modified gradient `g` instead, whose produc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -21,6 +22,7 @@ STABILISER = 1e-9
 EPSILON = 1e-6
 SMALL_EPSILON = 1e-8
 RATIO_STABILISER = 1e-10
+NARROW = 32  # with fewer inputs it happens that no product is positive
 _SCRATCH = threading.local()
 
 
@@ -47,6 +49,8 @@ def linear_positive(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     function's own backward pass. The stabiliser comes with the bias.
     """
     x, weight, bias = site.operands
+    if x.shape[-1] < NARROW:
+        return map_positive(replace(site, operands=(x, weight, nn.functional.linear)), relevance)
     rows = _rows_with(relevance) if site.last else slice(None)
     sizes, strengths = x[rows].abs(), absolute(weight)
     constant = x.new_full((len(weight),), 2 * STABILISER)
@@ -230,9 +234,9 @@ def matmul_epsilon(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
 
 def softmax_taylor(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """Softmax by its Taylor expansion (Achtibat et al. 2024, Proposition 3.1): `x (R - p ΣR)`."""
-    x = site.operands[0]
+    x, *dim = site.operands
     x = x.masked_fill(x.isneginf(), 0)
-    change = relevance - site.value * relevance.sum(-1, keepdim=True)
+    change = relevance - site.value * relevance.sum(dim[0] if dim else -1, keepdim=True)
     return relevance, lambda position, sent: x * change
 
 

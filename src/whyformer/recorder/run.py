@@ -21,7 +21,7 @@ from whyformer.recorder.outputs import Outputs, Task
 from whyformer.recorder.sites import Site
 from whyformer.recorder.trace import Layers, Trace, differentiating
 
-_RECORDING = threading.RLock()
+RECORDING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def record(
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "hidden" else {}
     modules = dict(model.named_modules())
     with ExitStack() as stack:
-        stack.enter_context(_RECORDING)
+        stack.enter_context(RECORDING)
         stack.enter_context(differentiating())
-        stack.enter_context(_evaluating(modules.values()))
-        kwargs = stack.enter_context(_with_padding_id(model, kwargs, batch))
+        stack.enter_context(evaluating(modules.values()))
+        kwargs = stack.enter_context(with_padding_id(model, kwargs, batch))
         calls = stack.enter_context(Calls(modules, _body(model), edits))
         at_embeddings = edit.change if edit is not None and edit.at == "embeddings" else None
         tokens = TokenEmbeddings(_embedding_weight(model), kwargs.get("input_ids"), at_embeddings)
@@ -133,6 +133,8 @@ def _layers(name: str, attentions: Sequence[Attention], calls: Calls) -> Layers:
         )
     made = [calls.made[number] for number in numbers]
     _check_stack(name, made, calls)
+    if any(call.overwritten for call in made):
+        raise UnsupportedModel(f"{name} changes the states between its layers in place, so they are lost")
     hidden = calls.hidden(numbers)
     if len(hidden) != len(made) + 1:
         raise UnsupportedModel(f"the states between the layers of {name} were not seen")
@@ -206,11 +208,14 @@ def _body(model: nn.Module) -> nn.Module | None:
 
 def _embedding_weight(model: nn.Module) -> Tensor | None:
     get: Any = getattr(model, "get_input_embeddings", lambda: None)
-    return getattr(get(), "weight", None)
+    try:
+        return getattr(get(), "weight", None)
+    except NotImplementedError:  # transformers' way to say that there are none
+        return None
 
 
 @contextmanager
-def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
+def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
     """In eval mode, and then each submodule in the mode it was in."""
     training = [module for module in modules if module.training]
     try:
@@ -223,7 +228,7 @@ def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def _with_padding_id(model: nn.Module, inputs: dict[str, Any], batch: int) -> Iterator[dict[str, Any]]:
+def with_padding_id(model: nn.Module, inputs: dict[str, Any], batch: int) -> Iterator[dict[str, Any]]:
     """A batch for a model that knows no padding token, as GPT-2: its classifier looks for the last other token.
 
     For this run the padding token is one that no text of the batch holds.

@@ -14,6 +14,8 @@ from typing import Any
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from whyformer.errors import UnsupportedModel
+
 Finish = Callable[[int, Tensor], Tensor]
 Rule = Callable[["Site", Tensor], tuple[Tensor, Finish]]
 
@@ -58,6 +60,11 @@ class Site:
         """Sums over each example, shaped to multiply `relevances` (whose first dimension may fold heads in)."""
         if relevances.shape[0] == self.batch:
             return relevances.sum(tuple(range(1, relevances.dim())), keepdim=True)
+        if relevances.shape[0] % self.batch:
+            shape = tuple(relevances.shape)
+            raise UnsupportedModel(
+                f"a sum in {self.path} has the shape {shape} for a batch of {self.batch}: pass one text"
+            )
         sums = relevances.reshape(self.batch, -1).sum(1)
         folded = sums.repeat_interleave(relevances.shape[0] // self.batch)
         return folded.view(-1, *[1] * (relevances.dim() - 1))

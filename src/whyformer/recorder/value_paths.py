@@ -60,6 +60,9 @@ def _path(attend: Site, values: Tensor, states: Tensor, consumers: dict[Node, li
     inner = _scale(projection.value.view_as(gathered), gathered, attend)
     after = [site for site, _ in consumers[addition.node]]
     if len(after) != 1 or after[0].kind not in ("norm", "norm_module"):
+        parallel = [s for s in after if s.kind == "add" and any(_same(o, states) for o in s.operands)]
+        if not _same(residual, states) and not parallel:
+            raise _none(attend, "it is not added to its layer's input")
         return ValuePath(states, split, states + gathered, inner)
     if inner is not None:
         raise _none(attend, "it is scaled or normalised before and after it is added to the states")

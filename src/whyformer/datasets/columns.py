@@ -1,0 +1,114 @@
+"""Which columns hold what: found by convention or named by the user."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from whyformer.errors import BadInput, BadOption, nearest
+
+ColumnNames = Mapping[str, str | Sequence[str]]
+
+QUESTION = ("question", "context")
+PAIRS = (
+    QUESTION,
+    *(("premise", "hypothesis"), ("question1", "question2"), ("sentence1", "sentence2"), ("question", "sentence")),
+    *(("text1", "text2"), ("text_a", "text_b"), ("query", "document"), ("query", "passage")),
+)
+TEXTS = ("text", "sentence", "review", "content", "body", "comment", "document", "tweet", "post")
+TOKENS = ("tokens", "post_tokens")
+LABELS = ("label", "labels", "target", "gold", "gold_label", "class", "classification", "sentiment")
+VOTES = ("annotators_label", "annotators")  # one label for each person; the majority counts
+ANSWERS = ("answers",)
+RATIONALES = ("rationale", "rationales")
+EVIDENCES = ("evidences",)
+EVIDENCE_TOKENS = ("evidence_start_token", "evidence_end_token")
+ROLES = ("text", "label", "answers", "tokens", "rationale", "evidences")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that hold the text or pair, the label, and what people annotated; None for what there is not."""
+
+    text: tuple[str, ...] = ()  # one, or two for a pair; none if the text is made of the tokens
+    label: str | None = None
+    answers: str | None = None
+    tokens: str | None = None
+    rationale: str | None = None  # 0 or 1 for each of the tokens, or a list of such lists
+    evidences: tuple[str, ...] = ()  # the texts of the rationale, or the columns of its first and last tokens
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        single = (self.label, self.answers, self.tokens, self.rationale)
+        return tuple(dict.fromkeys([*self.text, *(name for name in single if name), *self.evidences]))
+
+
+def find_columns(found: Sequence[str], named: ColumnNames | None, where: str) -> Columns:
+    """The columns of a data set; what is ambiguous or missing is refused with the columns that there are."""
+    named = named or {}
+    for role in named:
+        if role not in ROLES:
+            raise BadOption(f"columns={{{role!r}: …}}: {nearest(role, ROLES)}")
+    for role, names in named.items():
+        for name in _names(names):
+            if name not in found:
+                raise BadInput(f"{where} has no column {name!r} for {role}: {nearest(name, found)}")
+    return _Finder(found, where).find({role: _names(names) for role, names in named.items()})
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+class _Finder:
+    """Looks for columns by convention, without regard to capitals."""
+
+    def __init__(self, found: Sequence[str], where: str) -> None:
+        self.own = {name.casefold(): name for name in reversed(found)}
+        self.found, self.where = found, where
+
+    def find(self, named: Mapping[str, tuple[str, ...]]) -> Columns:
+        tokens = self._one("tokens", named, TOKENS)
+        columns = Columns(
+            text=self._text(named, tokens),
+            label=self._one("label", named, (*LABELS, *VOTES)),
+            answers=self._one("answers", named, ANSWERS),
+            tokens=tokens,
+            rationale=self._one("rationale", named, RATIONALES) if tokens else None,
+        )
+        if columns.answers and len(columns.text) != 2:
+            if "answers" in named:
+                raise BadInput(f"{self.where}: answers need a question and its context{self._hint()}")
+            columns = replace(columns, answers=None)
+        places = tuple(self.own[name] for name in EVIDENCE_TOKENS if name in self.own)
+        texts = self._one("evidences", named, EVIDENCES)
+        if len(places) == 2 and "evidences" not in named:
+            return replace(columns, evidences=places)
+        return replace(columns, evidences=(texts,) if texts and not columns.rationale else ())
+
+    def _one(self, role: str, named: Mapping[str, tuple[str, ...]], known: Sequence[str]) -> str | None:
+        if role in named:
+            return named[role][0]
+        here = [self.own[name] for name in known if name in self.own]
+        if len(here) > 1:
+            raise BadInput(f"{self.where}: the {role} may be {' or '.join(map(repr, here))}{self._hint(role, here[0])}")
+        return here[0] if here else None
+
+    def _text(self, named: Mapping[str, tuple[str, ...]], tokens: str | None) -> tuple[str, ...]:
+        if "text" in named:
+            if len(named["text"]) not in (1, 2):
+                raise BadOption(f"columns: the text is one column or a pair of them; found {named['text']!r}")
+            return named["text"]
+        here = [tuple(self.own[n] for n in pair) for pair in PAIRS if all(name in self.own for name in pair)]
+        in_pairs = {name for pair in here for name in pair}
+        here += [(self.own[name],) for name in TEXTS if name in self.own and self.own[name] not in in_pairs]
+        if not here and tokens:
+            return ()
+        if not here:
+            raise BadInput(f"{self.where}: no text column is known by its name{self._hint('text', 'NAME')}")
+        if len(here) > 1:
+            either = " or ".join(" + ".join(names) for names in here)
+            raise BadInput(f"{self.where}: the text may be {either}{self._hint('text', here[0][0])}")
+        return here[0]
+
+    def _hint(self, role: str = "text", name: str = "…") -> str:
+        return f"; name it: columns={{{role!r}: {name!r}}}; found {', '.join(self.found)}"

@@ -1,0 +1,184 @@
+"""Dataset: Examples read one after the other, as often as wanted, in rows that keep their numbers."""
+
+import hashlib
+import heapq
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from whyformer.datasets.columns import Columns
+from whyformer.datasets.examples import BadRow, Example, Unusable
+from whyformer.datasets.records import example
+from whyformer.datasets.source import Row, Source
+from whyformer.errors import BadInput, BadOption
+
+OnError = Literal["refuse", "skip"]
+FAR = 10_000  # rows; over more than that a source that can jump is opened anew
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which rows are taken: those with a label, as it is written in the data; a random sample; the first ones.
+
+    A limit makes a random sample smaller, so that it stays random.
+    """
+
+    keep: tuple[str, ...] = ()
+    sample: int | None = None
+    seed: int = 0
+    limit: int | None = None
+
+
+class Dataset:
+    """A stream of Examples that can be read several times; a few rows are held at a time.
+
+    `format` is csv, jsonl, parquet, eraser, conll, squad, hub or saved. `source` gives the rows as they are stored.
+    `skipped` lists the bad rows that were met so far with `on_error="skip"`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        columns: Columns,
+        *,
+        name: str | None = None,
+        choice: Choice | None = None,
+        on_error: OnError = "refuse",
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        if on_error not in ("refuse", "skip"):
+            raise BadOption(f"on_error={on_error!r}: known: refuse, skip")
+        self.source, self.columns = source, columns
+        self.name = name or source.where
+        self.choice = choice or Choice()
+        if self.choice.limit is not None and self.choice.limit < 1:
+            raise BadOption(f"limit={self.choice.limit}: at least one row is needed")
+        self.on_error, self.labels = on_error, labels
+        self._skipped: dict[int, str] = {}
+        self._known: dict[str, Any] = {}  # what takes a pass over the data
+        self._cursor: tuple[int, Iterator[Row]] | None = None  # the next row, and the rows from there on
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, format={self.format!r}, columns={', '.join(self.columns.used)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_cursor": None}
+
+    @property
+    def format(self) -> str:
+        """How the data is stored."""
+        return self.source.format
+
+    @property
+    def digest(self) -> str:
+        """A hash of the content and of the columns that are used; the same rows have the same under any path."""
+        if "digest" not in self._known:
+            facts = (self.source.digest(), self.format, self.columns)
+            self._known["digest"] = hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+        return str(self._known["digest"])
+
+    @property
+    def skipped(self) -> tuple[BadRow, ...]:
+        """The bad rows met so far, in order of their numbers."""
+        return tuple(BadRow(row, reason) for row, reason in sorted(self._skipped.items()))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        total = self.source.count()
+        if total is None or self.choice.keep or self.on_error == "skip":
+            raise TypeError("how many examples there are is known only after they were read")
+        return min([total, *(n for n in (self.choice.sample, self.choice.limit) if n is not None)])
+
+    def __iter__(self) -> Iterator[Example]:
+        numbered = enumerate(self.source.read(0, self.columns.used))
+        return islice(self._examples(self._taken(numbered)), self.choice.limit)
+
+    def rows(self, start: int, stop: int) -> list[Example]:
+        """The examples among the rows `start` to before `stop`; a call goes on where the last one ended."""
+        stop = min(stop, self._end())
+        if start >= stop:
+            return []
+        row, rows = self._rows_from(start)
+        numbered = list(enumerate(islice(rows, start - row, stop - row), start))
+        if len(numbered) == stop - start:  # else there are no more
+            self._cursor = (stop, rows)
+        return list(self._examples(self._taken(numbered)))
+
+    def chunks(self, size: int) -> Iterator[tuple[int, int]]:
+        """Row numbers from … to before …, `size` rows each after random choice; `rows(*chunk)` gives their examples."""
+        end = self._end()
+        sample = self._sample()
+        if sample is not None:
+            inside = [row for row in sorted(sample) if row < end]
+            groups = [inside[i : i + size] for i in range(0, len(inside), size)]
+            yield from ((group[0], group[-1] + 1) for group in groups)
+            return
+        total = min(self.total(), end)
+        yield from ((start, min(start + size, total)) for start in range(0, total, size))
+
+    def total(self) -> int:
+        """How many rows the source has, bad ones and those not chosen included; counted once where it does not say."""
+        if "total" not in self._known:
+            known = self.source.count()
+            self._known["total"] = sum(1 for _ in self.source.read()) if known is None else known
+        return int(self._known["total"])
+
+    def _rows_from(self, start: int) -> tuple[int, Iterator[Row]]:
+        cursor, self._cursor = self._cursor, None
+        if cursor and cursor[0] <= start and (not self.source.seekable or start - cursor[0] <= FAR):
+            return cursor
+        return start, self.source.read(start, self.columns.used)
+
+    def _end(self) -> int:
+        """The row after the last that the limit allows."""
+        limit = self.choice.limit
+        if limit is None:
+            return sys.maxsize
+        if self.on_error == "refuse" and not self.choice.keep and self.choice.sample is None:
+            return limit
+        if "end" not in self._known:
+            last = -1
+            for one in self:
+                last = one.row
+            self._known["end"] = last + 1
+        return int(self._known["end"])
+
+    def _sample(self) -> frozenset[int] | None:
+        """The random rows: those with the smallest of as many random numbers, the same on every machine."""
+        if self.choice.sample is None:
+            return None
+        size = min(self.choice.sample, self.choice.limit or self.choice.sample)
+        if "sample" not in self._known:
+            numbers = random.Random(self.choice.seed)
+            drawn = ((numbers.random(), row) for row in range(self.total()))
+            self._known["sample"] = frozenset(row for _, row in heapq.nsmallest(size, drawn))
+        found: frozenset[int] = self._known["sample"]
+        return found
+
+    def _taken(self, numbered: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+        sample, keep, label = self._sample(), self.choice.keep, self.columns.label
+        for row, record in numbered:
+            if sample is not None and row not in sample:
+                continue
+            if keep and label and not isinstance(record, str) and str(record.get(label)) not in keep:
+                continue
+            yield row, record
+
+    def _examples(self, numbered: Iterable[tuple[int, Row]]) -> Iterator[Example]:
+        for row, record in numbered:
+            try:
+                if isinstance(record, str):
+                    raise Unusable(record)
+                yield example(row, record, self.columns, self.labels)
+            except Unusable as reason:
+                if self.on_error == "refuse":
+                    raise BadInput(
+                        f"{self.source.where}, row {row} (counted from 0): {reason}; "
+                        "on_error='skip' (--on-error skip) leaves such rows out"
+                    ) from None
+                self._skipped[row] = str(reason)

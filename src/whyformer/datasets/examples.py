@@ -1,0 +1,109 @@
+"""Example: one row of a data set, the same for every task; and how its label is found among a model's labels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from whyformer.errors import BadInput, nearest
+from whyformer.inputs import Text
+from whyformer.units import Span, Unit
+
+_SHORTEST_BEGINNING = 3  # letters of a label's beginning that stand for the whole
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A gold answer and the character of the context where it starts."""
+
+    text: str
+    start: int
+
+    @property
+    def span(self) -> Span:
+        """Where the answer stands in the context, in characters."""
+        return self.start, self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class Rationale:
+    """What people marked as the reason for the label.
+
+    `units`: the data set's own tokens, each with its span and part in the text. `spans`: the marked ones, as
+    positions in `units` from … to before ….
+    """
+
+    units: tuple[Unit, ...]
+    spans: tuple[Span, ...]
+
+    @property
+    def marked(self) -> tuple[bool, ...]:
+        """For each unit whether it is part of the rationale."""
+        inside = {i for start, end in self.spans for i in range(start, end)}
+        return tuple(i in inside for i in range(len(self.units)))
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row of a data set.
+
+    `row`: its number in the data, counted from 0. `text`: a text, or a pair; for a question, (question, context).
+    `answers`: None if the row is no question, () if it has no answer. `meta`: the other short values of the row.
+    """
+
+    row: int
+    text: Text
+    label: int | str | None = None
+    rationale: Rationale | None = None
+    answers: tuple[Answer, ...] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def question(self) -> str | None:
+        """The question, if the row is one."""
+        return self.text[0] if self.answers is not None else None
+
+    @property
+    def context(self) -> str | None:
+        """Where the answer to the question is looked for."""
+        return self.text[1] if self.answers is not None else None
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used, and why."""
+
+    row: int
+    reason: str
+
+
+class Unusable(Exception):
+    """Raised while one row is read; its message is the reason in BadRow."""
+
+
+def label_index(label: int | str, labels: Sequence[str]) -> int:
+    """The index of a label among a model's labels.
+
+    A number is an index. A name is found as it is written, else without regard to capitals and punctuation
+    (`Sci/Tech` is `Sci-Tech`), else as the beginning of a single label (`NEG` is `NEGATIVE`), else read as a number.
+    """
+    if isinstance(label, int) and not isinstance(label, bool):
+        if 0 <= label < len(labels):
+            return label
+        raise BadInput(f"label {label} is outside 0 … {len(labels) - 1} ({', '.join(labels)})")
+    if not isinstance(label, str):
+        raise BadInput(f"a label is a name or an index; found {label!r}")
+    if label in labels:
+        return list(labels).index(label)
+    wanted, names = _plain(label), [_plain(name) for name in labels]
+    same = [i for i, name in enumerate(names) if name == wanted]
+    begin = [i for i, name in enumerate(names) if name.startswith(wanted) and len(wanted) >= _SHORTEST_BEGINNING]
+    for found in (same, begin):
+        if len(found) == 1:
+            return found[0]
+    if label.strip().isdecimal():
+        return label_index(int(label), labels)
+    raise BadInput(f"label {label!r} is none of the labels: {nearest(label, labels)}")
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())

@@ -1,0 +1,132 @@
+"""`open_dataset`: a file, a folder, a recipe or a name of the hub → Dataset."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from whyformer.datasets import files
+from whyformer.datasets.columns import ColumnNames, find_columns
+from whyformer.datasets.dataset import Choice, Dataset, OnError
+from whyformer.datasets.eraser import eraser_splits, is_eraser, open_eraser
+from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
+from whyformer.datasets.parquet import ParquetFile, Shards
+from whyformer.datasets.recipes import Recipe, recipes
+from whyformer.datasets.source import Source
+from whyformer.errors import BadInput, BadOption, nearest
+
+FORMATS: dict[str, Callable[[Path], Source]] = {
+    "csv": files.CSVFile,
+    "tsv": lambda path: files.CSVFile(path, "\t"),
+    "jsonl": files.JSONLines,
+    "parquet": ParquetFile,
+    "conll": files.RationaleColumns,
+    "squad": files.SquadJSON,
+}
+ENDINGS = {**{f".{name}": name for name in FORMATS}, ".ndjson": "jsonl", ".json": "squad", ".pq": "parquet"}
+
+
+def open_dataset(
+    source: str | Path,
+    *,
+    split: str | None = None,
+    columns: ColumnNames | None = None,
+    limit: int | None = None,
+    on_error: OnError = "refuse",
+    labels: Sequence[str] | None = None,
+    local: str | Path | None = None,
+) -> Dataset:
+    """A file, a folder, a recipe (`sst2@attcat`) or a hub data set (`hub:NAME[:CONFIG]`) as a stream of Examples.
+
+    `columns` names what is not found by convention: {"text": "body", "label": "y"}, or {"text": ("a", "b")} for pairs.
+    `limit` counts the examples given out, and makes a recipe's random sample smaller. `labels`: the model's; then
+    a label becomes its index, and others are bad rows. `local`: for recipes, a folder or file in place of the hub.
+    """
+    recipe = _recipe(source)
+    if recipe is None and local is not None:
+        raise BadOption(f"local= is for recipes; {source!s} is none: {nearest(str(source), recipes())}")
+    choice = Choice(limit=limit)
+    if recipe is not None:
+        choice = replace(recipe.choice, limit=limit)
+        opened = _open_recipe(recipe, split, local)
+        if columns is None and local is None:
+            columns = recipe.columns
+    else:
+        opened = _open(source, split)
+    found = find_columns(opened.columns(), columns, opened.where)
+    if choice.keep and found.label is None:
+        raise BadInput(f"{opened.where}: the recipe keeps rows by their label, and no label column was found")
+    name = recipe.name if recipe else str(source)
+    return Dataset(opened, found, name=name, choice=choice, on_error=on_error, labels=labels)
+
+
+def _recipe(source: str | Path) -> Recipe | None:
+    """The recipe of that name, unless a file or folder has it."""
+    if isinstance(source, Path) or Path(source).exists():
+        return None
+    if source not in recipes() and re.fullmatch(r"\w+@\w+", source):
+        raise BadInput(f"there is no recipe {source!r}: {nearest(source, recipes())}")
+    return recipes().get(source)
+
+
+def _open_recipe(recipe: Recipe, split: str | None, local: str | Path | None) -> Source:
+    if local is None:
+        return HubData(recipe.hub, recipe.config, split or recipe.split)
+    path = Path(local)
+    if path.is_file():
+        return _open_file(path)
+    path = path / recipe.folder if (path / recipe.folder).is_dir() else path
+    return _open(path, split or recipe.split)
+
+
+def _open(source: str | Path, split: str | None) -> Source:
+    kind, sign, rest = str(source).partition(":")
+    if isinstance(source, str) and sign and kind == "hub":
+        name, _, config = rest.partition(":")
+        return HubData(name, config or None, split)
+    if isinstance(source, str) and sign and kind in FORMATS:
+        return _open_file(Path(rest), kind, split)
+    path = Path(source)
+    if path.is_dir():
+        return _open_folder(path, split)
+    if path.is_file():
+        return _open_file(path, None, split)
+    if isinstance(source, Path) or path.suffix in ENDINGS or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
+        raise BadInput(f"there is no file or folder {source!s}")
+    return HubData(source, None, split)
+
+
+def _open_file(path: Path, kind: str | None = None, split: str | None = None) -> Source:
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    if split is not None:
+        raise BadOption(f"split={split!r}: the file {path} has no splits; give its folder, or leave split out")
+    kind = kind or ENDINGS.get(path.suffix.casefold())
+    if kind is None:
+        known = ", ".join(f"{name}:" for name in FORMATS)
+        raise BadInput(f"the format of {path} is not known by its ending; write it before the path: {known}")
+    return FORMATS[kind](path)
+
+
+def _open_folder(folder: Path, split: str | None) -> Source:
+    if is_saved(folder):
+        return SavedData(folder, split)
+    if is_eraser(folder):
+        return open_eraser(folder, default_split(eraser_splits(folder), split, str(folder)))
+    found = _split_files(folder) or _split_files(folder / "data")
+    if not found:
+        raise BadInput(f"the folder {folder} holds no data: known endings are {', '.join(ENDINGS)}")
+    parts = [name for name in found if split and re.match(rf"{re.escape(split)}[-_.]", name)]
+    if split is not None and split not in found and len(parts) == 1:
+        split = parts[0]  # `test_2000.parquet` is what there is of `test`
+    shards = [_open_file(path) for path in found[default_split(list(found), split, str(folder))]]
+    return shards[0] if len(shards) == 1 else Shards(shards)
+
+
+def _split_files(folder: Path) -> dict[str, list[Path]]:
+    """The files of each split; those called `test-00000-of-00002` belong together."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*")):
+        if path.suffix.casefold() in ENDINGS and path.is_file():
+            found.setdefault(re.sub(r"-\d+-of-\d+$", "", path.stem), []).append(path)
+    return found

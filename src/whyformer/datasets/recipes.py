@@ -1,0 +1,85 @@
+"""The data of the papers: where it is, which split, which rows."""
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from whyformer.datasets.columns import ColumnNames
+from whyformer.datasets.dataset import Choice
+
+_ALL = Choice()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One data set as one paper uses it; `paper` is None for the whole split.
+
+    `folder`: its name below a local data folder. `shortest` and `likeliest` are filters that need the model, applied by
+    an evaluation and not here: texts of fewer tokens are left out, and rows whose class 0 is less probable.
+    """
+
+    data: str
+    paper: str | None
+    hub: str
+    config: str | None
+    split: str
+    columns: ColumnNames
+    folder: str
+    choice: Choice = _ALL
+    shortest: int | None = None
+    likeliest: float | None = None
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """As `open_dataset` takes it: `sst2@attcat`, or `sst2` for the whole split."""
+        return f"{self.data}@{self.paper}" if self.paper else self.data
+
+
+def _plain(data: str, hub: str, split: str, text: str | tuple[str, str], folder: str | None = None) -> Recipe:
+    name, _, config = hub.partition(":")
+    annotated = {"answers": "answers"} if "squad" in data else {"label": "label"}
+    return Recipe(data, None, name, config or None, split, {"text": text, **annotated}, folder or data)
+
+
+_QUESTION = ("question", "context")
+_PLAIN = (
+    _plain("sst2", "nyu-mll/glue:sst2", "validation", "sentence"),
+    _plain("imdb", "stanfordnlp/imdb", "test", "text"),
+    _plain("yelp", "fancyzhx/yelp_polarity", "test", "text", folder="yelp_polarity"),
+    _plain("amazon", "fancyzhx/amazon_polarity", "test", "content", folder="amazon_polarity"),
+    _plain("ag_news", "fancyzhx/ag_news", "test", "text"),
+    _plain("mnli", "nyu-mll/glue:mnli", "validation_matched", ("premise", "hypothesis")),
+    _plain("qqp", "nyu-mll/glue:qqp", "validation", ("question1", "question2")),
+    _plain("squad", "rajpurkar/squad", "validation", _QUESTION),
+    _plain("squad_v2", "rajpurkar/squad_v2", "validation", _QUESTION),
+    replace(
+        _plain("movies", "eraser-benchmark/movie_rationales", "test", "review", folder="eraser_movies"),
+        note="the rationales are looked up in the review; an ERASER folder gives their tokens",
+    ),
+)
+_BY_DATA = {recipe.data: recipe for recipe in _PLAIN}
+_RANDOM = Choice(sample=2000)
+_DUPLICATES = Choice(keep=("1",))
+
+
+def _as(paper: str, data: str, choice: Choice = _ALL, **filters: float | int | str) -> Recipe:
+    return replace(_BY_DATA[data], paper=paper, choice=choice, **filters)  # type: ignore[arg-type]
+
+
+_PAPERS = (
+    *(_as("attcat", data, shortest=10) for data in ("sst2", "qqp", "mnli")),
+    *(_as("attcat", data, _RANDOM, shortest=10, note="2,000 random rows") for data in ("amazon", "yelp", "imdb")),
+    *(_as("attcat", data) for data in ("squad", "squad_v2")),
+    *(_as("mask_lrp", data, shortest=20) for data in ("sst2", "imdb", "yelp")),
+    _as("mask_lrp", "mnli", shortest=20, likeliest=0.34, note="matched only, as in the authors' code"),
+    _as("mask_lrp", "qqp", _DUPLICATES, shortest=20, likeliest=0.3, note="duplicates only"),
+    *(_as("mask_lrp", data) for data in ("squad", "squad_v2")),
+    _as("transformer_attribution", "movies"),
+    *(_as("decoded", data) for data in ("sst2", "ag_news")),
+)
+_RECIPES = MappingProxyType({recipe.name: recipe for recipe in (*_PLAIN, *_PAPERS)})
+
+
+def recipes() -> MappingProxyType[str, Recipe]:
+    """The recipes by name, such as `sst2@attcat`; `sst2` alone is the whole split."""
+    return _RECIPES

@@ -1,0 +1,62 @@
+"""What all sources of rows have in common."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from whyformer.datasets.records import Record
+from whyformer.errors import MissingExtra
+
+Row = Record | str  # a record, or the reason why there is none
+BLOCK = 1 << 20  # bytes read at once
+
+
+class Source(Protocol):
+    """Where rows come from. Every call of `read` starts anew, and holds a few rows at a time."""
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+
+    @property
+    def format(self) -> str:
+        """How the data is stored."""
+
+    @property
+    def seekable(self) -> bool:
+        """Whether `read(start)` costs little."""
+
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """The rows from number `start` on; `columns` are those that are needed, others may be left out."""
+
+    def count(self) -> int | None:
+        """How many rows there are, if that is known without reading them."""
+
+    def digest(self) -> str:
+        """A hash of the content."""
+
+
+def extra(module: str) -> Any:
+    """An optional package, or `MissingExtra` with the line that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.split(".")[0]
+        raise MissingExtra(f"this data needs {name}: pip install 'whyformer[data]'") from error
+
+
+def content_hash(paths: Sequence[Path]) -> str:
+    """A hash of what files hold, whatever they are called; read in blocks."""
+    total = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        one = hashlib.blake2b(digest_size=16)
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                one.update(block)
+        total.update(one.digest())
+    return total.hexdigest()

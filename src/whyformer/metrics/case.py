@@ -1,0 +1,242 @@
+"""Case: what a metric is given: explained predictions, what people said of them, what the model says without units."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whyformer.errors import BadInput, BadOption
+from whyformer.inputs import Encoded
+from whyformer.perturb import Hide, Outcomes, Positions, Row, Search, best_orders, hidden, rows_of
+from whyformer.prediction import Prediction
+from whyformer.registry import Measured, Metric
+from whyformer.units import Span, join_words, split_words
+
+Units = Literal["token", "word"]
+Combine = Literal["sum", "max"]
+Explained = Literal["predicted", "gold", "explained"]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rationale:
+    """The words of a text as a data set counts them, by their characters, and the numbers of those in evidence."""
+
+    words: tuple[Span, ...]
+    evidence: frozenset[int]
+    part: int = 0  # which text of a pair
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What people said of one example: its label, the first and last token of the answer, why it has that label."""
+
+    gold: int | None = None
+    answer: tuple[int, int] | None = None
+    rationale: Rationale | None = None
+
+
+@dataclass(frozen=True)
+class Idf:
+    """The inverse document frequency of lower-cased words; a word that was not seen gets the largest."""
+
+    values: Mapping[str, float]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Idf":
+        """`log(documents / documents with the word)`, counted over texts."""
+        counts: Counter[str] = Counter()
+        documents = 0
+        for text in texts:
+            documents += 1
+            counts.update({text[slice(*span)].lower() for span in split_words(text)})
+        return cls({word: math.log(documents / count) for word, count in counts.items()})
+
+    @cached_property
+    def largest(self) -> float:
+        """What an unseen word gets."""
+        return max(self.values.values(), default=1.0)
+
+    def __getitem__(self, word: str) -> float:
+        return self.values.get(word, self.largest)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A batch of predictions with the scores of one method, [batch, units].
+
+    `scores_for` gives the method's scores for other classes, one per example; None for a method that is the same for
+    all. Padding and special tokens are never ranked.
+    """
+
+    prediction: Prediction
+    scores: Tensor
+    outcomes: Outcomes
+    annotations: Sequence[Annotation] = ()
+    scores_for: Callable[[Tensor], Tensor] | None = None
+    idf: Idf | None = None
+    _other: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        expected = tuple(self.prediction.padding.shape)
+        if tuple(self.scores.shape) != expected:
+            raise BadInput(f"a case needs scores of shape {expected}; found {tuple(self.scores.shape)}")
+        if self.annotations and len(self.annotations) != len(self):
+            raise BadInput(f"{len(self.annotations)} annotations for {len(self)} examples: give one for each")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """What of `registry.NEEDS` is there. A question without an answer has one that is nowhere."""
+        said = self.annotations
+        return {
+            "gold": bool(said) and all(a.gold is not None for a in said),
+            "answer": any(a.answer is not None for a in said),
+            "rationale": any(a.rationale is not None for a in said),
+            "idf": self.idf is not None,
+            "classes": self.scores_for is not None,
+        }
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The texts without their padding."""
+        return rows_of(self.prediction)
+
+    @cached_property
+    def real(self) -> list[list[int]]:
+        """The positions of each example that are no padding."""
+        return [np.flatnonzero(~row).tolist() for row in self.prediction.padding.cpu().numpy()]
+
+    @cached_property
+    def rankable(self) -> list[list[int]]:
+        """The places of each example's units that are ranked, counted without padding: those that are not special."""
+        special = self.prediction.batch.special
+        if special is None:
+            return [list(range(len(real))) for real in self.real]
+        flags = special.cpu().numpy()
+        return [[n for n, p in enumerate(real) if not flags[e, p]] for e, real in enumerate(self.real)]
+
+    @property
+    def classes(self) -> int:
+        """How many classes the model tells apart."""
+        if self.prediction.trace.outputs.task != "classes":
+            raise BadInput("this metric is for models that classify")
+        return int(self.prediction.trace.logits.shape[-1])
+
+    def chosen(self, target: Explained) -> Tensor:
+        """A class for each example, [batch]: the predicted, the gold or the explained one."""
+        if target == "gold":
+            if not self.given["gold"]:
+                raise BadInput("target='gold' needs the gold label of each example, which is not given")
+            found = torch.tensor([a.gold for a in self.annotations])
+            wrong = [int(c) for c in found if not 0 <= c < self.classes]
+            if wrong:
+                raise BadInput(f"gold label {wrong[0]} is no class of this model: it has 0 … {self.classes - 1}")
+            return found
+        return (self.prediction.predicted if target == "predicted" else self.prediction.target).cpu()
+
+    @property
+    def right(self) -> list[int]:
+        """The class that is right for each example: the gold one, or the predicted one where there is none."""
+        predicted = self.prediction.predicted.tolist()
+        if not self.annotations:
+            return [int(index) for index in predicted]
+        return [int(p) if a.gold is None else a.gold for p, a in zip(predicted, self.annotations, strict=True)]
+
+    def scores_of(self, classes: Tensor) -> list[Floats]:
+        """The scores of each example for a class, without padding."""
+        scores = self._for(classes).detach().double().cpu().numpy()
+        return [row[real] for row, real in zip(scores, self.real, strict=True)]
+
+    def _for(self, classes: Tensor) -> Tensor:
+        if self.scores_for is None or torch.equal(classes, self.prediction.target.cpu()):
+            return self.scores
+        key = tuple(classes.tolist())
+        if key not in self._other:
+            self._other[key] = self.scores_for(classes)
+        return self._other[key]
+
+    def units(self, units: Units = "token") -> list[list[list[int]]]:
+        """Of each example what is ranked and hidden as one: tokens, or the tokens of each word."""
+        if units == "token":
+            return [[[place] for place in places] for places in self.rankable]
+        return [[places for _, places in join_words(e.units, e.texts)] for e in self.examples]
+
+    @property
+    def examples(self) -> tuple[Encoded, ...]:
+        """The encoded texts; ready tensors have none."""
+        if not self.prediction.batch.examples:
+            raise BadInput("words need texts: ready tensors have tokens only (units='token')")
+        return self.prediction.batch.examples
+
+    def ranked(self, target: Explained, units: Units = "token", combine: Combine = "sum") -> list[list[list[int]]]:
+        """The units of each example, highest score first, ties in order of position."""
+        scores = self.scores_of(self.chosen(target))
+        reduce = np.sum if combine == "sum" else np.max
+        return [
+            sorted(groups, key=lambda group: -float(reduce(own[group])))
+            for groups, own in zip(self.units(units), scores, strict=True)
+        ]
+
+    def probabilities(self, without: Sequence[Sequence[Positions]], hide: Hide) -> list[Tensor]:
+        """What the model says of each example with these places hidden: [steps, classes] for each."""
+        fillers = self.outcomes.fillers
+        rows = [[hidden(row, p, hide, fillers) for p in steps] for row, steps in zip(self.rows, without, strict=True)]
+        said = self.outcomes.of([row for steps in rows for row in steps], self.classes)
+        return list(said.split([len(steps) for steps in rows]))
+
+    def best(
+        self, target: Explained = "predicted", *, hide: Hide = "delete", units: Units = "token", beam: int = 1
+    ) -> "Case":
+        """The ceiling: the same case with scores that rank units in the best order that a search finds."""
+        groups, classes = self.units(units), self.chosen(target).tolist()
+        searches = [Search(*found) for found in zip(self.rows, groups, classes, strict=True)]
+        orders = best_orders(self.outcomes, searches, self.classes, hide=hide, beam=beam)
+        scores = torch.zeros(self.scores.shape, dtype=torch.float64)
+        for example, (order, real) in enumerate(zip(orders, self.real, strict=True)):
+            for rank, unit in enumerate(order):
+                members = groups[example][unit]
+                scores[example, [real[place] for place in members]] = (len(order) - rank) / len(members)
+        return replace(self, scores=scores, scores_for=None, _other={})
+
+
+def answer_tokens(example: Encoded, characters: Span) -> tuple[int, int] | None:
+    """The first and last token of an answer that stands at these characters of the context; None if it was cut off."""
+    start, end = characters
+    spans = {i: example.units[i].span for i in example.context}
+    inside = [i for i, span in spans.items() if span and span[0] < end and start < span[1]]
+    return (inside[0], inside[-1]) if inside else None
+
+
+Question = tuple[Metric, Case, Mapping[str, Any]]
+
+
+def measure(questions: Sequence[Question]) -> list[Measured]:
+    """Measure several cases by several metrics; all that they ask of the model is run at once.
+
+    A metric that hides units is called twice: first only to note what it asks, then with the answers.
+    """
+    engines = {id(case.outcomes): case.outcomes for _, case, _ in questions}
+    for metric, case, options in questions:
+        if metric.hides:
+            with case.outcomes.planning():
+                metric(case, **options)
+    for outcomes in engines.values():
+        outcomes.run()
+    return [metric(case, **options) for metric, case, options in questions]
+
+
+def refuse_together(protocol: str | None, **options: Any) -> None:
+    """Raise if an option is given beside a protocol that fixes it."""
+    given = [name for name, value in options.items() if value is not None]
+    if protocol is not None and given:
+        raise BadOption(f"protocol={protocol!r} fixes {given[0]}: leave it out")

@@ -1,0 +1,132 @@
+"""Confidence: whether an explanation tells classes apart, and whether its order decides what the model says."""
+
+import warnings
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whyformer.errors import BadOption
+from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
+from whyformer.metrics.faithfulness import TENTHS, flat, shares
+from whyformer.perturb import Hide, count_of
+from whyformer.registry import Measured, metric
+
+
+@metric(
+    family="confidence",
+    higher_is_better=False,
+    bounds=(-1, 1),
+    needs={"classes"},
+    paper="Kendall 1948; Qiang et al. 2022",
+)
+def kendall_tau(
+    case: Case,
+    *,
+    target: Explained = "predicted",
+    against: int | None = None,
+    protocol: Literal["attcat"] | None = None,
+) -> Tensor:
+    """Rank correlation of the scores for the predicted class and for the other classes, on average over the others.
+
+    `against` takes one other class. `protocol="attcat"` correlates, as the paper writes, the two lists of positions in
+    order of their score, special tokens included; that can turn the sign, so it is not the default.
+    """
+    if case.classes < 2:
+        raise BadOption("kendall_tau compares classes: the model has one")
+    chosen = case.chosen(target)
+    own = case.scores_of(chosen)
+    values = []
+    for other in _others(chosen, case.classes, against):
+        pairs = zip(own, case.scores_of(other), case.rankable, strict=True)
+        values.append([_tau(first, second, rankable, protocol) for first, second, rankable in pairs])
+    found = torch.tensor(values, dtype=torch.float64)  # [others, batch]
+    return found.mean(0)
+
+
+def _others(chosen: Tensor, classes: int, against: int | None) -> list[Tensor]:
+    if against is None:
+        return [(chosen + shift) % classes for shift in range(1, classes)]
+    if not 0 <= against < classes or bool((chosen == against).any()):
+        raise BadOption(f"against={against} must be another class than the explained one, of 0 … {classes - 1}")
+    return [torch.full_like(chosen, against)]
+
+
+def _tau(first: Floats, second: Floats, rankable: list[int], protocol: str | None) -> float:
+    from scipy.stats import kendalltau
+
+    pair: list[NDArray[Any]]
+    if protocol == "attcat":
+        pair = [np.argsort(-scores, kind="stable") for scores in (first, second)]
+    else:
+        pair = [scores[rankable] for scores in (first, second)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one unit, or of equal scores: there is no correlation
+        return float(kendalltau(*pair).statistic) if len(pair[0]) > 1 else float("nan")
+
+
+@metric(family="confidence", higher_is_better=False, bounds=(0, 1), hides=True, paper="Decoded layer saliency 2023")
+def hiding_game(
+    case: Case,
+    *,
+    hide: Hide = "mask_unattended",
+    fractions: list[float] | None = None,
+    target: Explained = "predicted",
+    units: Units = "token",
+    combine: Combine = "sum",
+) -> Measured:
+    """Accuracy while the highest-ranked units are hidden first, as the area under the curve from 0 to 100 %.
+
+    Hidden units become [MASK] and are taken out of attention. Accuracy is against the gold label, or against the
+    prediction where there is none. The area is by trapezoids, divided by the range.
+    """
+    return _game(case, hide, fractions, target, units, combine, revealing=False)
+
+
+@metric(family="confidence", higher_is_better=True, bounds=(0, 1), hides=True, paper="Decoded layer saliency 2023")
+def revealing_game(
+    case: Case,
+    *,
+    hide: Hide = "mask_unattended",
+    fractions: list[float] | None = None,
+    target: Explained = "predicted",
+    units: Units = "token",
+    combine: Combine = "sum",
+) -> Measured:
+    """Accuracy while the highest-ranked units are revealed first, as the area under the curve from 0 to 100 %.
+
+    It starts from a text with every unit hidden; otherwise as `hiding_game`.
+    """
+    return _game(case, hide, fractions, target, units, combine, revealing=True)
+
+
+def _game(
+    case: Case,
+    hide: Hide,
+    fractions: list[float] | None,
+    target: Explained,
+    units: Units,
+    combine: Combine,
+    revealing: bool,
+) -> Measured:
+    at = shares(fractions, TENTHS)
+    weights = _trapezoid(at)
+    steps = []
+    for order in case.ranked(target, units, combine):
+        counts = [count_of(q, len(order)) for q in at]
+        steps.append([flat(order[n:] if revealing else order[:n]) for n in counts])
+    said = case.probabilities(steps, hide)
+    curve = torch.stack([(p.argmax(-1) == r).double() for p, r in zip(said, case.right, strict=True)])
+    return Measured((curve * weights).sum(1), curve, at)
+
+
+def _trapezoid(at: tuple[float, ...]) -> Tensor:
+    """Weights whose sum with a curve is its area by trapezoids, divided by the range."""
+    if len(at) < 2 or any(b <= a for a, b in pairwise(at)):
+        raise BadOption(f"an area needs at least two fractions in rising order; found {list(at)}")
+    gaps = torch.tensor(at, dtype=torch.float64).diff()
+    zero = torch.zeros(1, dtype=torch.float64)
+    return (torch.cat((gaps, zero)) + torch.cat((zero, gaps))) / 2 / (at[-1] - at[0])

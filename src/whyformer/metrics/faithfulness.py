@@ -1,0 +1,213 @@
+"""Faithfulness: how far the prediction falls when the units that an explanation ranks highest are hidden."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.errors import BadOption
+from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
+from whyformer.perturb import Hide, count_of
+from whyformer.registry import Measured, metric
+
+Protocol = Literal["attcat", "mask_lrp"]
+
+TENTHS = [step / 10 for step in range(11)]
+ERASER = [0.01, 0.05, 0.1, 0.2, 0.5]
+SHORTEST = {"attcat": 10, "mask_lrp": 20}  # the authors skip texts of fewer tokens, special ones included
+AUTHORS_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Falls:
+    """The probability of one class of each text, whole [batch] and at every step [batch, steps]; NaN: no such step."""
+
+    whole: Tensor
+    after: Tensor
+    at: tuple[float, ...]
+
+    def measured(self, values: Tensor, kept: Tensor) -> Measured:
+        """The mean over the steps, of the texts that are kept."""
+        curve = values.masked_fill(~kept[:, None], torch.nan)
+        return Measured(curve.nanmean(1), curve, self.at)
+
+
+@metric(
+    family="faithfulness",
+    higher_is_better=True,
+    bounds=(-1, 1),
+    hides=True,
+    paper="Samek et al. 2017; Nguyen 2018; Qiang et al. 2022",
+)
+def aopc(
+    case: Case,
+    *,
+    hide: Hide | None = None,
+    fractions: list[float] | None = None,
+    absolute: bool | None = None,
+    target: Explained = "predicted",
+    units: Units = "token",
+    combine: Combine = "sum",
+    protocol: Protocol | None = None,
+    min_tokens: int | None = None,
+    min_probability: float = 0.0,
+) -> Measured:
+    """How far the probability falls while the highest-ranked units are deleted, on average over 0, 10, …, 100 %.
+
+    The area over the perturbation curve, the mean of `p(0) - p(k)`. `absolute` takes each step's size. A protocol is
+    what the authors' code does: nine steps `unique(round(linspace(0, 1, 10) · N))[1:]` with `N` counting special
+    tokens, the token ranked last never hidden, [PAD] still attended to, texts of fewer than 10 (AttCAT) or 20
+    (Mask-LRP) tokens left out; `attcat` is absolute. Texts below `min_tokens` or `min_probability` are left out.
+    """
+    refuse_together(protocol, fractions=fractions, absolute=absolute)
+    hide = hide or ("delete" if protocol is None else "pad_attended")
+    falls = _falls(case, hide, fractions, target, units, combine, protocol)
+    drops = falls.whole[:, None] - falls.after
+    if absolute or protocol == "attcat":
+        drops = drops.abs()
+    return falls.measured(drops, _kept(case, falls, protocol, min_tokens, min_probability))
+
+
+@metric(
+    family="faithfulness",
+    higher_is_better=False,
+    bounds=(-np.inf, np.inf),
+    hides=True,
+    paper="Shrikumar et al. 2017; Chen et al. 2019; Qiang et al. 2022",
+)
+def log_odds(
+    case: Case,
+    *,
+    hide: Hide = "pad_attended",
+    fractions: list[float] | None = None,
+    target: Explained = "predicted",
+    units: Units = "token",
+    combine: Combine = "sum",
+    protocol: Protocol | None = None,
+    min_tokens: int | None = None,
+    min_probability: float = 0.0,
+) -> Measured:
+    """How the logarithm of the probability changes while the highest-ranked units are replaced by padding tokens.
+
+    The mean of `log(p(k) / p(0))` over 0, 10, …, 100 %. The padding is attended to, as the authors do it; `hide="pad"`
+    takes it out of attention. Protocols as for `aopc`.
+    """
+    refuse_together(protocol, fractions=fractions)
+    falls = _falls(case, hide, fractions, target, units, combine, protocol)
+    changes = (falls.after / falls.whole[:, None]).log()
+    return falls.measured(changes, _kept(case, falls, protocol, min_tokens, min_probability))
+
+
+@metric(family="faithfulness", higher_is_better=True, bounds=(-1, 1), hides=True, paper="DeYoung et al. 2020")
+def comprehensiveness(
+    case: Case,
+    *,
+    hide: Hide = "delete",
+    fractions: list[float] | None = None,
+    target: Explained = "predicted",
+    units: Units = "token",
+    combine: Combine = "sum",
+) -> Measured:
+    """How far the probability falls without the highest-ranked 1, 5, 10, 20 and 50 % of the units.
+
+    ERASER: the mean of `p(all) - p(without the top ⌈q N⌉)`.
+    """
+    return _eraser(case, hide, fractions, target, units, combine, lambda order, count: order[:count])
+
+
+@metric(family="faithfulness", higher_is_better=False, bounds=(-1, 1), hides=True, paper="DeYoung et al. 2020")
+def sufficiency(
+    case: Case,
+    *,
+    hide: Hide = "delete",
+    fractions: list[float] | None = None,
+    target: Explained = "predicted",
+    units: Units = "token",
+    combine: Combine = "sum",
+) -> Measured:
+    """How far the probability falls with nothing but the highest-ranked 1, 5, 10, 20 and 50 % of the units.
+
+    ERASER: the mean of `p(all) - p(only the top ⌈q N⌉)`; special tokens stay.
+    """
+    return _eraser(case, hide, fractions, target, units, combine, lambda order, count: order[count:])
+
+
+def _eraser(
+    case: Case,
+    hide: Hide,
+    fractions: list[float] | None,
+    target: Explained,
+    units: Units,
+    combine: Combine,
+    chosen: Callable[[list[list[int]], int], list[list[int]]],
+) -> Measured:
+    at = shares(fractions, ERASER)
+    orders = case.ranked(target, units, combine)
+    steps = [[flat(chosen(order, count_of(q, len(order), up=True))) for q in at] for order in orders]
+    falls = _probabilities(case, steps, hide, target, at)
+    return falls.measured(falls.whole[:, None] - falls.after, torch.ones(len(case), dtype=torch.bool))
+
+
+def _falls(
+    case: Case,
+    hide: Hide,
+    fractions: list[float] | None,
+    target: Explained,
+    units: Units,
+    combine: Combine,
+    protocol: Protocol | None,
+) -> Falls:
+    if protocol is not None:
+        refuse_together(protocol, units=None if units == "token" else units)
+        at = tuple(np.linspace(0, 1, AUTHORS_STEPS)[1:].tolist())
+        return _probabilities(case, _authors_steps(case, target), hide, target, at)
+    at = shares(fractions, TENTHS)
+    steps = [[flat(o[: count_of(q, len(o))]) for q in at] for o in case.ranked(target, units, combine)]
+    return _probabilities(case, steps, hide, target, at)
+
+
+def _authors_steps(case: Case, target: Explained) -> list[list[list[int]]]:
+    """What AttCAT's and Mask-LRP's code hides: special tokens are counted and ranked, but skipped when hiding."""
+    found = []
+    for scores, rankable in zip(case.scores_of(case.chosen(target)), case.rankable, strict=True):
+        order = np.argsort(-scores, kind="stable")[:-1]  # the last is never reached
+        hideable = [place for place in order.tolist() if place in rankable]
+        counts = np.unique(np.round(np.linspace(0, 1, AUTHORS_STEPS) * len(scores)).astype(int))[1:]
+        found.append([hideable[:count] for count in counts])
+    return found
+
+
+def _probabilities(
+    case: Case, steps: Sequence[Sequence[list[int]]], hide: Hide, target: Explained, at: tuple[float, ...]
+) -> Falls:
+    asked = [own if own and not own[0] else [[], *own] for own in steps]  # the first is the whole text
+    said = case.probabilities(asked, hide)
+    of_class = [p[:, c] for p, c in zip(said, case.chosen(target).tolist(), strict=True)]
+    after = torch.full((len(case), len(at)), torch.nan, dtype=torch.float64)
+    for row, own, found in zip(after, steps, of_class, strict=True):
+        row[: len(own)] = found[len(found) - len(own) :]
+    return Falls(torch.stack([found[0] for found in of_class]), after, at)
+
+
+def _kept(
+    case: Case, falls: Falls, protocol: Protocol | None, min_tokens: int | None, min_probability: float
+) -> Tensor:
+    shortest = min_tokens if min_tokens is not None else SHORTEST.get(protocol or "", 0)
+    lengths = torch.tensor([len(row) for row in case.rows])
+    return (lengths >= shortest) & (falls.whole >= min_probability)
+
+
+def shares(given: list[float] | None, usual: Sequence[float]) -> tuple[float, ...]:
+    """Fractions of the units, if each is one."""
+    wrong = [q for q in given or () if not 0 <= q <= 1]
+    if wrong:
+        raise BadOption(f"fractions lie between 0 and 1; found {wrong[0]}")
+    return tuple(float(q) for q in (given or usual))
+
+
+def flat(groups: Sequence[Sequence[int]]) -> list[int]:
+    """The places of several units."""
+    return [place for group in groups for place in group]

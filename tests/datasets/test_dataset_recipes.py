@@ -1,0 +1,152 @@
+"""Recipes per paper, and data sets of the hub on a local copy in the same format."""
+
+import builtins
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_reading_datasets import write_jsonl, write_parquet
+
+from whyformer.datasets import open_dataset, recipes
+from whyformer.errors import BadInput, MissingExtra
+
+QQP = [{"question1": f"a {i}", "question2": f"b {i}", "label": int(i % 3 == 0)} for i in range(20)]
+REVIEWS = [{"text": f"review {i}", "label": i % 2} for i in range(2_500)]
+
+
+def test_there_is_a_recipe_for_each_data_set_and_paper() -> None:
+    names = set(recipes())
+    assert {"sst2", "imdb", "yelp", "amazon", "ag_news", "mnli", "qqp", "squad", "squad_v2", "movies"} <= names
+    assert {"sst2@attcat", "qqp@mask_lrp", "movies@transformer_attribution", "ag_news@decoded"} <= names
+    assert {r.data for r in recipes().values() if r.paper == "attcat"} == {
+        *("sst2", "qqp", "mnli", "amazon", "yelp", "imdb", "squad", "squad_v2")
+    }
+    assert {r.data for r in recipes().values() if r.choice.sample == 2000} == {"amazon", "yelp", "imdb"}
+    assert all(name == recipe.name for name, recipe in recipes().items())
+
+
+def test_papers_keep_the_rows_they_used(tmp_path: Path) -> None:
+    (tmp_path / "qqp").mkdir()
+    write_parquet(tmp_path / "qqp" / "validation.parquet", QQP)
+    assert len(list(open_dataset("qqp@attcat", local=tmp_path))) == len(open_dataset("qqp", local=tmp_path)) == 20
+    kept = open_dataset("qqp@mask_lrp", local=tmp_path / "qqp", limit=4)
+    assert [e.row for e in kept] == [0, 3, 6, 9]
+    assert kept.name == "qqp@mask_lrp"
+    assert [e.row for chunk in kept.chunks(4) for e in kept.rows(*chunk)] == [0, 3, 6, 9]
+    with pytest.raises(TypeError):
+        len(kept)
+    with pytest.raises(BadInput, match="no split 'test'"):
+        open_dataset("qqp", local=tmp_path, split="test")
+
+
+def test_random_rows_are_the_same_every_time(tmp_path: Path) -> None:
+    (tmp_path / "imdb").mkdir()
+    write_parquet(tmp_path / "imdb" / "test.parquet", REVIEWS, 1_000)
+    data = open_dataset("imdb@attcat", local=tmp_path)
+    rows = [e.row for e in data]
+    assert len(data) == len(rows) == 2_000
+    assert rows == sorted(rows)
+    again = open_dataset("imdb@attcat", local=write_jsonl(tmp_path / "test.jsonl", REVIEWS))
+    assert [e.row for e in again] == rows, "whatever the format"
+    few = open_dataset("imdb@attcat", local=tmp_path, limit=10)
+    assert len(few) == 10
+    assert set(taken := [e.row for e in few]) < set(rows)
+    assert taken[-1] > 500, "a limit takes random rows too"
+    chunks = list(data.chunks(300))
+    assert [len(data.rows(*chunk)) for chunk in chunks] == [300] * 6 + [200]
+    assert [e.row for e in few.rows(0, 2_500)] == taken
+
+
+def test_the_random_rows_do_not_change_with_versions(tmp_path: Path) -> None:
+    data = open_dataset("imdb@attcat", local=write_jsonl(tmp_path / "test.jsonl", REVIEWS), limit=5)
+    assert [e.row for e in data] == [40, 402, 993, 1973, 2173]
+
+
+def test_a_wrong_recipe_is_refused() -> None:
+    with pytest.raises(BadInput, match="did you mean 'sst2@attcat'"):
+        open_dataset("sst2@atcat")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as `datasets` reads it, which needs no network."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    write_parquet(folder / "train.parquet", QQP[:5])
+    write_parquet(folder / "validation.parquet", QQP)
+    return folder
+
+
+def test_hub_data_is_streamed(hub: Path) -> None:
+    data = open_dataset(f"hub:{hub}")
+    local = open_dataset(hub / "validation.parquet")
+    assert data.format == "hub"
+    assert list(data) == list(data) == list(local)
+    assert data.rows(3, 6) == local.rows(3, 6)
+    assert len(list(open_dataset(f"hub:{hub}", split="train"))) == 5
+    assert data.digest == open_dataset(f"hub:{hub}").digest != open_dataset(f"hub:{hub}", split="train").digest
+    assert pickle.loads(pickle.dumps(data)).rows(0, 2) == local.rows(0, 2)
+    with pytest.raises(BadInput, match="no split 'test'; found train, validation"):
+        open_dataset(f"hub:{hub}", split="test")
+
+
+def test_a_recipe_reads_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: list[Any] = []
+    real = datasets.load_dataset_builder
+
+    def builder(name: str, config: str | None) -> Any:
+        asked.append((name, config))
+        return real(str(hub))
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", builder)
+    assert [e.row for e in open_dataset("qqp@mask_lrp", limit=2)] == [0, 3]
+    assert asked == [("nyu-mll/glue", "qqp")]
+
+
+def test_a_name_that_nobody_knows(hub: Path) -> None:
+    with pytest.raises(BadInput, match="'no-such-data' is no local file, nor found on the hub"):
+        open_dataset("no-such-data")
+
+
+def test_a_folder_saved_to_disk(hub: Path, tmp_path: Path) -> None:
+    import datasets
+
+    table = datasets.Dataset.from_list(QQP)
+    table.save_to_disk(str(tmp_path / "one"))
+    datasets.DatasetDict({"train": table, "test": table.select(range(4))}).save_to_disk(str(tmp_path / "two"))
+    one, two = open_dataset(tmp_path / "one"), open_dataset(tmp_path / "two")
+    expected = list(open_dataset(hub / "validation.parquet"))
+    assert list(one) == expected
+    assert one.rows(4, 7) == expected[4:7]
+    assert len(one) == 20
+    assert list(two) == expected[:4]
+    assert one.digest != two.digest
+    assert pickle.loads(pickle.dumps(one)).rows(0, 1) == expected[:1]
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path / "a.parquet", QQP)
+    real = builtins.__import__
+
+    def gone(name: str) -> Any:
+        if name.split(".")[0] in ("datasets", "pyarrow"):
+            raise ImportError(name)
+        return real(name)
+
+    monkeypatch.setattr("whyformer.datasets.source.import_module", gone)
+    for source in ("hub:imdb", path):
+        with pytest.raises(MissingExtra, match=r"pip install 'whyformer\[data\]'"):
+            open_dataset(source)
+
+
+def test_importing_does_not_import_the_extra() -> None:
+    code = "import sys, whyformer.datasets; print(*(m for m in ('pyarrow', 'datasets', 'pandas') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
