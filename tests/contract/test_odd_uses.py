@@ -146,3 +146,18 @@ def test_a_run_is_forgotten_with_its_scores(monkeypatch: pytest.MonkeyPatch) -> 
         gc.enable()
     assert len(traces) >= len(whyformer.methods())
     assert not any(trace() is not None for trace in traces)
+
+
+def test_the_garbage_collector_is_given_back() -> None:
+    model = families.build("bert")
+    whyformer.attribute(model, families.batch(), "attcat")
+    assert gc.isenabled()
+    with pytest.raises(whyformer.BadOption):
+        whyformer.attribute(model, families.batch(), "transformer_attribution", block=7)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        whyformer.attribute(model, families.batch(), "attcat")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

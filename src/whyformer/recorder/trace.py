@@ -1,5 +1,6 @@
 """Trace: what one forward pass computed, still in the graph, and the backward passes over it."""
 
+import gc
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,8 +22,15 @@ Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
 
 @contextmanager
 def differentiating() -> Iterator[None]:
-    """A graph is built here, in the model's own precision, whatever mode the caller is in."""
+    """A graph is built here, in the model's own precision, whatever mode the caller is in.
+
+    Python's garbage collector waits: a run makes many objects and no cycles, and looking through them all would take
+    as long as a quarter of a forward pass.
+    """
     with ExitStack() as stack:
+        if gc.isenabled():
+            gc.disable()
+            stack.callback(gc.enable)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
