@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.load import text_config
 from whyformer.prediction import Prediction
-from whyformer.recorder.run import RECORDING, evaluating, with_padding_id
+from whyformer.recorder.run import evaluating, with_padding_id
+from whyformer.recorder.trace import RECORDING
 
 Hide = Literal["delete", "mask", "mask_unattended", "pad", "pad_attended"]
 Positions = Sequence[int]

@@ -161,6 +161,25 @@ def test_states_that_are_overwritten_are_refused() -> None:
         whyformer.attribute(model.double(), IDS, "cat")
 
 
+def test_fused_attention_by_keywords_with_constant_queries() -> None:
+    """A query that does not depend on the input takes nothing, however it is handed over."""
+
+    def attended(by_name: bool) -> Callable[[nn.Module, Tensor], Tensor]:
+        def attend(layer: nn.Module, x: Tensor) -> Tensor:
+            query, key = torch.ones_like(x).unsqueeze(1).detach(), layer.w(x).unsqueeze(1)
+            fused = nn.functional.scaled_dot_product_attention
+            found = fused(query=query, key=key, value=key) if by_name else fused(query, key, key)
+            return x + found.squeeze(1)
+
+        return attend
+
+    trace = whyformer.record(Model(attended(True)).double(), IDS)
+    by_name = trace.relevance(trace.embeddings, "z_plus", 1)
+    torch.testing.assert_close(by_name.flatten(1).sum(1), torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)
+    trace = whyformer.record(Model(attended(False)).double(), IDS)
+    torch.testing.assert_close(by_name, trace.relevance(trace.embeddings, "z_plus", 1))
+
+
 def test_softmax_over_another_dimension() -> None:
     def pooled(dim: int) -> Callable[[nn.Module, Tensor], Tensor]:
         def pool(layer: nn.Module, x: Tensor) -> Tensor:

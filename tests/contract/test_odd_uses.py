@@ -161,3 +161,12 @@ def test_the_garbage_collector_is_given_back() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_threads_may_share_a_trace() -> None:
+    trace = whyformer.record(families.build("bert"), families.batch())
+    books = ("z_plus", "attn", "conservative", "alpha_beta") * 4
+    expected = {book: trace.relevance(trace.attention[0], book, 1) for book in books}
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda book: trace.relevance(trace.attention[0], book, 1), books))
+    assert all(torch.equal(r, expected[book]) for r, book in zip(found, books, strict=True))

@@ -33,7 +33,20 @@ class Call:
         return any(states._version != version for states, version in self.versions)
 
 
-class Calls:
+class Hooked:
+    """Has hooks that are gone when it is left."""
+
+    def __init__(self) -> None:
+        self._handles: list[RemovableHandle] = []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+class Calls(Hooked):
     """Watches the numbered submodules while a model runs, through hooks that are gone afterwards.
 
     A *layer* is the outermost numbered call that holds exactly one attention map. This finds `encoder.layer.i`,
@@ -43,13 +56,13 @@ class Calls:
     def __init__(
         self, modules: Mapping[str, nn.Module], body: nn.Module | None, edits: dict[int, Callable[[Tensor], Tensor]]
     ):
+        super().__init__()
         self.modules = modules  # by path
         self.body = body  # the model without its head, if there is such a module
         self.final: Tensor | None = None  # its output
         self.edits = edits  # number of the call -> what replaces its input
         self.made: list[Call] = []
         self._open: list[Call] = []
-        self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> "Calls":
         for path, module in self.modules.items():
@@ -59,12 +72,6 @@ class Calls:
         if self.body is not None:
             self._handles.append(self.body.register_forward_hook(self._finish))
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for handle in self._handles:
-            handle.remove()
 
     @property
     def path(self) -> str:

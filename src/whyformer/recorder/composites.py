@@ -6,14 +6,14 @@ number and lose some of it. As a whole they change numbers one by one, and relev
 
 import threading
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils.hooks import RemovableHandle
 
+from whyformer.recorder.calls import Hooked
+from whyformer.recorder.gates import Gates
 from whyformer.recorder.sites import Site
 
 NORM_NAMES = ("RMSNorm", "LayerNorm")
@@ -26,33 +26,25 @@ class SiteList(Protocol):
 
     sites: list[Site]
     batch: int
-
-    def changed(self, operand: Tensor, result: Tensor, *, activated: bool) -> None:
-        """A number went through an activation."""
+    gates: Gates
 
 
-class Composites:
+class Composites(Hooked):
     """Makes one site of each run of a composite module in this thread, while it is entered.
 
     The hooks are torch's global ones, because some models make their activation anew at each call.
     """
 
     def __init__(self, recorder: SiteList):
+        super().__init__()
         self.recorder = recorder
         self.thread = threading.get_ident()
         self._open: list[tuple[nn.Module, Tensor, int]] = []  # the alias that went in, and how many sites there were
-        self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> "Composites":
         enter: Any = self._enter  # torch's annotation forgets that a hook may return arguments
         self._handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(self._leave)]
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for handle in self._handles:
-            handle.remove()
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if not is_composite(module) or threading.get_ident() != self.thread:
@@ -77,7 +69,7 @@ class Composites:
             if is_activation(module):
                 values = (alias.detach(),)
                 site = replace(site, kind="activation", operands=values, result=output.detach(), inside=())
-                self.recorder.changed(alias, output, activated=True)
+                self.recorder.gates.changed(alias, output, activated=True)
             self.recorder.sites.append(site)
 
 

@@ -1,8 +1,6 @@
 """The torch function mode under which a model is run."""
 
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,17 +11,10 @@ from torch.overrides import TorchFunctionMode
 from whyformer.recorder.attention import Attention, SoftmaxLineage, attend, plain
 from whyformer.recorder.calls import Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.recorder.gates import Gates, swapped
 from whyformer.recorder.governable import GOVERNABLE, Governed
 from whyformer.recorder.sites import Site, make_site
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What a tensor was before an activation and constants changed it, number by number."""
-
-    result: "weakref.ref[Tensor]"
-    of: "weakref.ref[Tensor]"
-    activated: bool
+from whyformer.recorder.written_out import FUSED, is_hidden, is_in_place, steps_of
 
 
 class Recorder(TorchFunctionMode):
@@ -53,7 +44,7 @@ class Recorder(TorchFunctionMode):
         self.absorbers: list[tuple[int, Tensor]] = []  # each with the number of calls before it
         self.attentions: list[Attention] = []
         self.lineage = SoftmaxLineage(batch)
-        self._origins: dict[int, Origin] = {}
+        self.gates = Gates()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -70,7 +61,7 @@ class Recorder(TorchFunctionMode):
         args = tuple(map(_constant, args))
         if kwargs:
             kwargs = {k: _constant(v) for k, v in kwargs.items()}
-        if self.sites and (name in IN_PLACE or (name.endswith("_") and not name.endswith("__"))):
+        if self.sites and is_in_place(name):
             self.sites = [site.kept_from(args[0]) for site in self.sites]
         if self.relevance and kwargs.get("inplace"):
             return self._in_place(func, args, kwargs)
@@ -78,7 +69,7 @@ class Recorder(TorchFunctionMode):
         if met is not None:
             args = (met[0], *args[1:])
             self._see(met[1])
-        if name == FUSED and all(map(_flows, args[:3])):
+        if name == FUSED and all(map(_flows, _operands(args, kwargs))):
             return self._attend(args, kwargs)
         if self.relevance or name == FUSED:
             result = self._carried(name, func, args, kwargs, attends=met is not None)
@@ -89,8 +80,8 @@ class Recorder(TorchFunctionMode):
 
     def _follow(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """Remember what becomes of activations and softmaxes."""
-        if name in KEEPING and args and id(args[0]) in self._origins:
-            self.changed(args[0], result, activated=False)
+        if name in KEEPING and args and self.gates.knows(args[0]):
+            self.gates.changed(args[0], result)
         self.lineage.saw(name, args, result)
 
     def _embed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -142,25 +133,17 @@ class Recorder(TorchFunctionMode):
         found = governable(func, args, kwargs) if governable else None
         if found is not None:
             return self._govern(found, attends=attends)
-        written_out = WRITTEN_OUT.get(name)
-        if written_out is None and name.endswith("_") and name[:-1] in GOVERNABLE and hasattr(torch, name[:-1]):
-            written_out = _in_place_of(getattr(torch, name[:-1]))
-        if written_out is None or not args or not _flowing((*args, *kwargs.values())):
-            result = func(*args, **kwargs)
-            self._refuse_unseen(name, args, kwargs, result)
-            return result
-        with self:  # its steps are seen one by one, as those of a model that writes them out
-            return written_out(*args, **kwargs)
+        steps = steps_of(name)
+        if steps is not None and _flowing((*args, *kwargs.values())):
+            with self:  # the steps are seen one by one, as those of a model that writes them out
+                return steps(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if is_hidden(name, args, kwargs, result):
+            self._refuse(name, result)
+        return result
 
-    def _refuse_unseen(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """A change in place of a view, or a sum in the places of an index, looks like mere moving in the graph.
-
-        It becomes a site of a kind that no book has a rule for.
-        """
-        in_place = name.endswith("_") and not name.endswith("__") and name not in MOVING_IN_PLACE
-        adds = name.startswith("index_put") and (kwargs.get("accumulate") or any(a is True for a in args[3:]))
-        if not (in_place or adds) or not _flows(result) or (in_place and not adds and result._base is None):
-            return
+    def _refuse(self, name: str, result: Tensor) -> None:
+        """Make a site of a kind that no book has a rule for."""
         node = (result if result._base is None else result._base).grad_fn
         if node is not None:
             below = tuple(following for following, _ in node.next_functions)
@@ -172,47 +155,23 @@ class Recorder(TorchFunctionMode):
         if kind == "matmul" and (attends or any(map(self.lineage.knows, operands))):
             kind = "attend"
             if not attends and not self.lineage.knows(operands[0]):
-                call, operands = _swapped(call), operands[::-1]
+                call, operands = swapped(call), operands[::-1]
         elif kind == "linear_map" and self.pixels is not None and operands[0].shape == self.pixels.shape:
             kind = "pixels"
         elif kind == "product":
-            kind, call, operands = self._gate(call, operands)
+            kind, call, operands = self.gates.seen(call, operands)
         elif kind == "add" and self._is_units_first(operands[0]):
             kind = "add_units_first"
         result, site = make_site(kind, call, operands, self.calls.path, self.batch, constants)
         if site is not None:
             self.sites.append(site)
         if kind in ("activation", "scaling", "add_constant"):
-            self.changed(operands[0], result, activated=kind == "activation")
+            self.gates.changed(operands[0], result, activated=kind == "activation")
         return result
 
     def _is_units_first(self, operand: Tensor) -> bool:
         """[units, batch, …]: sums per example would be those of units."""
         return self.batch > 1 and operand.dim() >= 3 and operand.shape[0] != self.batch == operand.shape[1]
-
-    def changed(self, operand: Tensor, result: Tensor, *, activated: bool) -> None:
-        """A number went through an activation, or was multiplied by or added to a constant."""
-        before = self._origin(operand)
-        self._origins[id(result)] = Origin(weakref.ref(result), before.of, activated or before.activated)
-
-    def _origin(self, tensor: Tensor) -> "Origin":
-        found = self._origins.get(id(tensor))
-        own = weakref.ref(tensor)
-        return found if found is not None and found.result() is tensor else Origin(own, own, False)
-
-    def _gate(
-        self, call: Callable[..., Tensor], operands: tuple[Tensor, ...]
-    ) -> tuple[str, Callable[..., Tensor], tuple[Tensor, ...]]:
-        """Which factor of a product is a gate, if one is: an activation's result. It comes first.
-
-        A number gated by itself, as in `x sigmoid(x)`, is an activation written out: the gate is held constant.
-        """
-        left, right = (self._origin(operand) for operand in operands)
-        if left.activated == right.activated:
-            return "product", call, operands
-        if right.activated:
-            call, operands = _swapped(call), operands[::-1]
-        return "scaled" if left.of() is right.of() is not None else "gated", call, operands
 
     def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Fused attention, in steps."""
@@ -237,47 +196,18 @@ class Recorder(TorchFunctionMode):
         self.attentions.append(attention)
 
 
+def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Query, key and value of fused attention."""
+    named = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
+    return [named[name] for name in ("query", "key", "value")]
+
+
 def _flows(argument: Any) -> bool:
     return isinstance(argument, Tensor) and argument.requires_grad
 
 
 def _flowing(arguments: tuple[Any, ...]) -> bool:
     return any(map(_flows, arguments))
-
-
-def _swapped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda first, second: function(second, first)
-
-
-def _scaled_added(summand: Any, other: Any, *, alpha: float = 1) -> Any:
-    """`add` with a factor."""
-    return summand + (other if alpha == 1 else other * alpha)
-
-
-def _subtracted(minuend: Any, subtrahend: Any, *, alpha: float = 1) -> Any:
-    """`sub`: a sum with the negative."""
-    return minuend + (-subtrahend if alpha == 1 else subtrahend * -alpha)
-
-
-def _subtracted_from(subtrahend: Any, minuend: Any) -> Any:
-    """`rsub`: the same, the other way round."""
-    return minuend + -subtrahend
-
-
-def _indices_added(changed: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """`index_add`: a sum with rows that were added to nothing."""
-    rows = source if alpha == 1 else source * alpha
-    return changed + torch.zeros_like(changed).detach().index_add(dim, index, rows)
-
-
-def _added_product(added: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`baddbmm`: a bias and a scaled matrix product."""
-    return (batch1 @ batch2) * alpha + added * beta
-
-
-def _in_place_of(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A function whose result is copied to where its first operand was."""
-    return lambda changed, *args, **kwargs: changed.copy_(function(changed.clone(), *args, **kwargs))
 
 
 def _is_parameter(value: Any) -> bool:
@@ -290,27 +220,7 @@ def _is_for_units(parameter: Tensor, states: Tensor) -> bool:
 
 
 KEEPING = SoftmaxLineage.CASTS | SoftmaxLineage.SHAPES | SoftmaxLineage.MOVES  # of each number its value
-MOVING_IN_PLACE = frozenset(
-    {"copy_", "masked_fill_", "fill_", "zero_", "index_copy_", "index_fill_", "index_put_", "squeeze_", "unsqueeze_"}
-    | {"detach_", "requires_grad_", "resize_", "t_", "transpose_", "view_"}
-)
 TAKING = frozenset({"cat", "concat", "add", "__add__", "__radd__"})  # functions in which a parameter takes relevance
-FUSED = "scaled_dot_product_attention"
-IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"})
-
-WRITTEN_OUT: dict[str, Callable[..., Tensor]] = {
-    FUSED: lambda *args, **kwargs: attend(*args, **kwargs)[0],
-    "baddbmm": _added_product,
-    **dict.fromkeys(("add_", "__iadd__"), _in_place_of(torch.add)),
-    **dict.fromkeys(("sub_", "__isub__"), _in_place_of(torch.sub)),
-    **dict.fromkeys(("mul_", "__imul__"), _in_place_of(torch.mul)),
-    **dict.fromkeys(("div_", "__itruediv__"), _in_place_of(torch.div)),
-    "add": _scaled_added,
-    **dict.fromkeys(("sub", "__sub__", "subtract"), _subtracted),
-    **dict.fromkeys(("rsub", "__rsub__"), _subtracted_from),
-    "index_add": _indices_added,
-    "index_add_": _in_place_of(torch.index_add),
-}
 
 
 def _constant(argument: Any) -> Any:

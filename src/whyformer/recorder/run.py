@@ -1,7 +1,6 @@
 """Running a model under the recorder: the model is given back as it was."""
 
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -19,9 +18,7 @@ from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.mode import Recorder, finite
 from whyformer.recorder.outputs import Outputs, Task
 from whyformer.recorder.sites import Site
-from whyformer.recorder.trace import Layers, Trace, differentiating
-
-RECORDING = threading.RLock()
+from whyformer.recorder.trace import RECORDING, Layers, Trace, differentiating
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from whyformer.recorder.outputs import Outputs, Target
 from whyformer.recorder.rules import scratch
 from whyformer.recorder.sites import Site, governed
 
+RECORDING = threading.RLock()  # runs and passes wait for each other, so that threads may share models and traces
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
 
 
@@ -118,7 +120,8 @@ class Trace:
         """The gradient of any outputs [batch] computed from `logits`, each example's own."""
         tensors = (of,) if isinstance(of, Tensor) else of
         try:
-            gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
+            with RECORDING:
+                gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
         except (AssertionError, NotImplementedError) as error:
             raise UnsupportedModel(f"the model's own backward pass refuses: {error}") from error
         found = _filled(tensors, gradients)
@@ -151,7 +154,7 @@ class Trace:
         return relevances[0] if isinstance(of, Tensor) else relevances
 
     def _pass(self, tensors: tuple[Tensor, ...], book: Book, start: Tensor) -> tuple[Tensor, ...]:
-        with scratch(), governed(book.opened(self.sites), book.rule_of):
+        with RECORDING, scratch(), governed(book.opened(self.sites), book.rule_of):
             found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
         carried = _filled(tensors, found)
         if book.carries == "gradient":
