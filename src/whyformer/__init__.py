@@ -1,5 +1,6 @@
 """Why did it say that? Explanations for the predictions of unmodified Hugging Face Transformers."""
 
+from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import (
     BadInput,
     BadOption,
@@ -12,21 +13,28 @@ from whyformer.errors import (
 )
 from whyformer.explainer import Explainer, attribute
 from whyformer.explanation import Comparison, Explanation
+from whyformer.recommend import Recommendation
 from whyformer.recorder import Trace, record
 from whyformer.registry import Measured, Scores, method, methods, metric, metrics
+from whyformer.results import Table
+from whyformer.trust import Trust
 
 __all__ = [
     "BadInput",
     "BadOption",
     "Comparison",
+    "Dataset",
     "Explainer",
     "Explanation",
     "Measured",
     "MissingExtra",
     "NoAttention",
+    "Recommendation",
     "Scores",
+    "Table",
     "Trace",
     "TruncationWarning",
+    "Trust",
     "UncoveredOperation",
     "UnsupportedModel",
     "WhyformerError",
@@ -35,5 +43,6 @@ __all__ = [
     "methods",
     "metric",
     "metrics",
+    "open_dataset",
     "record",
 ]

@@ -1,44 +1,36 @@
 """The surface that ties it together: Explainer, attribute."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-import torch
 from torch import Tensor, nn
 
 import whyformer.methods
 import whyformer.metrics  # noqa: F401  (registers the metrics)
+from whyformer.choices import AUTO, auto_method
+from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError
-from whyformer.explanation import AnswerSpan, Comparison, Explanation, Label, Predicted
-from whyformer.inputs import NO_ANSWER, Batch, Encoded, Text, asked, batch_of, collate, encode
+from whyformer.evaluate import evaluate
+from whyformer.explanation import Comparison, Explanation
+from whyformer.inputs import Batch, Encoded, Text, asked, batch_of, collate, encode
 from whyformer.load import Subject, Task, load, subject_of
 from whyformer.prediction import Prediction
+from whyformer.recommend import Recommendation, recommend
 from whyformer.recorder import Target, plain_target
-from whyformer.recorder.outputs import ANSWER_LENGTH
 from whyformer.registry import Method, Scores, method_named
 from whyformer.registry import methods as registered_methods
-from whyformer.show.progress import with_progress
+from whyformer.results import Table
+from whyformer.said import Said, Targets, said_of
+from whyformer.show.progress import counting, with_progress
+from whyformer.specs import Spec, Written
+from whyformer.trust import Trust, trust_of
 
-Targets = list[Any] | None  # one for each example; None for what the model says
-
-AUTO = "attcat"
 GIVES = {
     "classes": "the logits of classes",
     "answer": "the start and end of an answer",
     "token": "logits at every position",
 }
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of the model: what it said of each example, and what of that is explained."""
-
-    prediction: Prediction
-    said: list[Predicted]
-    targets: list[Label]
-    versus: list[Label] | None
 
 
 class Explainer:
@@ -50,16 +42,18 @@ class Explainer:
     explanation = explainer.explain(question="Who won?", context="The Broncos won.")
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None):
+    def __init__(self, model: Any, tokenizer: Any = None, *, choices: bool = True):
+        self.choices = choices  # whether `auto` looks for a method recorded for this model
         self.subject: Subject = model if isinstance(model, Subject) else subject_of(model, tokenizer)
 
     @classmethod
-    def load(cls, name: str | Path = "sentiment", **options: Any) -> "Explainer":
+    def load(cls, name: str | Path = "sentiment", *, choices: bool = True, **options: Any) -> "Explainer":
         """Load a bundled model, a folder or a hub id.
 
-        Options: `device`, `dtype`, `revision`, `allow_pickle`, `trust_remote_code`.
+        Options: `device`, `dtype`, `revision`, `allow_pickle`, `trust_remote_code`. With `choices=False`, `auto` does
+        not look for a method that `recommend` recorded for this model.
         """
-        return cls(load(name, **options))
+        return cls(load(name, **options), choices=choices)
 
     @overload
     def explain(self, text: Text, method: str = ..., **options: Any) -> Explanation: ...
@@ -116,8 +110,8 @@ class Explainer:
     ) -> Iterator[Explanation]:
         """Explain texts one batch after the other, so that what is done is never lost."""
         texts = self._given(texts, question, context)
-        chosen = method_named(AUTO if method == "auto" else method)
-        checked = chosen.checked(options)
+        spec = self.method(method)
+        chosen, checked = spec.of, {**spec.options, **spec.of.checked(options)}
         if not isinstance(batch_size, int) or batch_size < 1:
             raise BadInput(f"batch_size must be at least 1; found {batch_size!r}")
         targets, against = (_each(t, self.subject.task, len(texts)) for t in (target, versus))
@@ -161,6 +155,23 @@ class Explainer:
                 refused.append((method.name, str(error)))
         return Comparison(tuple(done), tuple(refused))
 
+    def evaluate(self, data: Dataset | str | Path, methods: Written = "all", **options: Any) -> Table:
+        """How good the explanations of methods are on a data set; options as `whyformer.evaluate.evaluate`."""
+        return evaluate(self.subject, data, methods, **options)
+
+    def recommend(self, data: Dataset | str | Path, methods: Written = "all", **options: Any) -> Recommendation:
+        """Which method to believe on texts of one's own; options as `whyformer.recommend.recommend`."""
+        return recommend(self.subject, data, methods, **options)
+
+    def trust(self, explanations: Iterable[Explanation]) -> list[Trust]:
+        """How far to believe explanations of this model, measured together: what they share is run once."""
+        with counting("trust") as progress:
+            return trust_of(list(explanations), self.subject, progress)
+
+    def method(self, name: str = "auto") -> Spec[Method]:
+        """The method of that name; `auto` is the one recorded for this model, with its options, or else the best."""
+        return auto_method(self.subject if self.choices else None) if name == "auto" else Spec(method_named(name))
+
     def _given(self, text: Any, question: Any, context: Any) -> Any:
         """The texts or pairs that are meant, if this model takes them."""
         answers = self.subject.task == "answer"
@@ -176,7 +187,7 @@ class Explainer:
             raise BadInput("a question and its context stand alone: leave the text out")
         return asked(question, context)
 
-    def _run(self, texts: Sequence[Text], target: Targets, versus: Targets, relevance: bool) -> Run:
+    def _run(self, texts: Sequence[Text], target: Targets, versus: Targets, relevance: bool) -> Said:
         """Run the model once; what is wrong with a target is said here, whatever the method."""
         batch = collate(self.subject, [encode(self.subject, text) for text in texts])
         prediction = Prediction(self.subject.model, batch, relevance=relevance)
@@ -187,15 +198,15 @@ class Explainer:
                 f"{type(self.subject.model).__name__} gives {GIVES[found]}, not {GIVES[task]}: a sequence classifier "
                 "or question-answering model (…ForQuestionAnswering) is needed; on tensors use whyformer.attribute"
             )
-        return (_answers if task == "answer" else _classes)(prediction, target, versus)
+        return said_of(prediction, task, target, versus)
 
-    def _explanations(self, run: Run, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
+    def _explanations(self, run: Said, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
         scores = method(run.prediction, **options)
         for row, example in enumerate(run.prediction.batch.examples):
             yield self._explanation(run, method, options, scores, row, example)
 
     def _explanation(
-        self, run: Run, method: Method, options: dict[str, Any], scores: Scores, row: int, example: Encoded
+        self, run: Said, method: Method, options: dict[str, Any], scores: Scores, row: int, example: Encoded
     ) -> Explanation:
         length = len(example.units)
         layers = scores.layers
@@ -215,6 +226,7 @@ class Explainer:
             options=options,
             diagnostics=diagnostics,
             provenance=self.subject.provenance,
+            subject=self.subject,
         )
 
 
@@ -260,84 +272,3 @@ def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:
         else:
             found[name] = value[row].tolist() if isinstance(value, Tensor) else value
     return found
-
-
-def _classes(prediction: Prediction, target: Targets, versus: Targets) -> Run:
-    """What a classifier said: of each example a class."""
-    chosen = prediction.towards(target, versus)
-    rows = range(len(prediction.batch.examples))
-    return Run(
-        chosen,
-        [_predicted_class(prediction, row) for row in rows],
-        [_class(prediction, int(index)) for index in chosen.target],
-        None if chosen.versus is None else [_class(prediction, int(index)) for index in chosen.versus],
-    )
-
-
-def _class(prediction: Prediction, index: int) -> Label:
-    labels = prediction.labels
-    return Label(index, labels[index] if index < len(labels) else str(index))
-
-
-def _predicted_class(prediction: Prediction, row: int) -> Predicted:
-    logits = prediction.trace.logits[row].detach().double().cpu()
-    problem = getattr(getattr(prediction.model, "config", None), "problem_type", None)
-    if len(logits) == 1 and problem != "multi_label_classification":
-        probabilities = None
-    elif problem == "multi_label_classification":
-        probabilities = tuple(torch.sigmoid(logits).tolist())
-    else:
-        probabilities = tuple(torch.softmax(logits, -1).tolist())
-    index = int(prediction.predicted[row])
-    probability = None if probabilities is None else probabilities[index]
-    names = tuple(_class(prediction, i).name for i in range(len(logits)))
-    return Predicted(names[index], index, probability, tuple(logits.tolist()), probabilities, names)
-
-
-def _answers(prediction: Prediction, target: Targets, versus: Targets) -> Run:
-    """What a question-answering model said: of each example where the answer starts and ends."""
-    examples = prediction.batch.examples
-    logits = prediction.trace.logits.detach().double().cpu()  # [batch, 2, units]
-    best = [_best_answer(row[:, : len(e.units)], e) for row, e in zip(logits, examples, strict=True)]
-    given = best if target is None else [b if t is None else t for b, t in zip(best, target, strict=True)]
-    chosen = [e.answer(t) for e, t in zip(examples, given, strict=True)]
-    against = None if versus is None else [e.answer(t) for e, t in zip(examples, versus, strict=True)]
-    return Run(
-        prediction.towards(chosen, against),
-        [_predicted_answer(*found) for found in zip(logits, examples, best, strict=True)],
-        [_answer(*found) for found in zip(examples, chosen, strict=True)],
-        None if against is None else [_answer(*found) for found in zip(examples, against, strict=True)],
-    )
-
-
-def _best_answer(logits: Tensor, example: Encoded) -> tuple[int, int]:
-    """The best span in the context, at most `ANSWER_LENGTH` tokens long, or no answer where that scores higher."""
-    context, none = example.context, example.no_answer
-    start, end = logits[:, context]
-    both = start[:, None] + end
-    allowed = torch.ones_like(both).triu().tril(ANSWER_LENGTH - 1).bool()
-    both = both.masked_fill(~allowed, -torch.inf)
-    if none is not None and logits[:, none].sum() > both.max():
-        return none, none
-    first, last = divmod(int(both.argmax()), len(context))
-    return context[first], context[last]
-
-
-def _answer(example: Encoded, answer: tuple[int, int]) -> Label:
-    characters = example.characters(*answer)
-    if answer[0] == example.no_answer:
-        name = NO_ANSWER
-    elif characters is None:
-        name = " ".join(unit.text for unit in example.units[answer[0] : answer[1] + 1])
-    else:
-        name = example.texts[1][slice(*characters)]
-    return Label(None, name, AnswerSpan(answer, characters))
-
-
-def _predicted_answer(logits: Tensor, example: Encoded, answer: tuple[int, int]) -> Predicted:
-    label = _answer(example, answer)
-    places = torch.tensor(answer)[:, None]
-    outputs = logits.gather(1, places).squeeze(1)
-    shares = logits[:, : len(example.units)].softmax(-1).gather(1, places).squeeze(1)
-    numbers = tuple(outputs.tolist()), tuple(shares.tolist())
-    return Predicted(label.name, None, float(shares.prod()), *numbers, ("start", "end"), label.span)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import InitVar, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.load import Subject
 from whyformer.units import Span, Unit, join_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from whyformer.trust import Trust
 
 Array = NDArray[np.float64]
 SCHEMA = "whyformer/explanation"
@@ -74,6 +77,7 @@ class Explanation:
 
     `scores` has a number for every unit, special tokens included; `top`, `words` and pictures leave those out.
     `layers` holds the scores of each layer, [layers, units], where the method gives them; they add up to `scores`.
+    `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
     """
 
     units: tuple[Unit, ...]
@@ -88,6 +92,14 @@ class Explanation:
     options: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+    subject: InitVar[Subject | None] = None
+    trusted: "Trust | None" = field(default=None, init=False, repr=False)  # not of an explanation made from this one
+
+    def __post_init__(self, subject: Subject | None) -> None:
+        object.__setattr__(self, "subject", subject)  # no field: `replace` hands it on, `asdict` leaves it out
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "subject": None}
 
     @property
     def tokens(self) -> list[str]:
@@ -140,8 +152,20 @@ class Explanation:
             layers = np.stack([self.layers[:, members].sum(1) for _, members in words], axis=1)
         return replace(self, units=tuple(unit for unit, _ in words), scores=scores, layers=layers)
 
+    def trust(self, explainer: Any = None) -> "Trust":
+        """How far to believe it: how it does beside random orders and the best order found. It is measured once.
+
+        An explanation that was loaded needs the explainer of its model.
+        """
+        from whyformer.show.progress import counting
+        from whyformer.trust import trust_of
+
+        with counting("trust") as progress:
+            return trust_of([self], explainer, progress)[0]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `save` writes it; `docs/format.md` describes every field."""
+        trust = {} if self.trusted is None else {"trust": self.trusted.to_dict()}
         return {
             "schema": SCHEMA,
             "schema_version": SCHEMA_VERSION,
@@ -156,6 +180,7 @@ class Explanation:
             "layers": None if self.layers is None else self.layers.tolist(),
             "diagnostics": self.diagnostics,
             "provenance": self.provenance,
+            **trust,
         }
 
     @classmethod
@@ -179,7 +204,7 @@ class Explanation:
             fields = dict(entry)
             scores.append(fields.pop("score"))
             units.append(Unit(**{**fields, "span": tuple(fields["span"]) if fields["span"] else None}))
-        return cls(
+        found = cls(
             units=tuple(units),
             scores=np.array(scores, dtype=np.float64),
             prediction=Predicted(**_fields(data["prediction"])),
@@ -189,6 +214,11 @@ class Explanation:
             texts=tuple(data["texts"]),
             **{name: data[name] for name in ("method", "signed", "options", "diagnostics", "provenance")},
         )
+        if "trust" in data:
+            from whyformer.trust import Trust
+
+            object.__setattr__(found, "trusted", Trust.from_dict(data["trust"]))
+        return found
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON."""

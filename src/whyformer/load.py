@@ -1,9 +1,12 @@
 """From a name, a folder, or objects in hand to a Subject: the model, its tokenizer and its labels."""
 
+import hashlib
 import importlib.metadata
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +52,20 @@ class Subject:
         """Where the model is."""
         return next(self.model.parameters()).device
 
+    @cached_property
+    def shape(self) -> str:
+        """A hash of configuration, tokenizer and the shapes of the weights: known at once."""
+        shapes = [(name, str(w.dtype), list(w.shape)) for name, w in _weights(self.model)]
+        return _hash([type(self.model).__name__, _config_facts(self.model), _tokenizer_facts(self.tokenizer), shapes])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that determines what the model says: `shape`, and every weight."""
+        digest = hashlib.blake2b(self.shape.encode(), digest_size=16)
+        for _, weight in _weights(self.model):
+            digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
     @property
     def provenance(self) -> dict[str, Any]:
         """What an explanation has to say about the model, as plain data."""
@@ -56,6 +73,29 @@ class Subject:
         dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
         origin = {"model": self.name, "revision": self.revision, "dtype": dtype}
         return {**origin, "device": str(self.device), "packages": packages}
+
+
+def _weights(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return sorted((name, w) for name, w in model.state_dict().items() if isinstance(w, torch.Tensor))
+
+
+def _config_facts(model: nn.Module) -> Any:
+    config: Any = getattr(model, "config", None)
+    facts = config.to_dict() if hasattr(config, "to_dict") else {}
+    return {k: v for k, v in facts.items() if k[0] != "_" and k not in ("transformers_version", "dtype", "torch_dtype")}
+
+
+def _tokenizer_facts(tokenizer: Any) -> Any:
+    """The tokenizer as plain data, without the padding and truncation that its last call left behind."""
+    names = [type(tokenizer).__name__, str(getattr(tokenizer, "special_tokens_map", ""))]
+    if not getattr(tokenizer, "is_fast", False):
+        return [*names, sorted(tokenizer.get_vocab().items())]
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    return [*names, {k: v for k, v in backend.items() if k not in ("padding", "truncation")}]
+
+
+def _hash(facts: Any) -> str:
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
 def bundled_models() -> tuple[str, ...]:

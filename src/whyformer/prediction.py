@@ -1,14 +1,14 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadOption
+from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs import Batch
 from whyformer.load import labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
@@ -73,6 +73,14 @@ class Prediction:
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
         return Prediction(self.model, self.batch, target, versus, trace=self.trace, relevance=self.relevance)
+
+    def settled(self) -> "Prediction":
+        """What was said, and what of it is explained, without the graph: small enough to be kept."""
+        kept = replace(self.trace.outputs, logits=self.trace.logits.detach())
+        trace = Trace(kept, UnsupportedModel("the graph of this run was let go"), None)
+        settled = Prediction(self.model, self.batch, trace=trace)
+        settled.target, settled.versus, settled.padding = self.target, self.versus, self.padding
+        return settled
 
     @cached_property
     def predicted(self) -> Tensor:

@@ -162,7 +162,8 @@ class Metric(Registered):
 
     `needs`: what it cannot do without, see `NEEDS`. `level`: whether it has a number for each example, or for a corpus
     only. `hides`: it asks what the model says of a text with units hidden. `explains`: the class whose explanation it
-    is about, unless an option `target` says otherwise.
+    is about, unless an option `target` says otherwise. `ceiling`: an order that lowers the probability fast scores
+    well, so that searching for one tells what is attainable.
     """
 
     higher_is_better: bool
@@ -173,6 +174,7 @@ class Metric(Registered):
     hides: bool = False
     explains: Literal["predicted", "gold"] = "predicted"
     reduce: Callable[..., float] | None = None
+    ceiling: bool = False
 
     def refusal(self, given: Mapping[str, bool]) -> str | None:
         """Why this metric cannot be computed, if something that it needs is not given."""
@@ -248,13 +250,14 @@ def metric(
     hides: bool = False,
     explains: Literal["predicted", "gold"] = "predicted",
     reduce: Callable[..., float] | None = None,
+    ceiling: bool = False,
 ) -> Callable[[Callable[..., Measured | Tensor]], Callable[..., Measured | Tensor]]:
     """Register a function as the metric of its name."""
     if unknown := sorted(set(needs) - set(NEEDS)):
         raise ValueError(f"no data set can be asked for {unknown[0]!r}; known: {', '.join(NEEDS)}")
     if (level == "corpus") != (reduce is not None):
         raise ValueError("a metric of level 'corpus', and no other, says how its records are reduced")
-    facts = (higher_is_better, bounds, paper, frozenset(needs), level, hides, explains, reduce)
+    facts = (higher_is_better, bounds, paper, frozenset(needs), level, hides, explains, reduce, ceiling)
 
     def register(function: Callable[..., Measured | Tensor]) -> Callable[..., Measured | Tensor]:
         return _registered(_METRICS, "metric", Metric(function.__name__, function, family, *facts))

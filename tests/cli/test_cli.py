@@ -20,6 +20,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import whyformer
+from whyformer.choices import AUTO
 from whyformer.cli import main
 from whyformer.load import BUNDLED
 
@@ -122,7 +123,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "headless": (lambda f: weigh(f, lambda w: w.pop("classifier.weight")), "classifier.weight would be random"),
     "nan": (lambda f: weigh(f, lambda w: w["classifier.bias"].fill_(torch.nan)), "logits that are not numbers"),
-    "attention-free": (attention_free, "no attention was seen"),
+    "attention-free": (attention_free, "no rule for FftC2C"),
     "torn": (lambda f: (f / "model.safetensors").write_bytes(b"torn"), "could not load"),
     "misfit": (lambda f: configure(f, intermediate_size=8), "could not load|not complete"),
 }
@@ -213,7 +214,8 @@ def test_target_and_versus(run: Run, pairs: Path, target: str) -> None:
 
 def test_options_of_the_method(run: Run, pairs: Path) -> None:
     plain, changed = (
-        json.loads(run("explain", TEXT, "-m", pairs, "--json", *more).out) for more in ([], ["--states", "inputs"])
+        json.loads(run("explain", TEXT, "-m", pairs, "--method", "attcat", "--json", *more).out)
+        for more in ([], ["--states", "inputs"])
     )
     assert (plain["options"], changed["options"]) == ({}, {"states": "inputs"})
     expected = whyformer.Explainer.load(pairs).explain(TEXT, "attcat", states="inputs")
@@ -246,7 +248,7 @@ def test_methods_are_listed(run: Run) -> None:
     status, out, _ = run("methods")
     assert status == 0
     assert re.findall(r"^([a-z_]+)\b(?! +family)", out, re.MULTILINE) == list(whyformer.methods())
-    assert "attcat (auto)" in out
+    assert f"{AUTO} (auto)" in out
 
 
 def test_a_method_is_described_with_its_options(run: Run) -> None:
@@ -295,7 +297,8 @@ def through_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
 @pytest.mark.parametrize("command", ["explain", "compare"])
 def test_colours_are_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch, pairs: Path, command: str) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    arguments = (command, TEXT, "-m", str(pairs))
+    chosen = {"explain": ("--method", "attcat"), "compare": ("--methods", "attcat,rollout")}[command]
+    arguments = (command, TEXT, "-m", str(pairs), *chosen)
     plain = run(*arguments).out
     coloured = through_a_terminal(monkeypatch, *arguments)
     assert "\x1b[" not in plain
@@ -320,8 +323,11 @@ def test_colours_are_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch, pa
         (["methods", "atcat"], "did you mean 'attcat'"),
         (["explain", TEXT, "--nonsense"], "--nonsense"),
         (["nonsense"], "nonsense"),
-        (["explain", TEXT, "--samples", "3"], "attcat has no option 'samples'"),
-        (["explain", TEXT, "--states", "middle"], "--states takes outputs | inputs; found 'middle'"),
+        (["explain", TEXT, "--method", "attcat", "--samples", "3"], "attcat has no option 'samples'"),
+        (
+            ["explain", TEXT, "--method", "attcat", "--states", "middle"],
+            "--states takes outputs | inputs; found 'middle'",
+        ),
         (["explain", TEXT, "--method", "random", "--seed", "x"], "--seed takes a whole number; found 'x'"),
         (["explain", TEXT, "--batch-size", "0"], "batch_size must be at least 1"),
         (["explain", TEXT, "--batch-size", "x"], "batch-size"),

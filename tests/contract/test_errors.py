@@ -66,8 +66,8 @@ TEXTS_AND_OPTIONS: dict[str, Case] = {
     "too many targets": (lambda e: e.explain([TEXT], target=[0, 1]), WhyformerError, "2 targets for 1"),
     "method": (lambda e: e.explain(TEXT, "atcat"), BadOption, "did you mean 'attcat'"),
     "method in a comparison": (lambda e: e.compare(TEXT, ["rolout"]), BadOption, "did you mean 'rollout'"),
-    "option": (lambda e: e.explain(TEXT, samples=3), BadOption, "attcat has no option 'samples'"),
-    "option value": (lambda e: e.explain(TEXT, states="middle"), BadOption, "states takes outputs | inputs"),
+    "option": (lambda e: e.explain(TEXT, "attcat", samples=3), BadOption, "attcat has no option 'samples'"),
+    "option value": (lambda e: e.explain(TEXT, "attcat", states="middle"), BadOption, "states takes outputs | inputs"),
     "option type": (lambda e: e.explain(TEXT, "random", seed="0"), BadOption, "seed takes a whole number"),
     "no boolean for a number": (lambda e: e.explain(TEXT, "random", seed=True), BadOption, "seed takes a whole"),
     "layer": (lambda e: e.explain(TEXT, "cam", layer=7), BadOption, "layer 7 does not exist"),
@@ -217,7 +217,7 @@ def test_a_model_without_attention(sentiment: Explainer) -> None:
     )
     explainer = Explainer(hf.FNetForSequenceClassification(config), sentiment.subject.tokenizer)
     with pytest.raises(NoAttention, match="FNetForSequenceClassification was run and no attention was seen"):
-        explainer.explain(TEXT)
+        explainer.explain(TEXT, "attcat")
 
 
 def test_a_model_that_is_no_classifier() -> None:

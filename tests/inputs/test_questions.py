@@ -139,7 +139,7 @@ def test_scores_are_those_of_start_and_end(explainer: Explainer, explained: Expl
     assert [u.part for u in explained.units if u.special] == [None] * 3
     assert explained.target.span
     inputs = tensors(explainer, QUESTION, CONTEXT)
-    scores = whyformer.attribute(explainer.subject.model, inputs, "attcat", target=explained.target.span.tokens)
+    scores = whyformer.attribute(explainer.subject.model, inputs, target=explained.target.span.tokens)
     np.testing.assert_allclose(explained.scores, scores[0], rtol=0, atol=1e-12)
 
 

@@ -47,7 +47,7 @@ def open_dataset(
         raise BadOption(f"local= is for recipes; {source!s} is none: {nearest(str(source), recipes())}")
     choice = Choice(limit=limit)
     if recipe is not None:
-        choice = replace(recipe.choice, limit=limit)
+        choice = replace(recipe.choice, limit=limit, shortest=recipe.shortest, likeliest=recipe.likeliest)
         opened = _open_recipe(recipe, split, local)
         if columns is None and local is None:
             columns = recipe.columns

@@ -14,7 +14,7 @@ class Recipe:
     """One data set as one paper uses it; `paper` is None for the whole split.
 
     `folder`: its name below a local data folder. `shortest` and `likeliest` are filters that need the model, applied by
-    an evaluation and not here: texts of fewer tokens are left out, and rows whose class 0 is less probable.
+    an evaluation and not here: texts of fewer tokens are left out, and rows whose predicted class is less probable.
     """
 
     data: str

@@ -27,11 +27,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rationale:
-    """The words of a text as a data set counts them, by their characters, and the numbers of those in evidence."""
+    """The words of a text as a data set counts them, by their characters, and the numbers of those in evidence.
+
+    `parts` says of each word in which text of a pair it stands; without it, all stand in the first.
+    """
 
     words: tuple[Span, ...]
     evidence: frozenset[int]
-    part: int = 0  # which text of a pair
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,14 @@ def _tau(first: Floats, second: Floats, rankable: list[int], protocol: str | Non
         return float(kendalltau(*pair).statistic) if len(pair[0]) > 1 else float("nan")
 
 
-@metric(family="confidence", higher_is_better=False, bounds=(0, 1), hides=True, paper="Decoded layer saliency 2023")
+@metric(
+    family="confidence",
+    higher_is_better=False,
+    bounds=(0, 1),
+    hides=True,
+    ceiling=True,
+    paper="Decoded layer saliency 2023",
+)
 def hiding_game(
     case: Case,
     *,

@@ -40,6 +40,7 @@ class Falls:
     higher_is_better=True,
     bounds=(-1, 1),
     hides=True,
+    ceiling=True,
     paper="Samek et al. 2017; Nguyen 2018; Qiang et al. 2022",
 )
 def aopc(
@@ -63,7 +64,7 @@ def aopc(
     (Mask-LRP) tokens left out; `attcat` is absolute. Texts below `min_tokens` or `min_probability` are left out.
     """
     refuse_together(protocol, fractions=fractions, absolute=absolute)
-    hide = hide or ("delete" if protocol is None else "pad_attended")
+    hide = hide_of(hide, protocol)
     falls = _falls(case, hide, fractions, target, units, combine, protocol)
     drops = falls.whole[:, None] - falls.after
     if absolute or protocol == "attcat":
@@ -76,6 +77,7 @@ def aopc(
     higher_is_better=False,
     bounds=(-np.inf, np.inf),
     hides=True,
+    ceiling=True,
     paper="Shrikumar et al. 2017; Chen et al. 2019; Qiang et al. 2022",
 )
 def log_odds(
@@ -101,7 +103,9 @@ def log_odds(
     return falls.measured(changes, _kept(case, falls, protocol, min_tokens, min_probability))
 
 
-@metric(family="faithfulness", higher_is_better=True, bounds=(-1, 1), hides=True, paper="DeYoung et al. 2020")
+@metric(
+    family="faithfulness", higher_is_better=True, bounds=(-1, 1), hides=True, ceiling=True, paper="DeYoung et al. 2020"
+)
 def comprehensiveness(
     case: Case,
     *,
@@ -198,6 +202,11 @@ def _kept(
     shortest = min_tokens if min_tokens is not None else SHORTEST.get(protocol or "", 0)
     lengths = torch.tensor([len(row) for row in case.rows])
     return (lengths >= shortest) & (falls.whole >= min_probability)
+
+
+def hide_of(hide: Hide | None, protocol: Protocol | None) -> Hide:
+    """How `aopc` hides: as it is told, else as the authors do, else by deletion."""
+    return hide or ("delete" if protocol is None else "pad_attended")
 
 
 def shares(given: list[float] | None, usual: Sequence[float]) -> tuple[float, ...]:

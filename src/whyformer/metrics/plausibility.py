@@ -91,15 +91,17 @@ def token_f1(case: Case, *, k: int | list[int] | None = None, target: Explained 
 def _words(rationale: Rationale, example: Encoded, scores: Floats) -> dict[int, float]:
     """The words that the model saw, by number, each with the highest score of its tokens."""
     found: dict[int, float] = {}
-    tokens = [(p, u.span) for p, u in enumerate(example.units) if u.part == rationale.part and u.span]
-    first = 0
-    for number, (start, end) in enumerate(rationale.words):
-        while first < len(tokens) and tokens[first][1][1] <= start:
-            first += 1
-        for place, span in tokens[first:]:
-            if span[0] >= end:
-                break
-            found[number] = max(found.get(number, -float("inf")), float(scores[place]))
+    parts = rationale.parts or (0,) * len(rationale.words)
+    for part in sorted(set(parts)):
+        tokens = [(p, u.span) for p, u in enumerate(example.units) if u.part == part and u.span]
+        first = 0
+        for number, (start, end) in ((n, w) for n, w in enumerate(rationale.words) if parts[n] == part):
+            while first < len(tokens) and tokens[first][1][1] <= start:
+                first += 1
+            for place, span in tokens[first:]:
+                if span[0] >= end:
+                    break
+                found[number] = max(found.get(number, -float("inf")), float(scores[place]))
     return found
 
 

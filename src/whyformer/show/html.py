@@ -6,7 +6,23 @@ from itertools import groupby
 
 from whyformer.explanation import Array, Explanation
 from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths
-from whyformer.show.layout import Piece, answer_of, called, headline, note, percent, pieces, question, shares
+from whyformer.show.layout import (
+    Piece,
+    answer_of,
+    called,
+    gauge,
+    gauge_key,
+    gauge_title,
+    headline,
+    note,
+    percent,
+    pieces,
+    question,
+    shares,
+    trust_numbers,
+    trusts,
+)
+from whyformer.trust import Trust
 
 Refused = Sequence[tuple[str, str]]
 
@@ -26,6 +42,13 @@ align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--lin
 .why .grid th{font-weight:normal;white-space:nowrap}.why .grid .t th{writing-mode:vertical-rl;padding:.4em .1em}
 .why details{margin-top:.8em}.why summary{cursor:pointer;color:var(--soft);font-size:.85em}
 .why .rows td{border-top:1px solid var(--line);padding:.4em .6em}.why .rows .text{font-size:1em;line-height:1.8;margin:0}.why .rows th{padding:.4em .6em;border-top:1px solid var(--line)}
+.why .trust{margin:.8em 0}.why .trust p{margin:0}.why .rows .trust{margin:.2em 0 0;font-size:.85em}
+.why .gauge{position:relative;display:inline-block;vertical-align:middle;width:16em;max-width:90%;height:1em;margin:.4em .8em .4em .4em}
+.why .gauge i{position:absolute;background:var(--line)}.why .gauge .line{left:0;right:0;top:.45em;height:.1em}
+.why .gauge .spread{top:.2em;height:.6em;min-width:.2em;border-radius:.15em;background:var(--soft);opacity:.45}
+.why .gauge .chance{top:.2em;height:.6em;width:.5em;margin-left:-.25em;background:var(--soft)}
+.why .gauge .best{top:0;height:1em;width:.2em;margin-left:-.1em;background:var(--ink)}
+.why .gauge .own{top:.2em;height:.6em;width:.6em;margin-left:-.3em;transform:rotate(45deg);background:var(--ink);outline:.12em solid var(--card)}
 """
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
@@ -56,6 +79,7 @@ def _card(explanation: Explanation) -> str:
         _legend([explanation]),
         f'<div class="text">{_text(explanation)}</div>',
         _note(explanation),
+        _trust(explanation),
         _strongest(explanation),
         _layers(explanation),
     ]
@@ -65,12 +89,16 @@ def _card(explanation: Explanation) -> str:
 def _comparison(explanations: Sequence[Explanation], refused: Refused) -> str:
     first = explanations[0]
     rows = "".join(
-        f'<tr><th>{escape(called(e))}</th><td><div class="text">{_text(e)}</div></td></tr>' for e in explanations
+        f'<tr><th>{escape(called(e))}</th><td><div class="text">{_text(e)}</div>{_gauges(e, explanations)}</td></tr>'
+        for e in explanations
     )
     rows += "".join(f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>" for name, reason in refused)
     table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
     origin = f'<p class="soft">{_origin(first)}</p>'
-    return f'<section class="why">{_heading(first)}{origin}{_legend(explanations)}{_note(first)}{table}</section>'
+    above = f"{_heading(first)}{origin}{_legend(explanations)}{_note(first)}"
+    for trust in trusts(explanations)[:1]:
+        table += f'<p class="soft">Trust: {escape(gauge_title(trust))}. {escape(gauge_key(trust, "each method"))}</p>'
+    return f'<section class="why">{above}{table}</section>'
 
 
 def _heading(explanation: Explanation) -> str:
@@ -153,6 +181,29 @@ def _origin(explanation: Explanation) -> str:
 def _note(explanation: Explanation) -> str:
     found = note(explanation)
     return f"<p><b>{escape(found)}</b></p>" if found else ""
+
+
+def _trust(explanation: Explanation) -> str:
+    trust = explanation.trusted
+    if trust is None:
+        return ""
+    key = f'<p class="soft">{escape(gauge_key(trust))}</p>'
+    return f'<div class="trust"><p>{escape(trust.sentence)}</p>{_gauge(trust, [trust])}{key}</div>'
+
+
+def _gauges(explanation: Explanation, explanations: Sequence[Explanation]) -> str:
+    trust = explanation.trusted
+    return "" if trust is None else f'<div class="trust">{_gauge(trust, trusts(explanations))}</div>'
+
+
+def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
+    """The random orders, the best and this one on a line, and the two numbers beside it."""
+    (low, high), *places = gauge(trust, among)
+    marks = f'<i class="line"></i><i class="spread" style="left:{100 * low:.1f}%;width:{100 * (high - low):.1f}%"></i>'
+    for name, place in zip(("chance", "best", "own"), places, strict=True):
+        marks += "" if place is None else f'<i class="{name}" style="left:{100 * place:.1f}%"></i>'
+    said = escape(f"{gauge_title(trust)}: {gauge_key(trust)}")
+    return f'<span class="gauge" role="img" aria-label="{said}" title="{said}">{marks}</span>{trust_numbers(trust)}'
 
 
 def _shade(strength: float, signed: bool) -> str:

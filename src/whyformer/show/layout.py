@@ -1,10 +1,11 @@
 """How an explained text is laid out, whatever it is drawn on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from whyformer.explanation import Explanation, Label, Predicted
 from whyformer.inputs import places
+from whyformer.trust import Trust
 from whyformer.units import Span
 
 
@@ -103,3 +104,62 @@ def note(explanation: Explanation) -> str | None:
     start, end = target.span.tokens
     here = f"{named(target)} stands {count} times in the context, and tokens ({start}, {end}) are explained"
     return f"{here}: give (start, end) for another" if count > 1 else None
+
+
+class Marks(NamedTuple):
+    """The characters that stand for the orders of a `Trust`."""
+
+    spread: str  # from the lowest of the random orders to the highest
+    chance: str  # their mean
+    best: str
+    own: str
+
+
+MARKS = Marks("░", "▓", "┃", "◆")
+
+
+class Gauge(NamedTuple):
+    """Where the orders of a `Trust` lie on a scale from 0 to 1: how far the probability falls on average."""
+
+    spread: tuple[float, float]
+    chance: float
+    best: float | None
+    own: float
+
+
+def gauge(trust: Trust, among: Sequence[Trust]) -> Gauge:
+    """The orders on a scale that shows those of all explanations side by side."""
+    ends = [end for t in among for end in (*t.random, t.aopc, t.aopc if t.ceiling is None else t.ceiling)]
+    low, width = min(ends), max(ends) - min(ends) or 1.0
+    first, last, chance, own = (
+        (end - low) / width for end in (min(trust.random), max(trust.random), trust.chance, trust.aopc)
+    )
+    return Gauge((first, last), chance, None if trust.ceiling is None else (trust.ceiling - low) / width, own)
+
+
+def gauge_key(trust: Trust, own: str | None = None) -> str:
+    """What the marks of a gauge mean, with their numbers."""
+    random = f"{MARKS.spread} {len(trust.random)} random orders {min(trust.random):.2f} … {max(trust.random):.2f}"
+    chance = f"{MARKS.chance} their average {trust.chance:.2f}"
+    best = [] if trust.ceiling is None else [f"{MARKS.best} best order found {trust.ceiling:.2f}"]
+    return ", ".join([random, chance, *best, f"{MARKS.own} {own or f'this order {trust.aopc:.2f}'}"])
+
+
+def gauge_title(trust: Trust) -> str:
+    """What a gauge measures."""
+    return (
+        f"how far the probability of {trust.target} falls on average while the highest-ranked {trust.kind}s are deleted"
+    )
+
+
+def trust_numbers(trust: Trust) -> str:
+    """The two numbers for people: the percentile, and the share of the attainable or why there is none."""
+    percentile = f"percentile {trust.percentile:g} among random orders"
+    if trust.share is None:
+        return f"{percentile} · {'too long to be searched' if trust.ceiling is None else 'nothing to find'}"
+    return f"{percentile} · {100 * trust.share:.0f} % of the attainable"
+
+
+def trusts(explanations: Sequence[Explanation]) -> list[Trust]:
+    """What was measured of them."""
+    return [e.trusted for e in explanations if e.trusted is not None]

@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -12,9 +13,27 @@ from rich.text import Text
 
 from whyformer.explanation import Explanation
 from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths
-from whyformer.show.layout import answer_of, called, headline, note, percent, pieces, question, shares
+from whyformer.show.layout import (
+    MARKS,
+    answer_of,
+    called,
+    gauge,
+    gauge_key,
+    gauge_title,
+    headline,
+    note,
+    percent,
+    pieces,
+    question,
+    shares,
+    trust_numbers,
+    trusts,
+)
+from whyformer.trust import Trust
 
 BAR = 20  # characters
+GAUGE = 40  # characters
+LINE = 88  # characters of a sentence
 STRONG = 0.3  # of the peak: from here on units have a background
 ANSWER = Style(underline=True)
 
@@ -45,6 +64,8 @@ def explanation_text(explanation: Explanation, count: int = 6) -> Text:
     text.append_text(coloured_runs(explanation))
     text.append("\n\n")
     text.append_text(_bars(explanation, count))
+    if explanation.trusted is not None:
+        text.append("\n\n").append_text(_trust(explanation.trusted))
     warning = note(explanation)
     if warning:
         text.append(f"\n! {warning}", "bold")
@@ -63,8 +84,14 @@ def comparison_text(
         text.append(f"{called(explanation):<{width}}  ", "bold")
         text.append_text(coloured_runs(explanation))
         text.append(f"\n{'':<{width}}  {strongest}\n", "dim")
+        if explanation.trusted is not None:
+            text.append(f"{'':<{width}}  {_gauge(explanation.trusted, trusts(explanations))}")
+            text.append(f"  {trust_numbers(explanation.trusted)}\n")
     for name, reason in refused:
         text.append(f"{name:<{width}}  {reason}\n", "dim")
+    for trust in trusts(explanations)[:1]:
+        text.append(f"\ntrust: {gauge_title(trust)}\n")
+        text.append(f"  {gauge_key(trust, 'each method')}\n", "dim")
     text.rstrip()
     return text
 
@@ -121,3 +148,23 @@ def _bars(explanation: Explanation, count: int) -> Text:
         line.append(f"{'':<{BAR - length}}  {unit.score:{sign}}")
         lines.append(line)
     return Text("\n").join(lines)
+
+
+def _trust(trust: Trust) -> Text:
+    """The sentence, the gauge, and the numbers behind it."""
+    text = Text(textwrap.fill(f"trust: {trust.sentence}", LINE, subsequent_indent="  "))
+    text.append(f"\n  {_gauge(trust, [trust])}  {trust_numbers(trust)}\n  ")
+    text.append(gauge_key(trust), "dim")
+    return text
+
+
+def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
+    """The orders on a line; where two have the same place, this one is shown, or else the best."""
+    found = gauge(trust, among)
+    low, high = (round(end * (GAUGE - 1)) for end in found.spread)
+    line = ["─"] * GAUGE
+    line[low : high + 1] = MARKS.spread * (high + 1 - low)
+    for mark, place in zip(MARKS[1:], found[1:], strict=True):
+        if place is not None:
+            line[round(place * (GAUGE - 1))] = mark
+    return "".join(line)

@@ -1,37 +1,41 @@
-"""The command line: explain, compare, methods."""
+"""The commands that explain: explain, compare, methods."""
 
 import functools
-import importlib.metadata
 import inspect
 import json
 import sys
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from whyformer.errors import BadInput, BadOption, TruncationWarning, WhyformerError
-from whyformer.explainer import AUTO, Explainer
+from whyformer.choices import AUTO
+from whyformer.cli.app import (
+    CodeOption,
+    DeviceOption,
+    DtypeOption,
+    HtmlOption,
+    ModelOption,
+    NoCacheOption,
+    PickleOption,
+    app,
+    described,
+    load_explainer,
+    put,
+    say,
+)
+from whyformer.errors import BadInput, BadOption
 from whyformer.explanation import Comparison, Explanation
 from whyformer.inputs import Text
 from whyformer.registry import Method, Option, method_named, methods
-
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
-app = typer.Typer(
-    help="Why did it say that? Explain the predictions of Hugging Face Transformers.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
 PairOption = Annotated[str | None, typer.Option(help="The second text of a pair.")]
 QuestionOption = Annotated[str | None, typer.Option(help="A question, for a model that answers them; see --context.")]
 ContextOption = Annotated[str | None, typer.Option(help="The text in which the answer stands.")]
 ContextFileOption = Annotated[Path | None, typer.Option(help="Read the context from this file.")]
-ModelOption = Annotated[str, typer.Option("--model", "-m", help="A bundled model, a folder, or a hub id.")]
 TargetOption = Annotated[
     str | None,
     typer.Option(
@@ -41,12 +45,10 @@ TargetOption = Annotated[
 ]
 VersusOption = Annotated[str | None, typer.Option(help="Explain the target rather than this class or answer.")]
 WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead of tokens.")]
-HtmlOption = Annotated[Path | None, typer.Option(help="Write a page to this file.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Measure how far to believe it, beside random orders and the best order found.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
-DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
-PickleOption = Annotated[bool, typer.Option("--allow-pickle", help="Read weights that can run code.")]
-CodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")]
 
 
 def with_method_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -95,6 +97,7 @@ def explain(
     target: TargetOption = None,
     versus: VersusOption = None,
     words: WordsOption = False,
+    trust: TrustOption = False,
     html: HtmlOption = None,
     as_json: JsonOption = False,
     batch_size: Annotated[int, typer.Option(help="Texts in one run of the model.")] = 16,
@@ -102,19 +105,25 @@ def explain(
     dtype: DtypeOption = None,
     allow_pickle: PickleOption = False,
     trust_remote_code: CodeOption = False,
+    no_cache: NoCacheOption = False,
     options: dict[str, str],
 ) -> None:
     """Explain a prediction: which tokens made the model say that."""
-    chosen = method_named(AUTO if method == "auto" else method)
-    checked = _parsed(chosen, options)
+    checked = {} if method == "auto" else _parsed(method_named(method), options)
     given = _given(text, pair, file, question, context, context_file)
-    explainer = _load(model, device, dtype, allow_pickle, trust_remote_code)
+    explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
+    if method == "auto":
+        checked = _parsed(explainer.method().of, options)
     done: list[Explanation] = []
     try:
-        checked |= {"target": target, "versus": versus, "batch_size": batch_size, "progress": True}
-        for explanation in explainer.stream(method=chosen.name, **given, **checked):
-            done.append(explanation.by_word() if words else explanation)
-            _show(done[-1], as_json, first=len(done) == 1)
+        checked |= {"target": target, "versus": versus, "batch_size": batch_size, "progress": not trust}
+        stream = explainer.stream(method=method, **given, **checked)
+        while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
+            if trust:
+                explainer.trust(some)
+            for explanation in some:
+                done.append(explanation)
+                _show(explanation, as_json, first=len(done) == 1)
     finally:
         if html and done:
             _write_page(done, html)
@@ -133,6 +142,7 @@ def compare(
     target: TargetOption = None,
     versus: VersusOption = None,
     words: WordsOption = False,
+    trust: TrustOption = False,
     html: HtmlOption = None,
     as_json: JsonOption = False,
     device: DeviceOption = None,
@@ -145,19 +155,21 @@ def compare(
     for name in wanted if isinstance(wanted, list) else []:
         method_named(name)
     given = _given(text, pair, None, question, context, context_file)
-    explainer = _load(model, device, dtype, allow_pickle, trust_remote_code)
+    explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
     found = explainer.compare(one.pop("texts", None), wanted, target=target, versus=versus, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
+    if trust:
+        explainer.trust(found)
     if as_json:
         for explanation in found:
             _show(explanation, as_json=True, first=True)
     else:
-        _print(str(found))
+        put(str(found))
     if html:
         found.to_html(html)
-        _say(f"wrote {html}")
+        say(f"wrote {html}")
 
 
 @app.command("methods")
@@ -170,58 +182,14 @@ def list_methods(
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     if name is not None:
-        console.print(_description(method_named(name)), highlight=False, markup=False)
+        console.print(described(method_named(name)), highlight=False, markup=False)
         return
     table = Table("method", "family", "signed", "class", "what it gives", "paper", box=None, pad_edge=False)
     for method in methods().values():
         marks = ("±" if method.signed else "", "yes" if method.class_specific else "")
-        default = " (auto)" if method.name == AUTO else ""
-        table.add_row(method.name + default, method.family, *marks, method.summary, method.paper)
+        usual = " (auto)" if method.name == AUTO else ""
+        table.add_row(method.name + usual, method.family, *marks, method.summary, method.paper)
     console.print(table, highlight=False)
-
-
-@app.callback(invoke_without_command=True)
-def options_for_all(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (may stand anywhere).")] = False,
-) -> None:
-    """Why did it say that? Explain the predictions of Hugging Face Transformers."""
-    if version:
-        _print(importlib.metadata.version("whyformer"))
-        raise typer.Exit
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: an error is one line on standard error and exit status 2."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    given = [a for a in given if a != "--debug"] or ["--help"]
-    warnings.simplefilter("always", TruncationWarning)
-    warnings.showwarning = _show_warning
-    try:
-        status = app(given, standalone_mode=False)
-    except KeyboardInterrupt:
-        _say("interrupted")
-        status = 130
-    except WhyformerError as error:
-        if debug:
-            traceback.print_exc()
-        _say(f"error: {' '.join(str(error).split())}")
-        status = 2
-    except UsageError as error:
-        message = getattr(error, "format_message", error.__str__)()
-        _say(f"error: {' '.join(message.split())}")
-        status = 2
-    except typer.Abort:
-        status = 130
-    sys.exit(status if isinstance(status, int) else 0)
-
-
-def _load(model: str, device: str | None, dtype: str | None, allow_pickle: bool, trust: bool) -> Explainer:
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    return Explainer.load(model, device=device, dtype=dtype, allow_pickle=allow_pickle, trust_remote_code=trust)
 
 
 def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:
@@ -283,9 +251,9 @@ def _read(file: Path) -> str:
 
 def _show(explanation: Explanation, as_json: bool, first: bool) -> None:
     if as_json:
-        _print(json.dumps(explanation.to_dict(), ensure_ascii=False))
+        put(json.dumps(explanation.to_dict(), ensure_ascii=False))
     else:
-        _print(("" if first else "\n") + str(explanation))
+        put(("" if first else "\n") + str(explanation))
 
 
 def _write_page(explanations: list[Explanation], path: Path) -> None:
@@ -293,28 +261,4 @@ def _write_page(explanations: list[Explanation], path: Path) -> None:
     from whyformer.show.html import page
 
     write(path, page(explanations))
-    _say(f"wrote {path}")
-
-
-def _description(method: Method) -> str:
-    lines = [
-        f"{method.name}: {inspect.getdoc(method.function)}",
-        "",
-        f"Paper: {method.paper}. Family: {method.family}.",
-    ]
-    lines += [f"  {o.flag} {o.takes} (default {o.default})" for o in method.options.values()]
-    return "\n".join(lines)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"whyformer: {text}\n")
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, TruncationWarning):
-        _say(f"warning: {message}")
+    say(f"wrote {path}")

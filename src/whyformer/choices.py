@@ -1,0 +1,97 @@
+"""Choices: what was found best for a model, in a small file of the user's; `method="auto"` reads it."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from whyformer.errors import BadInput
+from whyformer.load import Subject
+from whyformer.registry import Method
+from whyformer.specs import Spec, method_specs
+
+AUTO = "attn_lrp"  # the one-pass method that wins most of the tables in docs/results.md
+SCHEMA = "whyformer/choices"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The method that was found best for a model, as it is written, and the numbers that speak for it."""
+
+    method: str
+    metric: str
+    mean: float
+    low: float
+    high: float
+    n: int
+    data: str
+
+    @property
+    def spec(self) -> Spec[Method]:
+        """The method with its options."""
+        return method_specs([self.method])[0]
+
+
+def choices_file() -> Path:
+    """`$WHYFORMER_CACHE/choices.json`, else `$XDG_CACHE_HOME/whyformer/…`, else `~/.cache/whyformer/…`."""
+    own = os.environ.get("WHYFORMER_CACHE")
+    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whyformer"
+    return folder / "choices.json"
+
+
+def auto_method(subject: Subject | None = None) -> Spec[Method]:
+    """What `auto` means: the winner recorded for this model, or else the method that wins in general."""
+    found = None if subject is None else recorded(subject)
+    return method_specs([AUTO])[0] if found is None else found.spec
+
+
+def recorded(subject: Subject) -> Choice | None:
+    """What was recorded for this very model, if anything was; its weights are looked at only if its shape is known."""
+    of_shape = _read().get(subject.shape)
+    found = of_shape.get(subject.fingerprint) if of_shape else None
+    return None if found is None else Choice(**found)
+
+
+def record(subject: Subject, choice: Choice) -> Path:
+    """Record the choice for this model; the file is replaced at once, so that nobody reads half of it."""
+    models = _read()
+    models.setdefault(subject.shape, {})[subject.fingerprint] = asdict(choice)
+    return _write(models)
+
+
+def forget(subject: Subject) -> bool:
+    """Forget what was recorded for this model; whether there was something."""
+    models = _read()
+    found = models.get(subject.shape, {}).pop(subject.fingerprint, None)
+    if found is not None:
+        _write(models)
+    return found is not None
+
+
+def _read() -> dict[str, dict[str, Any]]:
+    path = choices_file()
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BadInput(f"could not read {str(path)!r} ({error}): mend it, or remove it") from error
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA or data.get("schema_version") != SCHEMA_VERSION:
+        raise BadInput(f"{str(path)!r} holds no choices of this version of whyformer: remove it")
+    return dict(data["models"])
+
+
+def _write(models: Mapping[str, Any]) -> Path:
+    path = choices_file()
+    data = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "models": models}
+    new = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps(data, indent=1), encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
+    return path

@@ -1,0 +1,256 @@
+"""The commands that measure: evaluate, recommend, reproduce, report, metrics."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whyformer.cli.app import (
+    CodeOption,
+    DeviceOption,
+    DtypeOption,
+    MethodsOption,
+    ModelOption,
+    NoCacheOption,
+    PickleOption,
+    app,
+    described,
+    load_explainer,
+    put,
+    say,
+)
+from whyformer.datasets import Dataset, open_dataset
+from whyformer.errors import BadOption
+from whyformer.evaluate import EVERY_ROW, METRICS, evaluate
+from whyformer.explainer import Explainer
+from whyformer.explanation import Explanation, write
+from whyformer.inputs import Text
+from whyformer.journal import Journal
+from whyformer.load import Subject
+from whyformer.recommend import TEXTS, recommend
+from whyformer.registry import Method, metric_named, metrics
+from whyformer.results import Results, Table
+from whyformer.specs import Spec
+
+DataOption = Annotated[
+    str, typer.Option("--data", help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
+]
+SplitOption = Annotated[str | None, typer.Option(help="The split of a folder or hub data set.")]
+TextColumn = Annotated[
+    str | None, typer.Option("--text", help="The column of the text; two with a comma between them for pairs.")
+]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="The column of the label.")]
+LimitOption = Annotated[int | None, typer.Option(help="Take so many examples.")]
+ErrorOption = Annotated[str, typer.Option("--on-error", help="What becomes of bad rows: refuse or skip.")]
+EngineOption = Annotated[str, typer.Option(help="local, or ray: several workers, each with a model of its own.")]
+WorkersOption = Annotated[int | None, typer.Option(help="How many workers the engine ray has.")]
+ChunkOption = Annotated[int | None, typer.Option("--chunk", help="Rows that are measured and journalled together.")]
+BatchOption = Annotated[int | None, typer.Option("--tokens-per-batch", help="Tokens in one run of the model.")]
+
+
+@app.command("evaluate")
+def evaluate_command(
+    *,
+    data: DataOption,
+    model: ModelOption = "sentiment",
+    methods: MethodsOption = "all",
+    metric_names: Annotated[str, typer.Option("--metrics", help="As --methods; see `whyformer metrics`.")] = METRICS,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for the journal and the tables; run again to go on.")
+    ] = None,
+    split: SplitOption = None,
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    limit: LimitOption = None,
+    on_error: ErrorOption = "refuse",
+    ceiling: Annotated[
+        bool, typer.Option("--ceiling", help="Add what is attainable, for texts of at most 64 units.")
+    ] = False,
+    ceiling_rows: Annotated[int | None, typer.Option(help="That for so many rows only, from the first on.")] = None,
+    beam: Annotated[int, typer.Option(help="How many orders the search for the ceiling follows.")] = 1,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    chunk: ChunkOption = None,
+    tokens_per_batch: BatchOption = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    allow_pickle: PickleOption = False,
+    trust_remote_code: CodeOption = False,
+) -> None:
+    """Measure how good the explanations of methods are, on a data set."""
+    subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+    options: dict[str, Any] = {
+        "engine": engine,
+        "workers": workers,
+        "rows_per_chunk": chunk,
+        "tokens_per_batch": tokens_per_batch,
+    }
+    rows = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
+    opened = _opened(subject, data, split, text, label, limit, on_error)
+    try:
+        table = evaluate(subject, opened, methods, metric_names, out=out, ceiling=rows, beam=beam, **options)
+    except KeyboardInterrupt:
+        kept = "nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on"
+        say(kept)
+        raise
+    put(str(table))
+    if out is not None:
+        say(f"wrote table.md, table.csv, table.tex and curves to {out}")
+
+
+@app.command("recommend")
+def recommend_command(
+    *,
+    data: DataOption,
+    model: ModelOption = "sentiment",
+    methods: MethodsOption = "all",
+    metric: Annotated[str, typer.Option(help="What to rank by; see `whyformer metrics`.")] = "aopc",
+    out: Annotated[Path | None, typer.Option(help="A folder for the journal; run again to go on.")] = None,
+    split: SplitOption = None,
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    limit: LimitOption = TEXTS,
+    on_error: ErrorOption = "skip",
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    allow_pickle: PickleOption = False,
+    trust_remote_code: CodeOption = False,
+    no_cache: NoCacheOption = False,
+) -> None:
+    """Find the method to believe on your own texts; `explain` then uses it."""
+    subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+    opened = _opened(subject, data, split, text, label, limit, on_error)
+    found = recommend(subject, opened, methods, metric, out=out, cache=not no_cache)
+    put(f"{found.table}\n\n{found.sentence}")
+    if found.recorded is not None:
+        say(f"recorded in {found.recorded}: --method auto uses it for this model")
+
+
+@app.command("reproduce")
+def reproduce_command(
+    name: Annotated[str | None, typer.Argument(help="A table or figure, such as attcat-table-1.")] = None,
+    *,
+    listed: Annotated[bool, typer.Option("--list", help="List the tables and figures.")] = False,
+    models: Annotated[Path | None, typer.Option(help="A folder of models in place of the hub.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A folder of data sets in place of the hub.")] = None,
+    limit: LimitOption = None,
+    only: Annotated[str | None, typer.Option(help="These columns only, by their folder, commas between.")] = None,
+    instead: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="Another model for a column: yelp=imdb.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each random row.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for journals, tables and pictures.")] = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+) -> None:
+    """Do a table or figure of the papers again, our numbers beside the published ones."""
+    from whyformer import reproduce
+
+    if listed or name is None:
+        _list_reproductions()
+        return
+
+    def load_quietly(source: str | Path) -> Subject:
+        return load_explainer(str(source), device, dtype, False, False).subject
+
+    def measure(*given: Any, **options: Any) -> Table:
+        return evaluate(*given, engine=engine, workers=workers, **options)
+
+    found = reproduce.run(
+        reproduce.reproduction_named(name),
+        out=out,
+        evaluate=measure,
+        explain=_explained,
+        models=models,
+        data=data,
+        limit=limit,
+        instead=reproduce.other_models(instead or []),
+        only=None if only is None else only.split(","),
+        seeds=seeds,
+        load=load_quietly,
+    )
+    put(reproduce.text(found))
+    if out is not None:
+        say("wrote " + ", ".join(path.name for path in reproduce.write(found, out)) + f" to {out}")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder that `evaluate --out` wrote.")],
+    *,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex, on standard output.")] = "text",
+) -> None:
+    """Show what an evaluation found, also while it runs: the table, or a page with tables and curves."""
+    journal = Journal.read(folder)
+    table = Results.of(journal.chunks(), journal.run).table()
+    forms = {"text": Table.__str__, "markdown": Table.to_markdown, "csv": Table.to_csv, "latex": Table.to_latex}
+    if form not in forms:
+        raise BadOption(f"--format {form}: known are {', '.join(forms)}")
+    if html is not None:
+        from whyformer.show.report import report_page
+
+        write(html, report_page(table))
+        say(f"wrote {html}")
+    else:
+        put(forms[form](table).rstrip("\n"))
+
+
+@app.command("metrics")
+def list_metrics(
+    name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
+) -> None:
+    """List the metrics, or describe one."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if name is not None:
+        console.print(described(metric_named(name)), highlight=False, markup=False)
+        return
+    grid = Grid("metric", "family", "better", "needs", "what it measures", "paper", box=None, pad_edge=False)
+    for metric in metrics().values():
+        better = "↑" if metric.higher_is_better else "↓"
+        grid.add_row(metric.name, metric.family, better, ", ".join(sorted(metric.needs)), metric.summary, metric.paper)
+    console.print(grid, highlight=False)
+
+
+def _opened(
+    subject: Subject,
+    data: str,
+    split: str | None,
+    text: str | None,
+    label: str | None,
+    limit: int | None,
+    on_error: str,
+) -> Dataset:
+    columns: dict[str, Any] = {} if label is None else {"label": label}
+    if text is not None:
+        first, comma, second = text.partition(",")
+        columns["text"] = (first.strip(), second.strip()) if comma else first
+    labels = subject.labels if subject.task == "classes" else None
+    options: dict[str, Any] = {"split": split, "limit": limit, "on_error": on_error, "labels": labels}
+    return open_dataset(data, columns=columns or None, **options)
+
+
+def _explained(subject: Subject, text: Text, spec: Spec[Method]) -> Explanation:
+    given: dict[str, Any] = {"text": text}
+    if subject.task == "answer":
+        given = dict(zip(("question", "context"), text, strict=True))
+    found: Explanation = Explainer(subject).explain(method=spec.of.name, **given, **spec.options)
+    return found
+
+
+def _list_reproductions() -> None:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    from whyformer import reproduce
+
+    grid = Grid("name", "what it is", "state", box=None, pad_edge=False)
+    for row in reproduce.listing():
+        grid.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(grid, highlight=False, markup=False)

@@ -1,0 +1,120 @@
+"""Ways to hide units of a text: deleted, or with a mask or padding token in their place."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from whyformer.errors import BadInput, BadOption
+from whyformer.load import text_config
+from whyformer.prediction import Prediction
+
+Hide = Literal["delete", "mask", "mask_unattended", "pad", "pad_attended"]
+Positions = Sequence[int]
+Numbers = NDArray[np.int64]
+
+TAKEN = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One text as the model takes it, without padding: for each name a number at every position."""
+
+    tensors: Mapping[str, Numbers]
+
+    def __len__(self) -> int:
+        return len(self.tensors["input_ids"])
+
+    @cached_property
+    def key(self) -> bytes:
+        """The tensors themselves; rows of one model with the same key are the same."""
+        return b"".join(self.tensors[name].tobytes() for name in TAKEN if name in self.tensors)
+
+
+def rows_of(prediction: Prediction) -> tuple[Row, ...]:
+    """The texts of a prediction's batch, each without its padding."""
+    tensors = prediction.batch.tensors
+    odd = sorted(set(tensors) - set(TAKEN))
+    if "input_ids" not in tensors or odd:
+        raise BadInput(f"units are hidden in texts given as {', '.join(TAKEN)}; found {', '.join(odd) or 'none'}")
+    ids = tensors["input_ids"]
+    given = {"attention_mask": torch.ones_like(ids), **tensors}
+    arrays = {name: given[name].cpu().numpy().astype(np.int64) for name in TAKEN if name in given}
+    if any(array.shape != tuple(ids.shape) for array in arrays.values()):
+        raise BadInput("units are hidden in texts whose tensors have one number for each token, [batch, units]")
+    real = (~prediction.padding).cpu().numpy()
+    return tuple(Row({name: array[n][real[n]] for name, array in arrays.items()}) for n in range(len(ids)))
+
+
+@dataclass(frozen=True)
+class Fillers:
+    """The tokens that stand where a unit was: `mask`, `pad`, and `alone` where nothing is left. None if there is none.
+
+    `mask` is the tokenizer's mask token, else its unknown token; `alone` its BOS, else EOS, else padding token.
+    """
+
+    mask: int | None
+    pad: int | None
+    alone: int | None
+
+    @classmethod
+    def of(cls, model: nn.Module, tokenizer: Any = None) -> "Fillers":
+        """Those of a model and its tokenizer; of the model's configuration alone where there is no tokenizer."""
+        config = text_config(model)
+        owners = (config,) if tokenizer is None else (tokenizer,)
+        pad = _token(("pad_token_id",), config, tokenizer)
+        alone = _token(("bos_token_id", "eos_token_id"), *owners)
+        mask = _token(("mask_token_id", "unk_token_id"), *owners)
+        return cls(mask, pad, pad if alone is None else alone)
+
+    def instead(self, hide: Hide) -> int:
+        """The token that takes the place of a hidden one."""
+        found, what = (self.pad, "padding") if hide.startswith("pad") else (self.mask, "mask or unknown")
+        if found is None:
+            raise BadOption(f"hide={hide!r} is not possible: the tokenizer has no {what} token; use hide='delete'")
+        return found
+
+
+def _token(names: Sequence[str], *owners: Any) -> int | None:
+    found = (getattr(owner, name, None) for name in names for owner in owners)
+    return next((int(token) for token in found if isinstance(token, int)), None)
+
+
+def hidden(row: Row, positions: Positions, hide: Hide, fillers: Fillers) -> Row:
+    """The text without some of its tokens.
+
+    `delete` takes them out; `mask` and `pad_attended` put a mask or padding token in their place; `mask_unattended` and
+    `pad` also take that place out of attention. Where nothing is left to attend to, there is one token, attended to.
+    """
+    if not len(positions):
+        return row
+    where = np.zeros(len(row), dtype=bool)
+    where[list(positions)] = True
+    if hide == "delete":
+        tensors = {name: array[~where] for name, array in row.tensors.items()}
+    else:
+        filled = np.where(where, fillers.instead(hide), row.tensors["input_ids"])
+        attended = row.tensors["attention_mask"]
+        if hide in ("pad", "mask_unattended"):
+            attended = np.where(where, 0, attended)
+        tensors = {**row.tensors, "input_ids": filled, "attention_mask": attended}
+    return Row(tensors) if tensors["attention_mask"].any() else _alone(row, fillers)
+
+
+def _alone(row: Row, fillers: Fillers) -> Row:
+    if fillers.alone is None:
+        raise BadOption("hiding leaves nothing to run, and the tokenizer has no BOS, EOS or padding token")
+    one = {"input_ids": fillers.alone, "attention_mask": 1, "token_type_ids": 0}
+    return Row({name: np.array([one[name]], dtype=np.int64) for name in row.tensors})
+
+
+def count_of(share: float, units: int, up: bool = False) -> int:
+    """A share of the units as a count: the nearest, half up; or the next higher."""
+    exact = round(share * units, 9)  # 0.7 * 45 is 31.5, whatever binary fractions say
+    return math.ceil(exact) if up else math.floor(exact + 0.5)

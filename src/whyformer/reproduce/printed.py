@@ -1,0 +1,226 @@
+"""Reproduced as text: Markdown, CSV, and tables for a terminal."""
+
+import csv as comma_separated
+import io
+import math
+import os
+import shutil
+import sys
+from collections.abc import Container, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from whyformer.reproduce.examples import strongest
+from whyformer.reproduce.recipe import EXAMPLES, Measure
+from whyformer.reproduce.reproduced import Entry, Part, Reproduced
+from whyformer.reproduce.words import shared_words
+from whyformer.show.layout import headline
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NONE = "–"
+FIELDS = (
+    *("name", "column", "row", "method", "measure", "ours", "low", "high", "spread", "n", "left_out", "refused"),
+    *("published", "published_spread", "difference"),
+)
+FEW = 4  # measures: where there are more, intervals are in the CSV only
+UNITS = ("name", "column", "text", "row", "unit", "score")
+
+
+class Words(NamedTuple):
+    """What stands in a cell, and whether it stands out."""
+
+    text: str
+    bold: bool = False
+
+
+class Grid(NamedTuple):
+    """A table as it is printed anywhere."""
+
+    head: tuple[str, ...]
+    rows: list[tuple[Words, ...]]
+
+
+def markdown(reproduced: Reproduced, pictures: Sequence[str] = ()) -> str:
+    """Ours beside the published numbers, how far they agree, and every departure, as Markdown."""
+    recipe = reproduced.recipe
+    said = [f"# {recipe.name}", f"{recipe.paper}. {recipe.title}."]
+    said += [f"![{recipe.title}]({picture})" for picture in pictures]
+    for part in reproduced.parts:
+        said.append(f"## {part.column.label}")
+        for comparison in part.examples:
+            said += [f"> {_one_line(' / '.join(comparison[0].texts))}", headline(comparison[0].prediction)]
+            said.append(_pipes(_grid(("row", "strongest"), [*strongest(comparison), *comparison.refused])))
+        said += [_pipes(grid) for grid in grids(reproduced, part)]
+    if reproduced.agreements:
+        said += ["## Agreement", _pipes(agreement(reproduced))]
+    said += ["## Departures and notes", "\n".join(f"* {_one_line(line)}" for line in reproduced.footer)]
+    return "\n\n".join(said) + "\n"
+
+
+def text(reproduced: Reproduced) -> str:
+    """The same for a terminal: with colours if standard output is one and NO_COLOR is not set."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from whyformer.show.terminal import comparison_text
+
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size().columns if coloured else 200
+    recipe = reproduced.recipe
+    shown: list[RenderableType] = [Text(f"{recipe.name} · {recipe.paper}", "bold"), Text(f"{recipe.title}\n")]
+    for part in reproduced.parts:
+        shown.append(Text(f"{part.column.label} · {part.model}", "bold"))
+        shown += [comparison_text(c.explanations, c.refused).append("\n") for c in part.examples]
+        shown += [_boxed(grid) for grid in grids(reproduced, part)]
+    if reproduced.agreements:
+        shown += [Text("Agreement", "bold"), _boxed(agreement(reproduced))]
+    shown += [Text(f"· {line}", "dim") for line in reproduced.footer]
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=coloured, color_system="truecolor" if coloured else None, width=width)
+    for one in shown:
+        console.print(one, soft_wrap=isinstance(one, Text))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def csv(reproduced: Reproduced) -> str:
+    """One line for each number, with every digit; of a figure of texts, one for each unit."""
+    buffer = io.StringIO()
+    writer = comma_separated.writer(buffer, lineterminator="\n")
+    if reproduced.recipe.kind in EXAMPLES:
+        writer.writerow(UNITS)
+        writer.writerows(_scores(reproduced))
+    else:
+        writer.writerow(FIELDS)
+        writer.writerows(_values(reproduced.recipe.name, entry) for entry in reproduced.entries)
+    return buffer.getvalue()
+
+
+def _scores(reproduced: Reproduced) -> Iterator[tuple[object, ...]]:
+    for part in reproduced.parts:
+        for number, comparison in enumerate(part.examples):
+            for explanation in comparison:
+                for unit, score in zip(explanation.units, explanation.scores, strict=True):
+                    name = reproduced.recipe.name
+                    yield name, part.column.label, number, explanation.method, unit.text, float(score)
+
+
+def _values(name: str, entry: Entry) -> list[object]:
+    ours, published = entry.ours, entry.published
+    numbers = (
+        [ours.mean, ours.low, ours.high, entry.spread, ours.n, ours.left_out, ours.refused] if ours else [None] * 7
+    )
+    numbers += [*published] if published else [None, None]
+    found = [None if isinstance(n, float) and math.isnan(n) else n for n in [*numbers, entry.difference]]
+    return [name, entry.column, entry.row, entry.method, entry.measure, *found]
+
+
+def grids(reproduced: Reproduced, part: Part) -> list[Grid]:
+    """The tables of one column."""
+    measures = [m for m in reproduced.recipe.ready_measures if any(e.measure == m.label for e in part.entries)]
+    found = []
+    if part.entries:
+        published = {entry.measure for entry in part.entries if entry.published}
+        titles = ["row", "here"]
+        for m in measures:
+            titles.append(f"{m.label} {'↑' if m.higher_is_better else '↓'}")
+            titles += ["published", "difference"] if m.label in published else []
+        found.append(Grid(tuple(titles), list(_rows(part, measures, published))))
+    if reproduced.recipe.kind == "words":
+        shared = shared_words(reproduced.recipe, part)
+        lines = [(s.row, " – ".join(s.classes), ", ".join(s.words) or NONE) for s in shared]
+        found.append(_grid(("row", "classes", "shared words"), lines))
+    return found
+
+
+def agreement(reproduced: Reproduced) -> Grid:
+    """How far our order of the methods is the published one."""
+    head = ("column", "measure", "rows", "rank correlation", "our best", "published best of these")
+    lines = [
+        (a.column, a.measure, str(a.rows), _number(a.correlation, 2), *map(", ".join, (a.our_best, a.their_best)))
+        for a in reproduced.agreements
+    ]
+    return _grid(head, lines)
+
+
+def _rows(part: Part, measures: Sequence[Measure], published: Container[str]) -> Iterator[tuple[Words, ...]]:
+    by_reading: dict[tuple[str, str], dict[str, Entry]] = {}
+    for entry in part.entries:
+        by_reading.setdefault((entry.row, entry.method), {})[entry.measure] = entry
+    best = {measure.label: _best(part, measure) for measure in measures}
+    last = ""
+    for (row, method), entries in by_reading.items():
+        cells = [Words("" if row == last else row), Words(method or "waits")]
+        for measure in measures:
+            entry = entries[measure.label]
+            own, theirs = best[measure.label]
+            digits = 2 if measure.scale != 1 else 3
+            cells.append(Words(_ours(entry, digits, interval=len(measures) <= FEW), entry is own))
+            if measure.label in published:
+                best_of_all = entry.published is not None and entry.published == theirs and row != last
+                cells.append(Words(_published(entry, digits) if row != last else NONE, best_of_all))
+                cells.append(Words(_number(entry.difference, digits, sign=True)))
+        last = row
+        yield tuple(cells)
+
+
+def _best(part: Part, measure: Measure) -> tuple[Entry | None, object]:
+    """Our best entry, and the best published number."""
+    sign = 1 if measure.higher_is_better else -1
+    own = [e for e in part.entries if e.measure == measure.label and e.main]
+    measured = [e for e in own if e.measured and e.ours]
+    published = [e.published for e in own if e.published]
+    ours = max(measured, key=lambda e: sign * e.ours.mean, default=None)  # type: ignore[union-attr]
+    return ours, max(published, key=lambda number: sign * number.value, default=None)
+
+
+def _ours(entry: Entry, digits: int, *, interval: bool) -> str:
+    cell = entry.ours
+    if cell is None:
+        return NONE
+    refused = f" ({cell.refused} refused)" if cell.refused else ""
+    if not entry.measured:
+        return f"{NONE}{refused}"
+    spread = "" if entry.spread is None else f" ± {entry.spread:.{digits}f}"
+    bounds = f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]" if interval and not math.isnan(cell.low) else ""
+    return f"{cell.mean:.{digits}f}{spread}{bounds}{refused}"
+
+
+def _published(entry: Entry, digits: int) -> str:
+    if entry.published is None:
+        return NONE
+    value, spread = entry.published
+    return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def _number(value: float | None, digits: int, *, sign: bool = False) -> str:
+    return NONE if value is None else f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def _grid(head: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> Grid:
+    return Grid(head, [tuple(Words(cell) for cell in line) for line in lines])
+
+
+def _pipes(grid: Grid) -> str:
+    lines = [grid.head, ("---",) * len(grid.head)]
+    lines += [tuple(f"**{_escaped(c.text)}**" if c.bold else _escaped(c.text) for c in row) for row in grid.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _boxed(grid: Grid) -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*grid.head, box=None, pad_edge=False, padding=(0, 2, 1 if not grid.rows else 0, 0))
+    for row in grid.rows:
+        table.add_row(*(Text(cell.text, "bold" if cell.bold else "") for cell in row))
+    table.add_row()
+    return table
+
+
+def _escaped(cell: str) -> str:
+    return _one_line(cell).replace("|", r"\|")
+
+
+def _one_line(said: str) -> str:
+    return " ".join(said.split())

@@ -1,0 +1,90 @@
+"""Curves of results as matplotlib figures, and the folder that holds them beside the tables."""
+
+import math
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from matplotlib.figure import Figure
+
+from whyformer.errors import BadInput
+from whyformer.explanation import write
+from whyformer.results import REFERENCES, Table
+from whyformer.show.tables import ARROWS
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by all
+MARKERS = ("o", "s", "^", "D", "v", "P")
+FAINT_STYLES = ("-", ":", "-.")
+REFERENCE_STYLES = {"ceiling": (0, (6, 2)), "chance": (0, (2, 2))}
+GREY = "#666666"
+
+Curve = tuple[tuple[float, ...], tuple[float, ...]]  # where it is taken, and the means there
+
+
+def figure(table: Table, metric: str) -> Figure:
+    """The mean curve of every method: the best few in strong colours, the others thin, references dashed and grey."""
+    curves = _curves(table, metric)
+    if not curves:
+        raise BadInput(f"{metric} has no curve in this table: nothing was measured at more than one point")
+    strong = _best(table, metric, [method for method in curves if method not in REFERENCES])
+    thin = [method for method in curves if method not in (*strong, *REFERENCES)]
+    at = next(iter(curves.values()))[0]
+    shares = max(at) <= 1
+    drawn = Figure(figsize=(8.5, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
+    axes = drawn.subplots()
+    look: dict[str, Any]
+    for method, (places, means) in curves.items():
+        if method in REFERENCES:
+            look = {"color": GREY, "linestyle": REFERENCE_STYLES[method], "linewidth": 1.6, "zorder": 2}
+        elif method in strong:
+            place = strong.index(method)
+            look = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 5, "linewidth": 2.2, "zorder": 4}
+        else:
+            place = thin.index(method)
+            style = FAINT_STYLES[place // len(COLOURS) % len(FAINT_STYLES)]
+            look = {"color": COLOURS[place % len(COLOURS)], "linestyle": style, "linewidth": 1.1, "alpha": 0.8}
+        axes.plot([100 * p for p in places] if shares else places, means, label=_literal(method), **look)
+    axes.set_xlabel("units, highest-ranked first (%)" if shares else "k: the highest-ranked units")
+    axes.set_ylabel("mean over the examples")
+    arrow = ARROWS[table.facts[metric].get("higher_is_better")]
+    axes.set_title(_literal(f"{metric} {arrow}"), loc="left", fontsize=11)
+    axes.grid(color="#e3e6ea", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    size = 9 if len(curves) <= 12 else 8
+    drawn.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=size, frameon=False)
+    return drawn
+
+
+def _curves(table: Table, metric: str) -> dict[str, Curve]:
+    found = {method: table.curve(method, metric) for method in table.methods}
+    return {method: curve for method, curve in found.items() if curve and len(curve[0]) > 1}
+
+
+def _best(table: Table, metric: str, methods: list[str]) -> list[str]:
+    """As many methods as there are colours, the best first."""
+    sign = -1 if table.facts[metric].get("higher_is_better", True) else 1
+    means = {method: cell.mean for method in methods if (cell := table[method, metric])}
+    ranked = sorted((m for m in means if not math.isnan(means[m])), key=lambda method: sign * means[method])
+    return ranked[: len(COLOURS)]
+
+
+def _literal(text: str) -> str:
+    """Matplotlib takes text between dollar signs for mathematics."""
+    return text.replace("$", r"\$")
+
+
+def save(table: Table, folder: str | Path) -> list[Path]:
+    """Write the table in three formats, and a picture of the curves of each metric that has some."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
+        written = [write(folder / f"table.{kind}", text) for kind, text in texts.items()]
+        for metric in table.metrics:
+            if _curves(table, metric):
+                written.append(folder / f"curves-{quote(metric.replace(', ', ','), safe='(),=')}.png")
+                figure(table, metric).savefig(written[-1], dpi=150)
+    except OSError as error:
+        raise BadInput(f"could not write to {str(folder)!r}: {error.strerror}") from error
+    return written

@@ -1,0 +1,341 @@
+"""Tables of results: terminal, page, Markdown, CSV and LaTeX, from one grid of entries."""
+
+import io
+import math
+import re
+import shutil
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.style import Style
+from rich.table import Table as Lines
+from rich.text import Text
+
+from whyformer.perturb import LONGEST_SEARCH
+from whyformer.results import CEILING, REFERENCES, RESAMPLED_CORPORA, Cell, Difference, Results, Table
+from whyformer.show.colours import FOR, as_hex
+from whyformer.show.html import STYLE
+from whyformer.show.terminal import to_text
+
+NOTHING = "–"
+FIRST_FEW = 5
+BEST = Style(bold=True, color=as_hex(FOR))
+ARROWS = {True: "↑", False: "↓", None: ""}
+DIFFERENCES = "Paired differences to the best of each metric"
+NUMBERS_STYLE = """
+.why.wide{max-width:none}.why .numbers{font-variant-numeric:tabular-nums}.why ul{padding-left:1.2em;margin:.8em 0 0}
+.why .numbers td,.why .numbers th{text-align:right;white-space:nowrap;padding:.2em .8em}
+.why .numbers tr>:first-child{text-align:left;position:sticky;left:0;background:var(--card)}
+.why .numbers thead th{border-bottom:1px solid var(--line)}.why .numbers i{font-style:normal;color:var(--soft)}
+.why .numbers .ref>*{color:var(--soft);font-style:italic}.why .numbers tbody th,.why .numbers i{font-weight:normal}
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in one place of a table: a number, its interval, and whether it is the best or tied with the best."""
+
+    number: str = NOTHING
+    interval: str = ""
+    best: bool = False
+    tied: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """One entry for each method. The title is a metric's label, `n` or `share`; the note has an arrow and a count."""
+
+    metric: str
+    title: str
+    note: str
+    entries: tuple[Entry, ...]
+
+
+def grid(table: Table) -> list[Column]:
+    """Means with intervals; the number of rows where it differs; the share of the attainable where there is one."""
+    found = []
+    for metric in table.metrics:
+        best, tied = table.best(metric), table.tied(metric)
+        cells = [table[method, metric] for method in table.methods]
+        entries = tuple(_entry(c, m == best, m in tied) for m, c in zip(table.methods, cells, strict=True))
+        counts = sorted({cell.n for cell in cells if cell and cell.n})
+        note = _arrow(table, metric) + (f" (n = {counts[0]})" if len(counts) == 1 else "")
+        found.append(Column(metric, metric, note, entries))
+        if len(counts) > 1:
+            numbers = tuple(Entry(str(cell.n) if cell else NOTHING) for cell in cells)
+            found.append(Column(metric, "n", "", numbers))
+        shares = [table.share(method, metric) for method in table.methods]
+        if any(shares):
+            found.append(Column(metric, "share", "", tuple(map(_entry, shares))))
+    return found
+
+
+def differences(table: Table) -> list[Column]:
+    """Of each method, references aside, by how much its mean is above that of the best."""
+    found = []
+    methods = _ordinary(table)
+    for metric in table.metrics:
+        best, tied = table.best(metric), table.tied(metric)
+        if best and len(methods) > 1:
+            others = {m: _entry(table.compare(metric, m, best), False, m in tied, "+") for m in methods if m != best}
+            entries = tuple(others.get(method, Entry("best", best=True)) for method in methods)
+            found.append(Column(metric, metric, _arrow(table, metric), entries))
+    return found
+
+
+def _entry(found: Cell | Difference | None, best: bool = False, tied: bool = False, sign: str = "") -> Entry:
+    if found is None or math.isnan(found.mean):
+        return Entry()
+    low, high = (f"{bound:{sign}z.3f}" for bound in (found.low, found.high))
+    return Entry(f"{found.mean:{sign}z.3f}", "" if math.isnan(found.low) else f"[{low}, {high}]", best, tied)
+
+
+def _arrow(table: Table, metric: str) -> str:
+    return ARROWS[table.facts.get(metric, {}).get("higher_is_better")]
+
+
+def _ordinary(table: Table) -> list[str]:
+    return [method for method in table.methods if method not in REFERENCES]
+
+
+def legend(columns: Sequence[Column], best: str = "best in bold") -> str:
+    """What the marks in a table mean."""
+    marks = ["↑ higher is better, ↓ lower is better", best]
+    if any(entry.tied for column in columns for entry in column.entries):
+        marks.append("≈: the interval of the paired difference to the best includes 0")
+    if any(column.title == "share" for column in columns):
+        marks.append("share: (method - chance) / (ceiling - chance), over the rows that have all three")
+    return "; ".join(marks)
+
+
+def footer(table: Table) -> list[str]:
+    """What a reader must know beside the numbers, in sentences."""
+    about = table.run.get("about", table.run)
+    run = [f"{name}: {about[name]}" for name in ("model", "revision", "data") if about.get(name)]
+    counted = [_examples(table), *_skipped(table), *_refused(table), *_left_out(table), *_ceilings(table)]
+    drawn = (
+        f"in brackets: 95 % intervals, the percentiles of {table.resamples} resamples of the rows, seed {table.seed}"
+    )
+    corpora = [metric for metric in table.metrics if table.facts.get(metric, {}).get("level") == "corpus"]
+    fewer = f" ({RESAMPLED_CORPORA} for {', '.join(corpora)})" if table.resamples > RESAMPLED_CORPORA else ""
+    return [_line(text) for text in (*run, *counted, drawn + (fewer if corpora else ""))]
+
+
+def _examples(table: Table) -> str:
+    known = [right for right in table.right.values() if right is not None]
+    if not known:
+        return _many(len(table.right), "example")
+    of = "them" if len(known) == len(table.right) else f"the {len(known)} with a gold label"
+    accuracy = f"{sum(known)} of {of} ({100 * sum(known) / len(known):.1f} %)"
+    return f"{_many(len(table.right), 'example')}; the model is right on {accuracy}"
+
+
+def _skipped(table: Table) -> Iterator[str]:
+    if table.skipped:
+        told = [f"row {row}: {reason}" for row, reason in sorted(table.skipped.items())[:FIRST_FEW]]
+        told += [f"and {len(table.skipped) - FIRST_FEW} more"] if len(table.skipped) > FIRST_FEW else []
+        yield f"{_many(len(table.skipped), 'row')} skipped (counted from 0): {'; '.join(told)}"
+
+
+def _refused(table: Table) -> Iterator[str]:
+    for method in table.methods:
+        found = [series.refused for (own, _), series in table.series.items() if own == method]
+        reasons: Counter[str] = sum(map(Counter, found), Counter())
+        if reasons:
+            rows = max(sum(own.values()) for own in found)
+            often = max(sorted(reasons), key=lambda reason: reasons[reason])
+            yield f"{method} refused {_many(rows, 'row')}{', most often' if len(reasons) > 1 else ''}: {often}"
+
+
+def _left_out(table: Table) -> Iterator[str]:
+    for metric in table.metrics:
+        counts = {s.left_out for (m, own), s in table.series.items() if own == metric and m not in REFERENCES}
+        if any(counts):
+            yield f"{metric} leaves out {'up to ' if len(counts) > 1 else ''}{_many(max(counts), 'row')}"
+
+
+def _ceilings(table: Table) -> Iterator[str]:
+    alike: dict[str, list[str]] = defaultdict(list)
+    for metric in table.metrics:
+        rows = [s.rows for (m, own), s in table.series.items() if own == metric and m not in REFERENCES]
+        if rows and (ceiling := table.series.get((CEILING, metric))):
+            every = np.unique(np.concatenate(rows))
+            missing = len(np.setdiff1d(every, ceiling.rows))
+            alike[f"{missing} of {_many(len(every), 'row')} have no ceiling" if missing else ""].append(metric)
+    for said, metrics in alike.items():
+        why = f"longer than {LONGEST_SEARCH} units, or not searched"
+        told = f"{said} by {', '.join(metrics)} ({why}) and are left out of every share"
+        yield told if said else f"every row has a ceiling by {', '.join(metrics)}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def as_markdown(table: Table) -> str:
+    """The table, the paired differences to the best, then what a reader must know, as a list."""
+    columns, compared = grid(table), differences(table)
+    parts = [_pipes(table.methods, columns)]
+    if compared:
+        parts += [f"{DIFFERENCES}:", _pipes(_ordinary(table), compared)]
+    parts.append("\n".join(f"- {_unmarked(note)}" for note in (legend(columns), *footer(table))))
+    return "\n\n".join(parts) + "\n"
+
+
+def _pipes(methods: Sequence[str], columns: Sequence[Column]) -> str:
+    def entry(found: Entry) -> str:
+        number = f"**{found.number}**" if found.best else found.number
+        return f"{'≈ ' if found.tied else ''}{number} {found.interval}".rstrip()
+
+    heads = [f"{_code(c.title) if c.title == c.metric else c.title} {c.note}".rstrip() for c in columns]
+    names = [f"*{method}*" if method in REFERENCES else _code(method) for method in methods]
+    texts = [["method", *names], *([h, *map(entry, c.entries)] for h, c in zip(heads, columns, strict=True))]
+    widths = [max(map(len, column)) for column in texts]
+    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+    aligned = [[t.rjust(w) if n else t.ljust(w) for t in c] for n, (c, w) in enumerate(zip(texts, widths, strict=True))]
+    head, *rows = zip(*aligned, strict=True)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def _code(label: str) -> str:
+    before, after = ("`` ", " ``") if "`" in label else ("`", "`")
+    return before + _line(label).replace("|", r"\|") + after
+
+
+def _unmarked(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return re.sub(r"([\\`*<>\[\]|~#&]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def as_csv(table: Table) -> str:
+    """One line for each method and metric that were measured together, with every digit."""
+    import csv
+
+    def bounds(found: Cell | Difference | None) -> list[str]:
+        numbers = (found.mean, found.low, found.high) if found else (math.nan,) * 3
+        return ["" if math.isnan(number) else repr(number) for number in numbers]
+
+    writer = csv.writer(buffer := io.StringIO(), lineterminator="\n")
+    more = [f"{name}{end}" for name in ("share", "difference_to_best") for end in ("", "_low", "_high")]
+    writer.writerow(["method", "metric", "mean", "low", "high", "n", "left_out", "refused", *more])
+    for metric in table.metrics:
+        best = table.best(metric)
+        for method in table.methods:
+            if cell := table[method, metric]:
+                other = table.compare(metric, method, best) if best else None
+                own = [*bounds(cell), cell.n, cell.left_out, cell.refused]
+                writer.writerow([method, metric, *own, *bounds(table.share(method, metric)), *bounds(other)])
+    return buffer.getvalue()
+
+
+NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+SIGNS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "≈": r"$\approx$", "[": "{[}"} | {c: rf"\{c}" for c in "&%$#_{}"}
+LATEX = str.maketrans(SIGNS | {c: rf"\text{name}{{}}" for c, name in NAMED.items()})
+
+
+def as_latex(table: Table) -> str:
+    """A tabular for the package booktabs; what a reader must know stands above it as comments."""
+
+    def entry(found: Entry) -> str:
+        number, interval = (text.replace("-", "$-$").replace("–", "--") for text in (found.number, found.interval))
+        number = rf"\textbf{{{number}}}" if found.best else number
+        return f"{'≈ '.translate(LATEX) if found.tied else ''}{number} {interval}".rstrip()
+
+    columns = grid(table)
+    lines = [f"% {note}" for note in (legend(columns), *footer(table))]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
+    rows = [["method", *(f"{c.title} {c.note}".rstrip().translate(LATEX) for c in columns)]]
+    rows += [[_line(m).translate(LATEX), *(entry(c.entries[n]) for c in columns)] for n, m in enumerate(table.methods)]
+    written = [" & ".join(row) + r" \\" for row in rows]
+    ordinary = 1 + len(_ordinary(table))
+    lines += [written[0], r"\midrule", *written[1:ordinary]]
+    lines += [r"\midrule", *written[ordinary:]] if 1 < ordinary < len(written) else written[ordinary:]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def as_html(table: Table) -> str:
+    """A fragment of a page, for notebooks."""
+    columns, compared = grid(table), differences(table)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in (legend(columns), *footer(table)))
+    shown = _rows(table.methods, columns)
+    if compared:
+        shown += f"<details><summary>{DIFFERENCES}</summary>{_rows(_ordinary(table), compared)}</details>"
+    return (
+        f'<style>{STYLE}{NUMBERS_STYLE}</style><section class="why wide">{shown}<ul class="soft">{notes}</ul></section>'
+    )
+
+
+def _rows(methods: Sequence[str], columns: Sequence[Column]) -> str:
+    def entry(found: Entry) -> str:
+        number = f"<b>{found.number}</b>" if found.best else found.number
+        return f"<td>{'≈ ' if found.tied else ''}{number} <i>{found.interval}</i></td>"
+
+    heads = "".join(f"<th>{escape(c.title)} <i>{c.note}</i></th>" for c in columns)
+    body = []
+    for place, method in enumerate(methods):
+        kind = ' class="ref"' if method in REFERENCES else ""
+        cells = "".join(entry(column.entries[place]) for column in columns)
+        body.append(f"<tr{kind}><th>{escape(method)}</th>{cells}</tr>")
+    head = f"<thead><tr><th>method</th>{heads}</tr></thead>"
+    return f'<div class="scroll"><table class="numbers">{head}<tbody>{"".join(body)}</tbody></table></div>'
+
+
+def as_text(table: Table) -> str:
+    """What `print` shows; if the table is wider than the terminal, the metrics stand below one another."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    columns = grid(table)
+    parts = [_printed(_lines(table.methods, columns))]
+    if max(map(len, parts[0].plain.split("\n"))) > width:
+        groups = groupby(columns, key=lambda column: column.metric)
+        parts = [_printed(_lines(table.methods, list(own))) for _, own in groups]
+    return to_text(Text("\n\n").join([*parts, Text("\n".join((legend(columns, "* best"), *footer(table))), "dim")]))
+
+
+def _printed(lines: Lines) -> Text:
+    segments = Console(width=10_000, file=io.StringIO()).render(lines)
+    rows = Text.assemble(*((segment.text, segment.style or "") for segment in segments)).split("\n")
+    for row in rows:
+        row.rstrip()
+    return Text("\n").join(row for row in rows if row)
+
+
+def _lines(methods: Sequence[str], columns: Sequence[Column]) -> Lines:
+    lines = Lines(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    lines.add_column("method", no_wrap=True)
+    for column in columns:
+        lines.add_column(Text(f"{column.title} {column.note}".rstrip()), justify="right", no_wrap=True)
+    for place, method in enumerate(methods):
+        entries = [_styled(column.entries[place]) for column in columns]
+        lines.add_row(Text(method), *entries, style="dim" if method in REFERENCES else "")
+    return lines
+
+
+def _styled(entry: Entry) -> Text:
+    text = Text("≈ " if entry.tied else "* " if entry.best else "")
+    text.append(entry.number, BEST if entry.best else "")
+    return text.append(f" {entry.interval}".rstrip(), "dim")
+
+
+def live(results: Results) -> Group:
+    """The means so far, to be looked at while a run goes on."""
+    means = results.means()
+    methods = sorted(dict.fromkeys(method for method, _ in means), key=lambda method: method in REFERENCES)
+    columns = []
+    for metric in dict.fromkeys(metric for _, metric in means):
+        higher = results.facts[metric]["higher_is_better"]
+        own = {method: means[method, metric] for method in methods if (method, metric) in means}
+        ranked = sorted((m for m in own if m not in REFERENCES), key=lambda method: own[method], reverse=higher)
+        shown = {method: Entry(f"{value:z.3f}", best=method in ranked[:1]) for method, value in own.items()}
+        columns.append(Column(metric, metric, ARROWS[higher], tuple(shown.get(method, Entry()) for method in methods)))
+    return Group(_lines(methods, columns), Text(f"means of {_many(len(results.right), 'example')} so far", "dim"))

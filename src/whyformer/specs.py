@@ -1,0 +1,76 @@
+"""Spec: a method or metric with its options, as it is written: `attcat(states=inputs)`."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from whyformer.errors import BadOption
+from whyformer.registry import Method, Metric, R, method_named, methods, metric_named, metrics
+
+Written = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Spec(Generic[R]):
+    """A registered function and the options that it is called with; those left out have their defaults."""
+
+    of: R
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """As it is written, options in order of their names; two specs of the same label are the same."""
+        defaults = self.of.options
+        given = {k: v for k, v in sorted(self.options.items()) if v != defaults[k].default}
+        written = ", ".join(f"{name}={_text(value)}" for name, value in given.items())
+        return f"{self.of.name}({written})" if written else self.of.name
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The name and all options, defaults included: what determines a number, as plain data."""
+        options = {name: option.default for name, option in sorted(self.of.options.items())}
+        return {"name": self.of.name, "options": options | dict(self.options)}
+
+    def __call__(self, given: Any) -> Any:
+        """Call it with these options."""
+        return self.of(given, **self.options)  # type: ignore[operator]
+
+
+def method_specs(written: Written) -> tuple[Spec[Method], ...]:
+    """The methods named, `all` for every one; a name may have options behind it, in brackets."""
+    return _specs(list(methods()) if written == "all" else written, method_named)
+
+
+def metric_specs(written: Written) -> tuple[Spec[Metric], ...]:
+    """The metrics named, `all` for every one."""
+    return _specs(list(metrics()) if written == "all" else written, metric_named)
+
+
+def _specs(written: Written, named: Callable[[str], R]) -> tuple[Spec[R], ...]:
+    parts = re.split(r",(?![^(]*\))", written) if isinstance(written, str) else list(written)
+    found = [_spec(part.strip(), named) for part in parts if part.strip()]
+    if not found:
+        raise BadOption("nothing is named: give at least one name, or `all`")
+    return tuple({spec.label: spec for spec in found}.values())
+
+
+def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
+    shape = re.fullmatch(r"([^()]*)(?:\((.*)\))?", written, re.DOTALL)
+    if shape is None:
+        raise BadOption(f"{written!r} is not written as name or name(option=value, option=value)")
+    of = named(shape[1].strip())
+    options: dict[str, Any] = {}
+    for part in re.split(r",(?=\s*\w+\s*=)", shape[2]) if shape[2] else []:
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not sign:
+            raise BadOption(f"{written!r}: an option is written as name=value; found {part.strip()!r}")
+        of.checked({name: None} if name not in of.options else {})  # raises if there is no such option
+        options[name] = of.options[name].parsed(value)
+    return Spec(of, options)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_text, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,303 @@
+"""Trust: how far one explanation is to be believed, measured beside random orders and the best order found."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from whyformer.errors import BadInput, TruncationWarning, UnsupportedModel
+from whyformer.explanation import Array, Explanation
+from whyformer.inputs import Encoded, collate, encode
+from whyformer.load import Subject
+from whyformer.metrics import Case, measure
+from whyformer.metrics.case import Units
+from whyformer.perturb import LONGEST_SEARCH, Outcomes
+from whyformer.prediction import Prediction
+from whyformer.registry import method_named, metric_named
+from whyformer.units import join_words
+
+Progress = Callable[[int, int], None]  # called with the inputs that were run, and about how many there will be
+
+ORDERS = 20  # random ones, by the seeds 0 … 19
+NOTHING = 0.02  # a ceiling that is no further above the random orders leaves nothing to find
+FAR_BELOW = 5  # of the percentile: from here on down an order is worse than chance, and not just no better
+SAME_MODEL = 0.05  # how far a probability may be from the one that was explained: half precision, another device
+SIDE_BY_SIDE = 16  # inputs
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far the probability of `target` falls while units are deleted, as `aopc`, on average over 0, 10, …, 100 %.
+
+    Of the explanation's own order, highest score first; of random orders; and of the best order that greedy search
+    finds, the `ceiling`, which texts of more than 64 units do not have. `evaluations` counts the inputs that the model
+    was run on, for this and all that was measured together with it.
+    """
+
+    aopc: float
+    random: tuple[float, ...]
+    ceiling: float | None
+    target: str
+    units: int
+    kind: Literal["token", "word"] = "token"
+    evaluations: int = field(default=0, compare=False)
+
+    @property
+    def chance(self) -> float:
+        """The mean of the random orders."""
+        return math.fsum(self.random) / len(self.random)
+
+    @property
+    def percentile(self) -> float:
+        """In percent, the share of the random orders that this one beats; ties count half."""
+        below, above = self._counts()
+        return 50 * (len(self.random) + below - above) / len(self.random)
+
+    @property
+    def share(self) -> float | None:
+        """The share of the attainable: 0 is a random order, 1 the best found. None if there is nothing to find."""
+        if self.ceiling is None or self.ceiling - self.chance < NOTHING:
+            return None
+        return (self.aopc - self.chance) / (self.ceiling - self.chance)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, for people."""
+        return f"Deleting the highest-ranked {self.kind}s first {self._against_chance()}{self._of_the_attainable()}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what was measured, then the two numbers and the sentence that follow from it."""
+        measured = {"aopc": self.aopc, "random": list(self.random), "ceiling": self.ceiling, "target": self.target}
+        counted = {"units": self.units, "kind": self.kind, "evaluations": self.evaluations}
+        return {**measured, **counted, "percentile": self.percentile, "share": self.share, "sentence": self.sentence}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Trust":
+        """What `to_dict` gave."""
+        names = ("aopc", "ceiling", "target", "units", "kind", "evaluations")
+        return cls(random=tuple(data["random"]), **{name: data[name] for name in names})
+
+    def _counts(self) -> tuple[int, int]:
+        """How many random orders do worse, and how many better."""
+        return sum(other < self.aopc for other in self.random), sum(other > self.aopc for other in self.random)
+
+    def _against_chance(self) -> str:
+        orders, (below, above) = len(self.random), self._counts()
+        those = f"{'all' if max(below, above) == orders else f'{max(below, above)} of'} {orders} random orders"
+        better, even = below > above, below == above
+        if self.aopc > 0:
+            how = f"{'faster' if better else 'more slowly'} than {those}"
+            return f"lowers the probability of {self.target} {'as fast as the middle random order' if even else how}"
+        where = f", {'but leaves it lower' if better else 'and leaves it higher'} than {those} do"
+        where = ", and neither does the middle random order" if even else where
+        return f"does not lower the probability of {self.target} on average{where}"
+
+    def _of_the_attainable(self) -> str:
+        if self.ceiling is None:
+            limit = f"only texts of at most {LONGEST_SEARCH} {self.kind}s are searched for the best order"
+            return f"; how much more could be reached is not known, because {limit}, and this one has {self.units}"
+        better, share = self.percentile > 50, self.share
+        if share is None:
+            room = "even the best order found does hardly better than a random one"
+            return f"{', but' if better else ';'} this text leaves nothing to find, as {room}"
+        if share < 0 and better:
+            return ", yet does worse than their average"
+        if share < 0:
+            return f": this ranking is {'worse' if self.percentile <= FAR_BELOW else 'no better'} than chance"
+        joint = ", yet" if self.percentile < 50 else ", and"
+        if share >= 1:
+            return f"{joint} does {'better than' if share > 1 else 'as well as'} the best order that a search found"
+        return f"{joint} gets {100 * share:.0f} % of the way from the average random order to the best order found"
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What several explanations have in common: the input, the explained class, and what is ranked."""
+
+    encoded: Encoded
+    target: int
+    kind: Units
+    explanations: list[Explanation]
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """The positions of each unit that is ranked."""
+        if self.kind == "token":
+            return [[place] for place, unit in enumerate(self.encoded.units) if not unit.special]
+        return [places for _, places in join_words(self.encoded.units, self.encoded.texts)]
+
+    @property
+    def searched(self) -> bool:
+        """Whether the best order is searched for."""
+        return len(self.groups) <= LONGEST_SEARCH
+
+    @property
+    def cost(self) -> int:
+        """About how many inputs the model has to be run on."""
+        steps = 10 * (ORDERS + len(self.explanations)) + 1
+        return steps + (len(self.groups) * (len(self.groups) + 1) // 2 if self.searched else 0)
+
+
+def trust_of(
+    explanations: Sequence[Explanation], explainer: Any = None, progress: Progress | None = None
+) -> list[Trust]:
+    """Measure how far explanations are to be believed; of one that was measured before, what was found then.
+
+    They are measured together: explanations of the same input and class share the random orders and the search, and
+    equal inputs of the model are run once. An explanation that was loaded needs the `explainer` of its model, or the
+    subject. What is found is kept in the explanation.
+    """
+    new = list({id(e): e for e in explanations if e.trusted is None}.values())
+    subjects = [_subject(explanation, explainer) for explanation in new]
+    for subject in {id(s): s for s in subjects}.values():
+        own = [e for e, s in zip(new, subjects, strict=True) if s is subject]
+        for explanation, trust in _measured(subject, _questions(subject, own), progress):
+            object.__setattr__(explanation, "trusted", trust)
+    return [e.trusted for e in explanations if e.trusted is not None]
+
+
+def _subject(explanation: Explanation, explainer: Any) -> Subject:
+    found = vars(explanation)["subject"] if explainer is None else getattr(explainer, "subject", explainer)
+    if found is None:
+        raise BadInput(
+            "trust runs the model, and this explanation has none, because it was loaded or unpickled: call "
+            "e.trust(explainer) with the Explainer of the model that was explained"
+        )
+    if not isinstance(found, Subject):
+        raise BadInput(f"trust needs an Explainer or its subject; found {type(explainer).__name__}")
+    return found
+
+
+def _questions(subject: Subject, explanations: Sequence[Explanation]) -> list[_Question]:
+    """What is to be measured, each input and class once; raises where trust is not defined."""
+    found: dict[Any, _Question] = {}
+    for explanation in explanations:
+        index = _class_of(subject, explanation)
+        kind: Units = "word" if any(unit.kind == "word" for unit in explanation.units) else "token"
+        key = (explanation.texts, index, kind)
+        if key not in found:
+            found[key] = _Question(_encoded(subject, explanation.texts), index, kind, [])
+        _check_units(explanation, found[key].encoded, kind)
+        found[key].explanations.append(explanation)
+    return list(found.values())
+
+
+def _class_of(subject: Subject, explanation: Explanation) -> int:
+    target, versus = explanation.target, explanation.versus
+    if subject.task != "classes" or target.span is not None or target.index is None:
+        raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
+    if explanation.prediction.probabilities is None:
+        raise UnsupportedModel("trust follows the probability of a class, and a regression model gives none")
+    if versus is not None:
+        raise BadInput(
+            f"trust follows the probability of one class, and this explains why {target.name} rather than "
+            f"{versus.name}: explain {target.name} without versus"
+        )
+    if not explanation.texts:
+        raise BadInput("trust deletes tokens or words of a text, and this explanation has no text")
+    return target.index
+
+
+def _encoded(subject: Subject, texts: tuple[str, ...]) -> Encoded:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)  # it was given when the text was explained
+        return encode(subject, texts[0] if len(texts) == 1 else (texts[0], texts[1]))
+
+
+def _check_units(explanation: Explanation, encoded: Encoded, kind: Units) -> None:
+    words = tuple(unit for unit, _ in join_words(encoded.units, encoded.texts))
+    if explanation.units != (encoded.units if kind == "token" else words):
+        raise BadInput(
+            f"this tokenizer does not cut the text into the {len(explanation.units)} units of the explanation: give "
+            f"the explainer of the model that was explained ({explanation.provenance.get('model', 'not named')})"
+        )
+    if explanation.scores.shape != (len(explanation.units),) or not np.isfinite(explanation.scores).all():
+        found = f"shape {explanation.scores.shape}, {int((~np.isfinite(explanation.scores)).sum())} not finite"
+        raise BadInput(f"units are ranked by one finite score for each of {len(explanation.units)}; found {found}")
+
+
+def _measured(
+    subject: Subject, questions: Sequence[_Question], progress: Progress | None
+) -> Iterator[tuple[Explanation, Trust]]:
+    """Inputs of the same kind go on side by side, a few at a time."""
+    outcomes = Outcomes(subject.model, subject.tokenizer)
+    total = sum(question.cost for question in questions)
+    if progress is not None:
+        outcomes.progress = lambda *_: progress(min(outcomes.counts.run, total), total)
+    for kind in dict.fromkeys((question.kind, question.searched) for question in questions):
+        alike = [question for question in questions if (question.kind, question.searched) == kind]
+        for start in range(0, len(alike), SIDE_BY_SIDE):
+            yield from _side_by_side(subject, outcomes, alike[start : start + SIDE_BY_SIDE])
+            outcomes.forget()
+
+
+def _side_by_side(
+    subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]
+) -> list[tuple[Explanation, Trust]]:
+    before = outcomes.counts.run
+    case = _case(subject, outcomes, questions)
+    units = questions[0].kind
+    most = max(len(question.explanations) for question in questions)
+    turns = [[question.explanations[n % len(question.explanations)] for question in questions] for n in range(most)]
+    cases = [_ranked(case, questions, [e.scores[[not u.special for u in e.units]] for e in turn]) for turn in turns]
+    cases += [_ranked(case, questions, _at_random(case, questions, seed)) for seed in range(ORDERS)]
+    if questions[0].searched:
+        cases.append(case.best("explained", units=units))
+    options = {"target": "explained", "units": units}
+    found = [measured.values.tolist() for measured in measure([(metric_named("aopc"), one, options) for one in cases])]
+    own, random, best = found[:most], found[most : most + ORDERS], found[most + ORDERS :]
+    return [
+        (
+            explanation,
+            Trust(
+                aopc=own[turn][row],
+                random=tuple(values[row] for values in random),
+                ceiling=best[0][row] if best else None,
+                target=explanation.target.name,
+                units=len(question.groups),
+                kind=units,
+                evaluations=outcomes.counts.run - before,
+            ),
+        )
+        for row, question in enumerate(questions)
+        for turn, explanation in enumerate(question.explanations)
+    ]
+
+
+def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) -> Case:
+    """The inputs with no scores yet, if this model is the one that was explained."""
+    batch = collate(subject, [question.encoded for question in questions])
+    prediction = Prediction(subject.model, batch, [question.target for question in questions])
+    if prediction.trace.outputs.task != "classes":
+        raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
+    case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
+    whole = case.probabilities([[[]] for _ in questions], "delete")
+    for question, found in zip(questions, whole, strict=True):
+        for explanation in question.explanations:
+            said = explanation.prediction.probabilities or ()
+            if len(said) != case.classes or abs(said[question.target] - float(found[0, question.target])) > SAME_MODEL:
+                raise BadInput(
+                    f"this is not the model that was explained ({explanation.provenance.get('model', 'not named')}): "
+                    f"its probability of {explanation.target.name} is another; give the explainer of that model"
+                )
+    return case
+
+
+def _at_random(case: Case, questions: Sequence[_Question], seed: int) -> list[list[float]]:
+    """Scores of the method `random`; a word has that of its first token, so that its length does not matter."""
+    scores = method_named("random")(case.prediction, seed=seed).total.cpu()
+    return [[float(own[places[0]]) for places in q.groups] for own, q in zip(scores, questions, strict=True)]
+
+
+def _ranked(case: Case, questions: Sequence[_Question], scores: Sequence[Sequence[float] | Array]) -> Case:
+    """The case with units ranked by these scores, ties by position; the tokens of a word share its rank."""
+    ranks = torch.zeros_like(case.scores)
+    for row, question, own in zip(ranks, questions, scores, strict=True):
+        for rank, unit in enumerate(sorted(range(len(own)), key=lambda n: -own[n])):
+            row[question.groups[unit]] = (len(own) - rank) / len(question.groups[unit])
+    return Case(case.prediction, ranks, case.outcomes)

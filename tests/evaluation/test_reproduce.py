@@ -1,0 +1,892 @@
+"""The papers' tables and figures: what they ask for, what was published, and ours beside it."""
+
+import csv as comma_separated
+import io
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from whyformer import Explainer, reproduce
+from whyformer.datasets import open_dataset, recipes
+from whyformer.errors import BadInput, BadOption
+from whyformer.evaluate import evaluate
+from whyformer.explanation import Explanation
+from whyformer.journal import Chunk, Record
+from whyformer.load import Subject, load
+from whyformer.registry import Method, method_named, methods, metric_named, metrics
+from whyformer.reproduce import Column, Measure, Number, Reproduction, Row, reproduction_named, reproductions, run
+from whyformer.reproduce.drawn import drawing
+from whyformer.reproduce.examples import shares
+from whyformer.reproduce.recipe import EXAMPLES, grid
+from whyformer.reproduce.words import shared_words
+from whyformer.results import Results, Table
+from whyformer.specs import Spec, method_specs, metric_specs
+
+ROOT = Path(__file__).parents[2]
+every = pytest.mark.parametrize("recipe", reproductions().values(), ids=lambda recipe: recipe.name)
+LISTED = {
+    "attcat": {"table-1", "table-2", "figure-3", "figure-4", "figure-5"},
+    "transformer-attribution": {"table-1", "table-2", "table-3", "figure-2", "figure-3", "figure-4"},
+    "mask-lrp": {f"table-{n}" for n in range(1, 5)} | {f"figure-{n}" for n in (1, 3, 4, 5, 6)},
+    "decoded": {"table-1", "table-2", "tables-3-9", "a5"} | {f"figure-{n}" for n in range(2, 10)},
+}
+SENTENCES = [
+    ("a gorgeous, witty, seductive film that never once loses its way", 1),
+    ("the plot is dull and the acting is worse than anything i saw this year", 0),
+    ("i really liked the music , but the rest of it was a boring mess", 0),
+    ("one of the finest and most moving stories of the last ten years or so", 1),
+]
+
+
+# what was published
+
+
+def test_every_table_and_figure_is_listed() -> None:
+    assert set(reproductions()) == {f"{paper}-{name}" for paper, names in LISTED.items() for name in names}
+    assert [name for name, _, _ in reproduce.listing()] == list(reproductions())
+    with pytest.raises(BadOption, match="did you mean 'attcat-table-1'"):
+        reproduction_named("atcat-table-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "column", "measure", "value"),
+    [
+        ("attcat-table-1", "RawAtt", "SST2", "AOPC", 0.331),
+        ("attcat-table-1", "Rollout", "MNLI", "LOdds", 0.321),
+        ("attcat-table-1", "Grads", "Amazon", "LOdds", -1.820),
+        ("attcat-table-1", "PartialLRP", "Yelp", "AOPC", 0.424),
+        ("attcat-table-1", "CAT", "IMDB", "LOdds", -3.052),
+        ("attcat-table-1", "AttCAT", "IMDB", "AOPC", 0.528),
+        ("attcat-table-2", "TransAtt", "QQP", "Kendall", 0.222),
+        ("attcat-table-2", "AttCAT", "Yelp", "Kendall", 0.008),
+        ("attcat-figure-3", "attainable", "SQuAD v1, RoBERTa", "Precision@20", 3.72),
+        ("attcat-figure-3", "attainable", "SQuAD v2, BERT", "Precision@20", 3.84),
+        ("transformer-attribution-table-1", "theirs", "ImageNet", "negative, target", 55.04),
+        ("transformer-attribution-table-1", "LRP", "ImageNet", "positive, predicted", 41.94),
+        ("transformer-attribution-table-2", "GradCAM", "ImageNet-Segmentation", "mAP", 71.60),
+        ("transformer-attribution-table-3", "block B-1", "ImageNet", "positive, predicted", 27.33),
+        ("transformer-attribution-table-3", "without ∇A", "ImageNet-Segmentation", "mIoU", 59.88),
+        ("mask-lrp-table-1", "LRP", "Yelp", "AOPC", 0.163),
+        ("mask-lrp-table-1", "CAM", "QQP", "LOdds", -5.988),
+        ("mask-lrp-table-1", "GradCAM", "IMDB", "LOdds", -0.974),
+        ("mask-lrp-table-2", "RawAtt", "SQuAD v2, BERT", "Precision@20", 4.69),
+        ("mask-lrp-table-2", "theirs", "SQuAD v1, RoBERTa", "Precision@20", 67.31),
+        ("mask-lrp-table-3", "without M_synt", "QQP", "LOdds", -5.998),
+        ("mask-lrp-table-4", "ALTI", "IMDB", "LOdds", -0.748),
+        ("decoded-table-1", "decoded l7", "SST-2", "revealing", 0.867),
+        ("decoded-table-1", "Simple", "SST-2", "hiding", 0.756),
+        ("decoded-table-2", "Shapley", "AG News", "hiding", 0.567),
+        ("decoded-table-2", "DeepLiftShap", "AG News", "revealing", 0.823),
+        ("decoded-figure-9", "Shapley", "AG News", "top 50", 13.0),
+        ("decoded-tables-3-9", "decoded l6", "AG News", "top 50", 1.5),
+        ("decoded-tables-3-9", "Smooth", "SST-2", "top 50", 6),
+    ],
+)
+def test_published_numbers(name: str, row: str, column: str, measure: str, value: float) -> None:
+    assert reproduction_named(name).published[row, column, measure] == Number(value)
+
+
+def test_published_spreads() -> None:
+    published = reproduction_named("mask-lrp-table-1").published
+    assert published["Random mask", "MNLI", "LOdds"] == Number(-0.415, 0.021)
+    assert {row for (row, _, _), number in published.items() if number.spread is not None} == {"Random mask"}
+
+
+@every
+def test_published_numbers_belong_to_the_recipe(recipe: Reproduction) -> None:
+    labels = [[part.label for part in parts] for parts in (recipe.rows, recipe.columns, recipe.measures)]
+    assert all(len(set(names)) == len(names) for names in labels)
+    assert all(label in names for key in recipe.published for label, names in zip(key, labels, strict=True))
+    if recipe.kind == "table" and not recipe.waits_for:
+        full = {(r.label, c.label, m.label) for c in recipe.columns for r in recipe.rows_in(c) for m in recipe.measures}
+        assert set(recipe.published) == full
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in reproductions().items() if recipe.published])
+def test_published_numbers_are_possible(name: str) -> None:
+    recipe = reproduction_named(name)
+    scale = {measure.label: measure.scale for measure in recipe.measures}
+    for (_, _, label), number in recipe.published.items():
+        low, high = {"LOdds": (-10, 1), "Kendall": (-1, 1), "Precision@20": (0, 100)}.get(label, (0, scale[label]))
+        assert low <= number.value <= high
+
+
+def best(name: str, column: str, measure: str) -> str:
+    recipe = reproduction_named(name)
+    (own,) = [m for m in recipe.measures if m.label == measure]
+    found = {row: n.value for (row, c, m), n in recipe.published.items() if (c, m) == (column, measure)}
+    pick = max if own.higher_is_better else min
+    return pick(found, key=lambda row: found[row])
+
+
+@pytest.mark.parametrize(
+    ("name", "winner", "exceptions"),
+    [
+        ("attcat-table-1", "AttCAT", {("QQP", "AOPC"): "TransAtt"}),
+        ("attcat-table-2", "AttCAT", {("QQP", "Kendall"): "AttGrads"}),
+        ("transformer-attribution-table-1", "theirs", {}),
+        ("transformer-attribution-table-2", "theirs", {}),
+        ("mask-lrp-table-1", "theirs", {("Yelp", "LOdds"): "AttCAT"}),
+        ("mask-lrp-table-2", "theirs", {}),
+        ("mask-lrp-table-4", "theirs", {}),
+        ("decoded-table-1", "decoded l7", {}),
+        ("decoded-table-2", "Shapley", {}),
+    ],
+)
+def test_the_winner_of_each_paper_wins(name: str, winner: str, exceptions: dict[tuple[str, str], str]) -> None:
+    recipe = reproduction_named(name)
+    for column in recipe.columns:
+        for measure in recipe.measures:
+            expected = exceptions.get((column.label, measure.label), winner)
+            assert best(name, column.label, measure.label) == expected
+
+
+def test_tables_of_one_paper_agree() -> None:
+    first, third, fourth = (reproduction_named(f"mask-lrp-table-{n}").published for n in (1, 3, 4))
+    for table in (third, fourth):
+        same = {key: number for key, number in table.items() if key[0] == "theirs"}
+        assert same == {key: first[key] for key in same}
+    curves = reproduction_named("mask-lrp-figure-3").published
+    assert len(curves) == 2 * 9
+    assert curves.items() <= first.items()
+
+
+def test_numbers_are_read_as_papers_print_them() -> None:
+    found = grid(("a", "b"), ("x", "y"), {"r": ("0.1 / -2 ± .3", "– / 4")})
+    assert dict(found) == {("r", "a", "x"): (0.1, None), ("r", "a", "y"): (-2.0, 0.3), ("r", "b", "y"): (4.0, None)}
+    with pytest.raises(ValueError, match="zip"):
+        grid(("a", "b"), ("x",), {"r": ("1",)})
+
+
+# what is asked for
+
+
+@every
+def test_methods_and_metrics_are_written_as_they_are_known(recipe: Reproduction) -> None:
+    for row in recipe.rows:
+        for spec in row.readings:
+            if spec.partition("(")[0] in methods():
+                assert method_specs([spec])[0].of is method_named(spec.partition("(")[0])
+        known = [spec for spec in row.readings if spec.partition("(")[0] in methods()]
+        assert len({method_specs([spec])[0].label for spec in known}) == len(known), "two readings are the same"
+        assert (row.runs > 1) == ("{seed}" in row.method)
+        assert set(row.columns) <= {column.label for column in recipe.columns}
+    for measure in recipe.measures:
+        if measure.metric.partition("(")[0] in metrics():
+            (found,) = metric_specs([measure.metric])
+            assert found.of.higher_is_better == measure.higher_is_better
+    assert set(recipe.essential) <= {row.label for row in recipe.rows}
+    assert set(recipe.examples) <= {column.label for column in recipe.columns}
+
+
+@every
+def test_data_has_a_recipe_of_the_same_paper(recipe: Reproduction) -> None:
+    if recipe.waits_for and "images" in recipe.waits_for:
+        return
+    own = {"attcat": "attcat", "transformer": "transformer_attribution", "mask": "mask_lrp", "decoded": "decoded"}
+    for column in recipe.columns:
+        assert recipes()[column.data].paper == own[recipe.name.partition("-")[0]]
+
+
+def test_folders_of_models() -> None:
+    folders = {
+        c.label: c.folder for name in ("attcat-table-1", "decoded-table-2") for c in reproduction_named(name).columns
+    }
+    assert folders == {
+        "SST2": "sst2",
+        "QQP": "qqp",
+        "MNLI": "nli",
+        "Amazon": "amazon",
+        "Yelp": "yelp",
+        "IMDB": "imdb",
+        "AG News": "agnews",
+    }
+    models = {column.folder: column.model for column in reproduction_named("mask-lrp-table-2").columns}
+    assert models["squad"] == "csarron/bert-base-uncased-squad-v1"
+    assert models["squad-gpt2"] == models["squad_v2-gpt2"] == "anas-awadalla/gpt2-span-head-finetuned-squad"
+    assert models["squad_v2-roberta"] == "21iridescent/roberta-base-finetuned-squad2-lwt"
+    named = {c.folder: c.model for c in reproduction_named("mask-lrp-table-1").columns}
+    assert named["yelp"] == "fabriceyhc/bert-base-uncased-yelp_polarity"
+
+
+def test_the_authors_settings() -> None:
+    def facts(written: str) -> dict[str, Any]:
+        options: dict[str, Any] = metric_specs([written])[0].facts["options"]
+        return options
+
+    aopc, log_odds = (facts(measure.metric) for measure in reproduction_named("attcat-table-1").measures)
+    assert (aopc["hide"], aopc["protocol"]) == ("delete", "attcat")
+    assert (log_odds["hide"], log_odds["protocol"]) == ("pad_attended", "attcat")
+    aopc, log_odds = (facts(measure.metric) for measure in reproduction_named("mask-lrp-table-1").measures)
+    assert aopc["hide"] == log_odds["hide"] == "pad_attended"
+    assert aopc["protocol"] == log_odds["protocol"] == "mask_lrp"
+    (f1,) = reproduction_named("transformer-attribution-figure-4").measures
+    assert (facts(f1.metric)["k"], facts(f1.metric)["target"]) == (list(range(10, 81, 10)), "gold")
+    (ratio,) = reproduction_named("mask-lrp-table-2").measures
+    assert (facts(ratio.metric)["measure"], facts(ratio.metric)["k"], ratio.scale) == ("ratio", 20, 100)
+    rows = {row.label: row for row in reproduction_named("mask-lrp-table-1").rows}
+    assert rows["GAE"].readings == ("transformer_attribution(row_normalised=true)", "gae")
+    assert rows["Random mask"].seeded() == tuple(f"mask_lrp(head_mask=random, seed={n})" for n in range(5))
+
+
+# what is there
+
+
+def registered(monkeypatch: pytest.MonkeyPatch, **known: Any) -> None:
+    made = {name: Method(name, function, "test", True, True, "-") for name, function in known.items()}
+    now = {name: method for name, method in methods().items() if name not in known}
+    monkeypatch.setattr("whyformer.registry._METHODS", {**now, **made})
+
+
+def unregistered(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr("whyformer.registry._METHODS", {n: m for n, m in methods().items() if n not in names})
+
+
+def mask_lrp(prediction: Any, *, variant: str = "paper", head_mask: str = "heads", seed: int = 0) -> Tensor:
+    """A stand-in."""
+    raise NotImplementedError
+
+
+def test_a_row_waits_for_its_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    unregistered(monkeypatch, "mask_lrp")
+    table, figure = reproduction_named("mask-lrp-table-1"), reproduction_named("mask-lrp-figure-6")
+    assert table.missing == ("mask_lrp",)
+    assert table.waiting == {"Random mask": "the method mask_lrp", "theirs": "the method mask_lrp"}
+    assert table.refusal is None
+    assert table.state == "ready but for Random mask, theirs: wait for the method mask_lrp"
+    assert [row.label for row in table.rows_of(table.columns[0])] == [row.label for row in table.rows[:-2]]
+    assert figure.refusal == "mask-lrp-figure-6 waits for the method mask_lrp"
+    registered(monkeypatch, mask_lrp=mask_lrp)
+    assert table.state == figure.state == "ready"
+    assert len(table.rows_of(table.columns[0])) == 10
+    assert reproduction_named("mask-lrp-table-3").state == (
+        "ready but for without M_pos, without M_synt: wait for head masks of one kind alone"
+    )
+
+
+def test_an_option_that_is_not_there_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_seed(prediction: Any, *, variant: str = "paper", head_mask: str = "heads") -> Tensor:
+        """A stand-in."""
+        raise NotImplementedError
+
+    registered(monkeypatch, mask_lrp=without_seed)
+    (sentence,) = reproduction_named("mask-lrp-table-1").waiting.values()
+    assert sentence.startswith("mask_lrp to take mask_lrp(head_mask=random, seed=0) (mask_lrp has no option 'seed'")
+
+
+def test_several_missing_methods_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    unregistered(monkeypatch, "decoded_grad_cam", "integrated_gradients")
+    state = reproduction_named("decoded-table-1").state
+    assert state.endswith(": wait for the methods decoded_grad_cam, integrated_gradients")
+    for name in ("decoded-figure-5", "decoded-figure-6"):
+        assert reproduction_named(name).state == "waits for the method decoded_grad_cam"
+
+
+@pytest.mark.parametrize("name", [n for n, recipe in reproductions().items() if recipe.waits_for])
+def test_what_nothing_provides_is_refused_with_that_sentence(name: str) -> None:
+    recipe = reproduction_named(name)
+    with pytest.raises(BadOption, match=f"^{name} waits for {re.escape(recipe.waits_for or '')}$"):
+        run(recipe, models="nowhere")
+
+
+def test_what_can_be_run_now() -> None:
+    ready = {name for name, recipe in reproductions().items() if recipe.refusal is None}
+    assert {f"attcat-{name}" for name in LISTED["attcat"]} < ready
+    assert {"transformer-attribution-figure-4", "mask-lrp-table-1", "mask-lrp-table-2", "mask-lrp-figure-3"} < ready
+    assert {"decoded-table-1", "decoded-table-2", "decoded-figure-4", "decoded-tables-3-9", "decoded-a5"} < ready
+
+
+# ours beside theirs, from numbers made by hand
+
+SMALL = Reproduction(
+    name="small",
+    paper="A paper",
+    title="A small table",
+    kind="curves",
+    columns=(Column("Data", "sst2@attcat", "sst2", texts=3), Column("Other", "imdb@attcat", "imdb", "hub/imdb")),
+    rows=(
+        Row("one", "raw_attention(layer=-1)", also=("raw_attention(layer=0)",)),
+        Row("two", "rollout(row_normalised=true)"),
+        Row("three", "attcat(states=inputs)"),
+        Row("dice", "random(seed={seed})", runs=3),
+        Row("later", "no_such_method"),
+        Row("elsewhere", "cat(states=inputs)", columns=("Other",)),
+    ),
+    measures=(
+        Measure("drop", "aopc(hide=delete, protocol=attcat)", scale=100),
+        Measure("odds", "log_odds(protocol=attcat)", higher_is_better=False),
+    ),
+    published=grid(
+        ("Data",),
+        ("drop", "odds"),
+        {
+            "one": ("20 / -1",),
+            "two": ("30 / -2",),
+            "three": ("40 / -3",),
+            "dice": ("10 ± 2 / -0.5",),
+            "later": ("50 / -4",),
+        },
+    ),
+    notes=("a note",),
+)
+DROP, ODDS = "aopc(hide=delete, protocol=attcat)", "log_odds(protocol=attcat)"
+VALUES = {  # of each method the numbers of three texts by each metric
+    "raw_attention": ((0.1, 0.2, 0.3), (-1.0, -1.0, -1.0)),
+    "raw_attention(layer=0)": ((0.5, 0.5, 0.5), (-9.0, -9.0, -9.0)),
+    "rollout": ((0.4, 0.4, 0.4), (-3.0, -3.0, -3.0)),
+    "attcat(states=inputs)": ((0.3, 0.3, 0.3), (-2.0, -2.0, -2.0)),
+    "random": ((0.1, 0.1, 0.1), (-0.3, -0.3, -0.3)),
+    "random(seed=1)": ((0.2, 0.2, 0.2), (-0.4, -0.4, -0.4)),
+    "random(seed=2)": ((0.6, 0.6, 0.6), (-0.8, -0.8, -0.8)),
+}
+
+
+def facts(label: str, **more: Any) -> dict[str, Any]:
+    (spec,) = metric_specs([label])
+    better, level = spec.of.higher_is_better, spec.of.level
+    return {**spec.facts, "higher_is_better": better, "level": level, "at": [0.5, 1.0], **more}
+
+
+def table_of(values: Mapping[str, Sequence[Sequence[float]]]) -> Table:
+    records = tuple(
+        Record(f"{row:02x}{number:02x}{place:02x}", row, method, metric, own[row], (own[row], 2 * own[row]))
+        for row in range(3)
+        for number, (method, columns) in enumerate(values.items())
+        for place, (metric, own) in enumerate(zip((DROP, ODDS), columns, strict=True))
+    )
+    examples = tuple({"row": row, "gold": 1, "predicted": 1, "units": 4, "probability": 0.9} for row in range(3))
+    return Results.of([Chunk(0, 3, records, {label: facts(label) for label in (DROP, ODDS)}, examples)]).table()
+
+
+@cache
+def sentiment() -> Subject:
+    return load("sentiment")
+
+
+def reviews(folder: Path, name: str = "sst2") -> Path:
+    (folder / name).mkdir(parents=True)
+    lines = [json.dumps({"text": text, "label": label}) for text, label in SENTENCES]
+    (folder / name / "validation.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def small(tmp_path: Path, recipe: Reproduction = SMALL, **options: Any) -> reproduce.Reproduced:
+    asked: list[Any] = []
+
+    def stand_in(subject: Subject, data: Any, *, methods: list[str], metrics: list[str], out: Path) -> Table:
+        asked.append(([spec.label for spec in method_specs(methods)], metrics, out, [e.text for e in data]))
+        return table_of(VALUES)
+
+    given = {"instead": {"sst2": "sentiment"}, "data": reviews(tmp_path / "data"), "load": lambda name: sentiment()}
+    found = run(recipe, out=tmp_path / "out", evaluate=stand_in, **{**given, **options})
+    assert len(asked) == 1
+    labels, metrics, out, texts = asked[0]
+    assert set(labels) <= set(VALUES)
+    assert metrics == [measure.metric for measure in recipe.measures]
+    assert out == tmp_path / "out" / "data"
+    assert texts == [text for text, _ in SENTENCES]
+    return found
+
+
+def test_ours_beside_theirs(tmp_path: Path) -> None:
+    found = small(tmp_path)
+    entries = {(e.row, e.method, e.measure): e for e in found.entries}
+    one = entries["one", "raw_attention", "drop"]
+    assert one.ours is not None
+    assert math.isclose(one.ours.mean, 20.0)
+    assert 10 <= one.ours.low < 20 < one.ours.high <= 30, "the interval is scaled too"
+    assert (one.ours.n, one.published, one.main) == (3, Number(20), True)
+    assert abs(one.difference or 1) < 1e-9
+    also = entries["one", "raw_attention(layer=0)", "drop"]
+    assert (also.main, also.published) == (False, Number(20))
+    assert also.difference == pytest.approx(30)
+    dice = entries["dice", "random, mean of 3", "drop"]
+    assert dice.ours is not None
+    assert dice.ours.mean == pytest.approx((10 + 20 + 60) / 3)
+    assert dice.spread == pytest.approx(math.sqrt(((10 - 30) ** 2 + (20 - 30) ** 2 + (60 - 30) ** 2) / 2))
+    assert dice.published == Number(10, 2)
+    later = entries["later", "", "drop"]
+    assert (later.ours, later.published, later.difference) == (None, Number(50), None)
+    assert "elsewhere" not in {e.row for e in found.entries}
+
+
+def test_agreement_is_about_the_order_of_the_first_readings(tmp_path: Path) -> None:
+    drop, odds = small(tmp_path).agreements
+    # drop: ours 20, 40, 30, 30 (ranks 1, 4, 2.5, 2.5), theirs 20, 30, 40, 10 (ranks 2, 3, 4, 1)
+    ours, theirs = np.array([1, 4, 2.5, 2.5]), np.array([2, 3, 4, 1])
+    spearman = np.corrcoef(ours, theirs)[0, 1]
+    assert drop.rows == odds.rows == 4, "the row that waits is not counted"
+    assert drop.correlation == pytest.approx(spearman)
+    assert (drop.our_best, drop.their_best) == (("two",), ("three",))
+    # odds, lower is better: ours -1, -3, -2, -0.5; theirs -1, -2, -3, -0.5: two neighbours changed places
+    assert odds.correlation == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert (odds.our_best, odds.their_best) == (("two",), ("three",))
+
+
+def test_equal_numbers_share_the_first_place_and_have_no_order(tmp_path: Path) -> None:
+    equal = grid(("Data",), ("drop",), dict.fromkeys(("one", "two", "three"), ("7",)))
+    (drop,) = small(tmp_path, replace(SMALL, published=equal)).agreements
+    assert drop.correlation is None
+    assert drop.their_best == ("one", "two", "three")
+
+
+def test_fewer_runs_of_random_rows_are_stated(tmp_path: Path) -> None:
+    found = small(tmp_path, seeds=2)
+    dice = next(e for e in found.entries if e.row == "dice" and e.measure == "drop")
+    assert dice.ours is not None
+    assert dice.ours.mean == pytest.approx(15)
+    assert "Data: dice is the mean of 2 runs, not 3" in found.footer
+    with pytest.raises(BadOption, match="at least one run"):
+        run(SMALL, seeds=0)
+
+
+def test_departures_are_stated(tmp_path: Path) -> None:
+    found = small(tmp_path, limit=4)
+    data = tmp_path / "data" / "sst2" / "validation.jsonl"
+    model = f"sentiment (bert, {sentiment().model.config.num_hidden_layers} layers of width "
+    assert found.footer[:2] == [
+        f"Other is left out: {found.left_out['Other']}",
+        "later waits for the method no_such_method",
+    ]
+    assert found.footer[2].startswith(f"Data: the model is {model}")
+    assert found.footer[2].endswith(", in place of sst2; the paper's is BERT-base, not named")
+    assert found.footer[3] == f"Data: the data is {data}, in place of nyu-mll/glue:sst2, split validation"
+    assert found.footer[4] == "Data: 3 texts were measured (at most 4 were asked for); the paper has 3"
+    assert any("the model is right on 3" in line for line in found.footer), "what the table itself has to say"
+    assert found.footer[-1] == "a note"
+
+
+def test_the_papers_own_model_is_no_departure(tmp_path: Path) -> None:
+    recipe = replace(SMALL, columns=(replace(SMALL.columns[0], model="some/model"),))
+    found = small(tmp_path, recipe, instead={})
+    assert not any("the model is /" in line or "the paper's is" in line for line in found.footer)
+
+
+# printed
+
+
+def test_csv_has_every_number(tmp_path: Path) -> None:
+    found = small(tmp_path)
+    lines = list(comma_separated.DictReader(io.StringIO(reproduce.csv(found))))
+    assert len(lines) == len(found.entries) == 2 * 6
+    assert list(lines[0]) == list(reproduce.printed.FIELDS)
+    for line, entry in zip(lines, found.entries, strict=True):
+        assert (line["row"], line["method"], line["measure"]) == (entry.row, entry.method, entry.measure)
+        assert line["ours"] == ("" if entry.ours is None else repr(entry.ours.mean))
+        assert line["published"] == ("" if entry.published is None else str(entry.published.value))
+    dice = next(line for line in lines if line["row"] == "dice")
+    assert (dice["low"], dice["published_spread"]) == ("", "2.0")
+
+
+def test_markdown(tmp_path: Path) -> None:
+    text = reproduce.markdown(small(tmp_path))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    table = {row[1]: row for row in rows if len(row) == 8}
+    assert table["here"] == ["row", "here", "drop ↑", "published", "difference", "odds ↓", "published", "difference"]
+    assert table["raw_attention"][:2] + table["raw_attention"][3:5] == ["one", "raw_attention", "20.00", "+0.00"]
+    assert table["raw_attention(layer=0)"][0] == ""
+    assert table["rollout"][2].startswith("**40.00"), "our best in bold"
+    assert table["attcat(states=inputs)"][3] == "40.00"
+    assert table["waits"] == ["later", "waits", "–", "**50.00**", "–", "–", "**-4.000**", "–"]
+    assert table["random, mean of 3"][2] == "30.00 ± 26.46"
+    assert "| Data | drop | 4 | 0.32 | two | three |" in text
+    assert "* a note" in text.splitlines()
+
+
+def test_terminal(tmp_path: Path) -> None:
+    found = small(tmp_path)
+    lines = str(found).splitlines()
+    assert lines[:2] == ["small · A paper", "A small table"]
+    assert "Data · sentiment" in lines
+    (row,) = [line.split() for line in lines if line.startswith("two ")]
+    assert row[1:2] + row[-2:] == ["rollout", "-2.000", "-1.000"]
+    assert lines[-1] == "· a note"
+    assert "\x1b" not in str(found)
+
+
+def test_measures_without_published_numbers_take_no_room(tmp_path: Path) -> None:
+    text = reproduce.markdown(small(tmp_path, replace(SMALL, published={})))
+    assert "| row | here | drop ↑ | odds ↓ |" in text
+    assert "Agreement" not in text
+
+
+# drawn
+
+
+def test_curves_are_those_of_the_table(tmp_path: Path) -> None:
+    found = small(tmp_path)
+    figure = drawing(found)
+    assert figure is not None
+    drop, odds = figure.axes
+    drawn = {line.get_label(): line for line in drop.get_lines()}
+    assert list(drawn) == ["one", "two", "three", "dice"]
+    assert drawn["two"].get_xdata().tolist() == [0.5, 1.0]
+    assert drawn["two"].get_ydata() == pytest.approx([40, 80])
+    assert drawn["dice"].get_ydata() == pytest.approx([30, 60]), "the mean over the runs"
+    assert odds.get_lines()[2].get_ydata() == pytest.approx([-2, -4])
+    assert (drop.get_xlabel(), odds.get_ylabel()) == ("share of the units", "lower is better")
+
+
+def test_bars_and_what_is_attainable(tmp_path: Path) -> None:
+    rows = (*SMALL.rows[:2], Row("attainable", "attcat(states=inputs)", metric=ODDS))
+    recipe = replace(
+        SMALL, kind="bars", rows=rows, measures=SMALL.measures[:1], published={}, columns=SMALL.columns[:1]
+    )
+
+    def stand_in(*_: Any, methods: list[str], metrics: list[str], **__: Any) -> Table:
+        assert metrics == [SMALL.measures[0].metric, ODDS]
+        return table_of(VALUES)
+
+    data = reviews(tmp_path)
+    found = run(recipe, evaluate=stand_in, data=data, instead={"sst2": "sentiment"}, load=lambda name: sentiment())
+    figure = drawing(found)
+    assert figure is not None
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([20, 40])
+    assert [line.get_xdata()[0] for line in axes.get_lines()] == pytest.approx([-200])
+    assert not next(e for e in found.entries if e.row == "attainable").main
+
+
+def test_a_curve_through_several_measures(tmp_path: Path) -> None:
+    measures = tuple(replace(m, label=f"top {k}", at=k, scale=1) for m, k in zip(SMALL.measures, (10, 20), strict=True))
+    published = {("two", "Data", "top 20"): Number(5)}
+    recipe = replace(SMALL, measures=measures, published=published)
+    figure = drawing(small(tmp_path, recipe))
+    assert figure is not None
+    (axes,) = figure.axes
+    curve, dot = [line for line in axes.get_lines() if line.get_color() == "C1"]
+    assert (list(curve.get_xdata()), list(curve.get_ydata())) == ([10, 20], pytest.approx([0.4, -3]))
+    assert (list(dot.get_xdata()), list(dot.get_ydata())) == ([20], [5])
+
+
+def test_files(tmp_path: Path) -> None:
+    written = reproduce.write(small(tmp_path), tmp_path / "new" / "folder")
+    assert [path.name for path in written] == ["small.md", "small.csv", "small.png"]
+    assert written[2].read_bytes()[:4] == b"\x89PNG"
+    assert "](small.png)" in written[0].read_text()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="could not write to"):
+        reproduce.write(small(tmp_path / "again"), tmp_path / "file" / "below")
+    assert drawing(small(tmp_path / "third", replace(SMALL, kind="table"))) is None
+
+
+# where models and data come from
+
+
+def refused(tmp_path: Path, recipe: Reproduction = SMALL, **options: Any) -> str:
+    with pytest.raises(BadInput) as stop:
+        run(recipe, **options)
+    return str(stop.value)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    said = refused(tmp_path, models=tmp_path / "models", data=reviews(tmp_path / "data"))
+    assert (
+        f"Data: there is no folder {str(tmp_path / 'models' / 'sst2')!r}; without --models, the paper names no" in said
+    )
+    assert (
+        f"Other: there is no folder {str(tmp_path / 'models' / 'imdb')!r}; without --models, hub/imdb of the hub"
+        in said
+    )
+
+
+def test_a_model_that_is_not_named(tmp_path: Path) -> None:
+    said = refused(tmp_path, replace(SMALL, columns=SMALL.columns[:1]), data=reviews(tmp_path))
+    assert said == (
+        "no column of small can be run: Data: the paper does not name its BERT-base model: --models DIR takes the "
+        "folder 'sst2' in DIR, --model sst2=NAME any model"
+    )
+
+
+def test_models_below_a_folder_and_models_instead(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def loading(name: str | Path) -> Subject:
+        asked.append(name)
+        return sentiment()
+
+    (tmp_path / "models" / "sst2").mkdir(parents=True)
+    data = reviews(tmp_path / "data")
+    (data / "imdb").mkdir()
+    (data / "imdb" / "test.jsonl").write_text((data / "sst2" / "validation.jsonl").read_text())
+    options = {"data": data, "evaluate": lambda *_, **__: table_of(VALUES), "load": loading}
+    models = tmp_path / "models"
+    both = run(SMALL, models=models, instead={"imdb": "sst2"}, **options)
+    assert asked == [models / "sst2", models / "sst2"]
+    assert any(
+        "(bert, " in said and ", in place of imdb; the paper's is BERT-base, hub/imdb" in said for said in both.footer
+    )
+    asked.clear()
+    run(SMALL, models=models, instead={"imdb": "other/hub-id"}, only=["imdb"], **options)
+    run(SMALL, only=["imdb"], **options)
+    assert asked == ["other/hub-id", "hub/imdb"]
+
+
+def test_data_that_is_not_there_leaves_the_column_out(tmp_path: Path) -> None:
+    found = small(tmp_path, instead={"sst2": "sentiment", "imdb": "sentiment"})
+    assert [part.column.label for part in found.parts] == ["Data"]
+    folder, imdb = str(tmp_path / "data"), str(tmp_path / "data" / "imdb")
+    assert found.left_out["Other"] == f"there is no folder {imdb!r}; --only imdb takes the data of {folder!r}"
+    inside = tmp_path / "data" / "sst2"
+    alone = small(tmp_path / "alone", data=inside, only=["sst2"])
+    assert f"Data: the data is {inside / 'validation.jsonl'}" in alone.footer[2]
+
+
+def test_a_model_that_does_not_load_leaves_the_column_out(tmp_path: Path) -> None:
+    def loading(name: str | Path) -> Subject:
+        raise BadInput("could not load it")
+
+    options: dict[str, Any] = {"data": reviews(tmp_path), "instead": {"sst2": "sentiment"}, "load": loading}
+    assert "Data: could not load it" in refused(tmp_path, **options)
+
+
+def test_an_error_while_measuring_names_the_column(tmp_path: Path) -> None:
+    def broken(*_: Any, **__: Any) -> Table:
+        raise BadInput("the disk is full")
+
+    options: dict[str, Any] = {"data": reviews(tmp_path), "instead": {"sst2": "sentiment"}, "evaluate": broken}
+    assert refused(tmp_path, load=lambda name: sentiment(), **options) == "Data: the disk is full"
+
+
+def test_columns_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="small has no column 'sst'; did you mean 'sst2'"):
+        run(SMALL, only=["sst"])
+    with pytest.raises(BadOption, match="small has no column 'yelp'"):
+        run(SMALL, instead={"yelp": "imdb"})
+    file = reviews(tmp_path) / "sst2" / "validation.jsonl"
+    with pytest.raises(
+        BadOption, match=r"is one file, and there are several columns: choose one \(--only\) of sst2, imdb"
+    ):
+        run(SMALL, data=file)
+    with pytest.raises(BadOption, match="needs evaluate="):
+        run(SMALL, data=file, only=["sst2"], instead={"sst2": "sentiment"})
+
+
+def test_other_models_are_written_with_an_equals_sign() -> None:
+    assert reproduce.other_models(["yelp=imdb", "a = b=c"]) == {"yelp": "imdb", "a": "b=c"}
+    for wrong in ("yelp", "=imdb", "yelp="):
+        with pytest.raises(BadOption, match="COLUMN=NAME"):
+            reproduce.other_models([wrong])
+
+
+# the real thing, small
+
+
+@pytest.mark.filterwarnings("ignore::whyformer.errors.TruncationWarning")
+def test_a_table_is_what_evaluate_measures(tmp_path: Path) -> None:
+    recipe = reproduction_named("attcat-table-1")
+    data = reviews(tmp_path / "data")
+    options: dict[str, Any] = {"data": data, "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
+    found = run(recipe, out=tmp_path / "out", evaluate=quietly, load=lambda name: sentiment(), **options)
+    direct = quietly(
+        sentiment(),
+        open_dataset("sst2@attcat", local=data),
+        methods="attcat(states=inputs),partial_lrp",
+        metrics="aopc(hide=delete, protocol=attcat),log_odds(protocol=attcat)",
+    )
+    entries = {(e.method, e.measure): e for e in found.entries}
+    assert len(entries) == 2 * (8 + 4)
+    for method in ("attcat(states=inputs)", "partial_lrp"):
+        for measure, metric in (("AOPC", "aopc(hide=delete, protocol=attcat)"), ("LOdds", "log_odds(protocol=attcat)")):
+            cell = direct[method, metric]
+            ours = entries[method, measure].ours
+            assert cell is not None
+            assert ours is not None
+            assert ours.mean == pytest.approx(cell.mean, abs=1e-6)
+            assert ours.n == 4
+    assert {a.measure for a in found.agreements} == {"AOPC", "LOdds"}
+    assert all(a.rows == 8 for a in found.agreements)
+    assert (tmp_path / "out" / "sst2").is_dir()
+    again = run(recipe, out=tmp_path / "out", evaluate=quietly, load=lambda name: sentiment(), **options)
+    assert [e.ours for e in again.entries] == [e.ours for e in found.entries], "resumed from the journal"
+    assert "4 texts were measured; the paper has 872" in str(found)
+
+
+def quietly(*arguments: Any, **options: Any) -> Table:
+    return evaluate(*arguments, progress=False, **options)
+
+
+def explain(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+    return Explainer(subject).explain(text, method=spec.of.name, **spec.options)
+
+
+def test_words_that_classes_share(tmp_path: Path) -> None:
+    recipe = reproduction_named("decoded-tables-3-9")
+    options: dict[str, Any] = {"data": reviews(tmp_path / "data"), "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
+    found = run(recipe, evaluate=quietly, load=lambda name: sentiment(), **options)
+    simple = next(e for e in found.entries if e.row == "Simple")
+    (listed,) = [shared for shared in shared_words(recipe, found.parts[0]) if shared.row == "Simple"]
+    assert listed.classes == ("NEGATIVE", "POSITIVE")
+    common = {"a", "the", "is", "and", "of", "it"}
+    assert set(listed.words) & common
+    assert simple.ours is not None
+    assert simple.ours.mean == pytest.approx(len(listed.words)), "with two classes the number is that of the words"
+    assert ", ".join(listed.words) in reproduce.markdown(found)
+
+
+def test_shared_words_are_those_with_the_highest_sums() -> None:
+    metric = "token_overlap(k=2)"
+    details = [  # sums of class 0: bad 5, film 4, a 3; of class 2: film 6, bad 2, fine 1.5
+        {"class": 0, "words": [["bad", 3], ["a", 3], ["film", 4]]},
+        {"class": 2, "words": [["film", 6], ["fine", 1.5], ["bad", 2]]},
+        {"class": 0, "words": [["bad", 2]]},
+        {"class": 1, "words": [["zebra", 1], ["a", 9], ["bad", 0.5]]},
+    ]
+    records = tuple(Record(f"{n:04x}", n, "attcat", metric, None, detail=own) for n, own in enumerate(details))
+    labels = {"about": {"labels": ["no", "maybe"]}}
+    table = Results.of([Chunk(0, 4, records, {metric: facts(metric, at=[])})], labels).table()
+    recipe = replace(SMALL, rows=(Row("ours", "attcat"),), measures=(Measure("top 2", metric, False),))
+    found = list(shared_words(recipe, reproduce.Part(SMALL.columns[0], "model", table)))
+    assert [shared.classes for shared in found] == [("no", "maybe"), ("no", "2"), ("maybe", "2")]
+    assert [shared.words for shared in found] == [(), ("bad", "film"), ()]
+    cell = table["attcat", metric]
+    assert cell is not None
+    assert cell.mean == pytest.approx(sum(len(shared.words) for shared in found) / (3 * 2)), "as the metric counts"
+
+
+def test_layers_of_a_figure(tmp_path: Path) -> None:
+    recipe = reproduction_named("attcat-figure-4")
+    found = run(recipe, explain=explain, instead={"sst2": "sentiment"}, load=lambda name: sentiment())
+    ((shown,),) = [part.examples for part in found.parts]
+    count = sentiment().model.config.num_hidden_layers
+    assert [e.method for e in shown] == [*(f"L{n}" for n in range(count)), "Rollout", "Sum"]
+    (text,) = recipe.examples["SST2"]
+    whole = Explainer(sentiment()).explain(text, method="attcat", states="inputs")
+    assert whole.layers is not None
+    for n in range(count):
+        assert np.allclose(shown[n].scores, whole.layers[n])
+    assert np.allclose(sum(shown[n].scores for n in range(count)), shown[-1].scores)
+    rolled = Explainer(sentiment()).explain(text, method="attcat", states="inputs", combine="rollout")
+    assert np.allclose(shown[-2].scores, rolled.scores)
+    written = reproduce.write(found, tmp_path)
+    ends = [".md", ".csv", "-sst2-0.png", "-sst2-0.html"]
+    assert [path.name for path in written] == [f"attcat-figure-4{end}" for end in ends]
+    lines = list(comma_separated.DictReader(io.StringIO(written[1].read_text())))
+    assert len(lines) == (count + 2) * len(whole.units)
+    assert float(lines[-2]["score"]) == shown[-1].scores[-2]
+    assert "L0" in str(found)
+
+
+def test_one_text_by_many_methods_and_texts_of_ones_own() -> None:
+    recipe = reproduction_named("attcat-figure-5")
+    options: dict[str, Any] = {"explain": explain, "instead": {"sst2": "sentiment"}, "load": lambda name: sentiment()}
+    found = run(recipe, only=["sst2"], texts=["a fine film"], **options)
+    ((shown,),) = [part.examples for part in found.parts]
+    assert [e.method for e in shown] == [row.label for row in reproduction_named("attcat-table-1").rows]
+    assert all(e.texts == ("a fine film",) for e in shown)
+    assert any("the texts are others than the paper's" in line for line in found.footer)
+
+
+def questions(folder: Path, question: str) -> Path:
+    (folder / "squad").mkdir(parents=True)
+    answers = {"text": ["Denver Broncos"], "answer_start": [4]}
+    rows = [
+        {"question": "Who lost?", "context": "The Denver Broncos won.", "answers": answers},
+        {"question": question, "context": "The Denver Broncos did.", "answers": answers},
+    ]
+    (folder / "squad" / "validation.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return folder
+
+
+def test_a_question_is_looked_up_in_the_data(tmp_path: Path) -> None:
+    recipe = reproduction_named("attcat-figure-5")
+    asked: list[Any] = []
+
+    def noted(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+        asked.append((text, spec.label))
+        return Explainer(sentiment()).explain("a fine film", method=spec.of.name, **spec.options)
+
+    options: dict[str, Any] = {
+        "explain": noted,
+        "instead": {"squad": "x", "sst2": "x"},
+        "load": lambda name: sentiment(),
+    }
+    found = run(
+        recipe, data=questions(tmp_path / "a", "Which NFL team represented the AFC at Super Bowl 50?"), **options
+    )
+    assert [part.column.label for part in found.parts] == ["SQuAD v1", "SST2"]
+    question = ("Which NFL team represented the AFC at Super Bowl 50?", "The Denver Broncos did.")
+    assert asked[0] == (question, "attcat(states=inputs)")
+    assert [text for text, _ in asked].count(question) == 1
+    other = run(recipe, data=questions(tmp_path / "b", "Which team won?"), **options)
+    assert "is not in squad@attcat" in other.left_out["SQuAD v1"]
+    assert [part.column.label for part in other.parts] == ["SST2"]
+
+
+def test_differences_are_between_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(monkeypatch, mask_lrp=mask_lrp)
+    recipe = reproduction_named("mask-lrp-figure-6")
+
+    def stand_in(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+        if spec.of.name == "lrp":
+            raise BadInput("not this one")
+        name = "attcat" if spec.of.name == "mask_lrp" else spec.of.name
+        return Explainer(sentiment()).explain(text, method=name)
+
+    options: dict[str, Any] = {"explain": stand_in, "instead": {"sst2": "sentiment"}, "load": lambda name: sentiment()}
+    found = run(recipe, data=reviews(tmp_path), only=["sst2"], limit=2, **options)
+    first, second = found.parts[0].examples
+    assert [e.texts[0] for e in (first[0], second[0])] == [text for text, _ in SENTENCES[:2]]
+    assert [e.method for e in first][:3] == ["theirs", "less RawAtt", "less Rollout"]
+    assert first.refused == (("LRP, lrp", "not this one"),)
+    raw = Explainer(sentiment()).explain(SENTENCES[0][0], method="raw_attention")
+    theirs = Explainer(sentiment()).explain(SENTENCES[0][0], method="attcat")
+    sums = [sum(abs(s) for s, u in zip(e.scores, e.units, strict=True) if not u.special) for e in (theirs, raw)]
+    for place, unit in enumerate(raw.units):
+        expected = 0.0 if unit.special else theirs.scores[place] / sums[0] - raw.scores[place] / sums[1]
+        assert first[1].scores[place] == pytest.approx(expected)
+    assert first[1].signed
+    assert np.abs(shares(raw)).sum() == pytest.approx(1)
+    assert not shares(replace(raw, scores=np.zeros(len(raw.units)))).any()
+
+
+def test_a_figure_without_its_own_row_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(monkeypatch, mask_lrp=mask_lrp)
+
+    def stand_in(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+        raise BadInput("no heads were found")
+
+    options: dict[str, Any] = {"explain": stand_in, "instead": {"sst2": "x"}, "load": lambda name: sentiment()}
+    with pytest.raises(BadInput, match=r"SST-2: mask-lrp-figure-6 cannot explain 'a film': .*no heads were found"):
+        run(reproduction_named("mask-lrp-figure-6"), only=["sst2"], texts=["a film"], **options)
+
+
+# documented
+
+
+def test_the_documentation_lists_what_there_is() -> None:
+    text = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|$", text, re.MULTILINE))
+    assert listed == {name: recipe.title for name, recipe in reproductions().items()}
+    models: dict[str, set[str]] = {}
+    for folder, named in re.findall(r"^\| `([\w-]+)` \|[^|]*\|(.*)\|$", text, re.MULTILINE):
+        models[folder] = set(re.findall(r"`(.*?)`", named))
+    columns = [column for recipe in reproductions().values() for column in recipe.columns]
+    assert models == {c.folder: {o.model for o in columns if o.folder == c.folder and o.model} for c in columns}
+
+
+def test_importing_is_cheap() -> None:
+    code = "import sys, whyformer.reproduce; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"matplotlib", "rich", "scipy", "datasets", "pyarrow"} & set(done.stdout.split())
+
+
+def test_kinds() -> None:
+    assert {recipe.kind for recipe in reproductions().values()} == {
+        *("table", "words", "bars", "curves", "figure"),
+        *EXAMPLES,
+    }
+    assert all(recipe.waits_for for recipe in reproductions().values() if recipe.kind == "figure")
+    assert metric_named("token_overlap").level == "corpus"
