@@ -75,7 +75,7 @@ TABLES = {  # whose: the recipes that hold the published numbers
 MEASURES = {"aopc": "AOPC", "log_odds": "LOdds", "kendall_tau": "Kendall"}
 ORDERS = (  # the better row of a paper over the worse
     "AttCAT>TransAtt AttCAT>CAT AttCAT>Grads AttGrads>Grads TransAtt>PartialLRP PartialLRP>RawAtt RawAtt>Rollout "
-    "Rollout>LRP"
+    "Rollout>LRP ALTI>RawAtt"
 )
 OF_THE_PAPER = ("transformer_attribution", "rollout", "raw_attention", "grad_cam", "lrp", "partial_lrp")
 LEADERS = ("attn_lrp", "cp_lrp")
@@ -226,8 +226,7 @@ def beside(finished: Finished, paper: str, *metrics: str) -> str:
         cells = [[table[STANDS_FOR[row], metric] for metric in metrics] for row in labels]
         here = [[cell.mean if cell else math.nan for cell in own] for own in cells]
         said = [[theirs[metric].get((row, name), math.nan) for metric in metrics] for row in labels]
-        for side in (said, here):
-            columns.append([" / ".join("–" if math.isnan(v) else f"{v:.3f}" for v in own) for own in side])
+        columns += [[" / ".join(f"{v:.3f}".replace("nan", "–") for v in own) for own in side] for side in (said, here)]
         orders = zip(zip(*said, strict=True), zip(*here, strict=True), strict=True)
         columns[-1].append(" / ".join(f"{spearmanr(*both, nan_policy='omit').statistic:.2f}" for both in orders))
         columns[-2].append("")

@@ -13,6 +13,7 @@ from whyformer import registry
 from whyformer.cli import main
 
 ROOT = Path(__file__).parents[2]
+REVIEWS = "text,label\na gorgeous and witty film,POSITIVE\na dull and lifeless mess,NEGATIVE\nnot bad at all,POSITIVE\n"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -29,6 +30,7 @@ def commands() -> list[str]:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews.csv").write_text(REVIEWS)
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     monkeypatch.setattr(registry, "_METRICS", dict(registry._METRICS))
     subject = whyformer.Explainer.load("sentiment").subject
@@ -46,10 +48,15 @@ def test_command(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path))
+    (tmp_path / "reviews.csv").write_text(REVIEWS)
+    if "report runs/a" in command:
+        whyformer.Explainer.load("sentiment").evaluate("reviews.csv", "random", out="runs/a")
     with pytest.raises(SystemExit) as stop:
         main(shlex.split(command, comments=True)[1:])
     assert stop.value.code == 0
-    assert capsys.readouterr().out.strip()
+    said = capsys.readouterr()
+    assert said.out.strip() or "wrote" in said.err
 
 
 def test_there_are_examples() -> None:

@@ -1,7 +1,7 @@
-"""How good explanations of a real model are, on texts of your own.
+"""Whether a less precise model gives the same explanation, on texts of your own.
 
-    python benchmarks/quality.py deletion  --texts reviews.txt   # do the highest units matter more than random ones?
-    python benchmarks/quality.py precision --texts reviews.txt   # does a less precise model give the same explanation?
+    python benchmarks/precision.py --texts reviews.txt
+    python benchmarks/precision.py --texts reviews.txt --reference float32 --dtypes bfloat16,float16 --methods attcat
 
 Texts: one per line, or a Parquet file with a column `sentence` or `text` (needs pyarrow).
 """
@@ -11,14 +11,11 @@ import math
 from pathlib import Path
 
 import numpy as np
-import torch
 from rich.progress import track
 from scipy.stats import spearmanr
 
 import whyformer
 from whyformer import Explainer, Explanation
-
-SHARE = 0.2
 
 
 def texts_of(path: Path, limit: int | None) -> list[str]:
@@ -30,40 +27,6 @@ def texts_of(path: Path, limit: int | None) -> list[str]:
         column = next(name for name in ("sentence", "text") if name in table.column_names)
         return table[column].to_pylist()[:limit]
     return path.read_text(encoding="utf-8").splitlines()[:limit]
-
-
-def probability_without(explainer: Explainer, explanation: Explanation, hidden: list[int]) -> float:
-    """The probability of the explained class when some tokens are deleted."""
-    ids = explainer.subject.tokenizer(explanation.texts[0])["input_ids"]
-    kept = torch.tensor([[t for i, t in enumerate(ids) if i not in hidden]])
-    with torch.no_grad():
-        logits = explainer.subject.model(input_ids=kept, attention_mask=torch.ones_like(kept)).logits
-    return float(logits.softmax(-1)[0, explanation.target.index])
-
-
-def deletion(explainer: Explainer, texts: list[str], method: str) -> None:
-    """Print how far the prediction falls without the highest 20 % of the tokens, and without a random 20 %."""
-    drops = []
-    generator = np.random.default_rng(0)
-    for text in track(texts, "deletion", transient=True):
-        explanation = explainer.explain(text, method)
-        count = math.floor(SHARE * len(explanation.ranked) + 0.5)
-        chance = generator.permutation(explanation.ranked)[:count].tolist()
-        before = explanation.prediction.probability
-        drops.append(
-            [
-                before - probability_without(explainer, explanation, hidden)
-                for hidden in (explanation.ranked[:count], chance)
-            ]
-        )
-    by_method, by_chance = np.array(drops).T
-    difference = by_method - by_chance
-    samples = generator.choice(difference, (10_000, len(difference))).mean(1)
-    low, high = np.quantile(samples, [0.025, 0.975])
-    print(f"{len(texts)} texts, {SHARE:.0%} of the tokens deleted, fall of the predicted class's probability")
-    print(f"  highest by {method}: {by_method.mean():.4f}")
-    print(f"  at random: {by_chance.mean():.4f}")
-    print(f"  difference: {difference.mean():.4f}, paired 95 % bootstrap interval [{low:.4f}, {high:.4f}]")
 
 
 def precision(name: str, texts: list[str], methods: list[str], reference: str, others: list[str]) -> None:
@@ -101,23 +64,18 @@ def _distance(found: Explanation, expected: Explanation) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Run one of the two."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["deletion", "precision"])
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--model", default="sentiment")
-    parser.add_argument("--method", default="attcat")
-    parser.add_argument("--methods", default="all", help="for precision: all, or names with commas")
-    parser.add_argument("--reference", default="float64", help="for precision")
-    parser.add_argument("--dtypes", default="float32", help="for precision, with commas")
+    parser.add_argument("--methods", default="all", help="all, or names with commas")
+    parser.add_argument("--reference", default="float64")
+    parser.add_argument("--dtypes", default="float32", help="with commas")
     parser.add_argument("--limit", type=int)
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, arguments.limit)
-    if arguments.what == "deletion":
-        deletion(Explainer.load(arguments.model), texts, arguments.method)
-    else:
-        names = list(whyformer.methods()) if arguments.methods == "all" else arguments.methods.split(",")
-        precision(arguments.model, texts, names, arguments.reference, arguments.dtypes.split(","))
+    names = list(whyformer.methods()) if arguments.methods == "all" else arguments.methods.split(",")
+    precision(arguments.model, texts, names, arguments.reference, arguments.dtypes.split(","))
 
 
 if __name__ == "__main__":
