@@ -61,7 +61,8 @@ class Journal:
                 _create(path, asked)
             journal = cls(folder)
             if difference := _difference(asked, journal.run):
-                raise BadOption(f"{path} holds another run: {difference}; give another folder, or ask for the same run")
+                what = f"another run{_called(journal.run)}"
+                raise BadOption(f"{path} holds {what}: {difference}; give another folder, or ask for the same run")
             descriptor = opened.enter_context(path.open("r+b", buffering=0)).fileno()
             journal._cut(descriptor)
             journal._descriptor, journal._opened = descriptor, opened.pop_all()
@@ -314,3 +315,10 @@ def _difference(asked: dict[str, Any], found: dict[str, Any], within: str = "") 
         elif _dumped(one) != _dumped(other):
             return f"{within}{name} asked for: {one!r}, found: {other!r}"
     return ""
+
+
+def _called(run: Mapping[str, Any]) -> str:
+    """What people call a run, in brackets; empty if that is not known."""
+    about = run.get(ABOUT) or {}
+    names = ", ".join(f"{name} {about[name]}" for name in ("model", "data") if about.get(name))
+    return f" ({names})" if names else ""
