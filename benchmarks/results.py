@@ -23,7 +23,8 @@ from whyformer.evaluate import evaluate
 from whyformer.journal import FILE, Journal
 from whyformer.load import load
 from whyformer.reproduce import reproduction_named
-from whyformer.results import REFERENCES, Cell, Difference, Results, Table
+from whyformer.results import Results
+from whyformer.table import REFERENCES, Cell, Difference, Table
 
 ONE_PASS = (
     "random,raw_attention,rollout,grads,att_grads,cam,grad_cam,cat,cat(states=inputs),attcat,attcat(states=inputs),"

@@ -16,7 +16,7 @@ from whyformer.explanation import Comparison, Explanation
 from whyformer.recommend import Recommendation
 from whyformer.recorder import Trace, record
 from whyformer.registry import Measured, Scores, method, methods, metric, metrics
-from whyformer.results import Table
+from whyformer.table import Table
 from whyformer.trust import Trust
 
 __all__ = [

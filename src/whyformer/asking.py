@@ -1,5 +1,6 @@
 """Asking: what metrics want to know of a model about one chunk of examples, noted first and then answered at once."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
+from whyformer.errors import BadOption, NoAttention, UncoveredOperation, UnsupportedModel, WhyformerError
 from whyformer.inputs import collate
 from whyformer.items import Item
 from whyformer.load import Subject
@@ -21,12 +22,8 @@ from whyformer.records import Record
 from whyformer.registry import Measured, Method, Metric, method_named
 from whyformer.said import best_answer
 from whyformer.specs import Spec
-
-CEILING = "ceiling"  # the best order that a search finds
-CHANCE = "chance"  # the mean of random orders
-ORDERS = 20
-
-Pair = tuple[str, str]  # the labels of a method and a metric
+from whyformer.table import CEILING, CHANCE, Pair
+from whyformer.trust import ORDERS
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         for metric in self.metrics:
-            if metric.of.hides and self.subject.task != "classes":
+            if "answer" not in metric.of.needs and self.subject.task != "classes":
                 raise BadOption(f"{metric.of.name} is for models that classify; this one answers questions")
             if "answer" in metric.of.needs and self.subject.task != "answer":
                 raise BadOption(f"{metric.of.name} is for models that answer questions; this one classifies")
@@ -97,7 +94,7 @@ class Asked:
         self.outcomes = Outcomes(subject.model, subject.tokenizer, tokens_per_batch=of.settings.tokens_per_batch)
         self.waiting: list[Question] = []
         self.found: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # with the place in its case
-        self.refused: dict[tuple[int, str], str] = {}
+        self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
         self.said: dict[int, dict[str, Any]] = {}
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
@@ -164,7 +161,7 @@ class Asked:
         try:
             scores = spec(prediction).total
         except WhyformerError as error:
-            if len(items) == 1 or isinstance(error, UnsupportedModel):
+            if len(items) == 1 or isinstance(error, (NoAttention, UncoveredOperation)):
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
@@ -195,27 +192,47 @@ class Asked:
         cases = [self._case(prediction, chance(prediction, seed=seed).total, items) for seed in range(ORDERS)]
         searched: dict[tuple[str, ...], Case] = {}
         for metric in self.of.metrics:
+            if not metric.of.ceiling:
+                continue
+            options = metric.facts["options"]
+            units, combine = options["units"], options["combine"]
             if (CHANCE, metric.label) in self.pairs:
-                yield from (Question(CHANCE, metric, case, items) for case in cases)
+                yield from (Question(CHANCE, metric, case.shuffled(units, combine), items) for case in cases)
             if (CEILING, metric.label) in self.pairs:
-                options = metric.facts["options"]
                 hide = hide_of(options["hide"], options.get("protocol"))
-                way = (options["target"], hide, options["units"])
+                way = (options["target"], hide, units, combine)
                 if way not in searched:
                     beam = self.of.settings.beam
-                    searched[way] = cases[0].best(way[0], hide=hide, units=way[2], beam=beam)
+                    searched[way] = cases[0].best(way[0], hide=hide, units=units, combine=combine, beam=beam)
                 yield Question(CEILING, metric, searched[way], items)
 
     def _plan(self, question: Question, settled: Prediction | None) -> None:
         """Ask once, and let go of the graph; a metric that hides nothing is done with that."""
         metric, case = question.metric, question.case
-        if metric.of.hides:
+        try:
             with self.outcomes.planning():
-                metric(case)
+                measured = metric(case)
+        except BadOption as error:
+            raise BadOption(f"{metric.label}: {error}") from error
+        except WhyformerError as error:
+            self._refuse(question, error)
+            return
+        if metric.of.hides:
             kept = case.prediction.settled() if settled is None else settled
             self.waiting.append(replace(question, case=replace(case, prediction=kept)))
         else:
-            self._keep(question, metric(case))
+            self._keep(question, measured)
+
+    def _refuse(self, question: Question, error: WhyformerError) -> None:
+        """A metric that could not be had for a batch is tried example by example."""
+        spec = next((spec for spec in self.of.methods if spec.label == question.method), None)
+        if spec is None or len(question.items) == 1:
+            self.refused |= {(item.row, question.method, question.metric.label): str(error) for item in question.items}
+            return
+        for item in question.items:
+            alone = self._questions(spec, self._prediction([item], spec.of.relevance), [item], {})
+            for one in (one for one in alone if one.metric is question.metric):
+                self._plan(one, None)
 
     def answer(self) -> None:
         """Run the model on all that was asked, and measure."""
@@ -239,7 +256,8 @@ class Asked:
         """What was found for one item: a mean where several orders were tried."""
         found = self.found.get((item.row, pair), [])
         if not found:
-            return Record(key, item.row, *pair, None, refused=self.refused.get((item.row, pair[0])))
+            reason = self.refused.get((item.row, pair[0])) or self.refused.get((item.row, *pair))
+            return Record(key, item.row, *pair, None, refused=reason)
         value = torch.stack([m.values[place] for m, place in found]).double().mean()
         curves = [m.curve[place] for m, place in found if m.curve is not None]
         curve = torch.stack(curves).double().mean(0).tolist() if curves else []
@@ -249,4 +267,4 @@ class Asked:
 
 
 def _number(value: float) -> float | None:
-    return value if value == value else None  # NaN: left out
+    return value if math.isfinite(value) else None  # left out

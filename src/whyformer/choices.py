@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer.errors import BadInput
+from whyformer.errors import BadInput, BadOption
 from whyformer.load import Subject
 from whyformer.registry import Method
-from whyformer.specs import Spec, method_specs
+from whyformer.specs import Spec, Written, method_specs, names_of
 
 AUTO = "attn_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
 SCHEMA = "whyformer/choices"
@@ -32,7 +32,11 @@ class Choice:
     @property
     def spec(self) -> Spec[Method]:
         """The method with its options."""
-        return method_specs([self.method])[0]
+        try:
+            return method_specs([self.method])[0]
+        except BadOption as error:
+            advice = "recommend again, or leave it aside (--no-cache)"
+            raise BadOption(f"{error}; it was recorded for this model in {str(choices_file())!r}: {advice}") from error
 
 
 def choices_file() -> Path:
@@ -48,11 +52,23 @@ def auto_method(subject: Subject | None = None) -> Spec[Method]:
     return method_specs([AUTO])[0] if found is None else found.spec
 
 
+def methods_for(subject: Subject | None, written: Written) -> tuple[Spec[Method], ...]:
+    """The methods named, as `method_specs` gives them; `auto` is what it means for this model."""
+    if written == "all":
+        return method_specs(written)
+    names = names_of(written)
+    return method_specs([auto_method(subject).label if name == "auto" else name for name in names])
+
+
 def recorded(subject: Subject) -> Choice | None:
     """What was recorded for this very model, if anything was; its weights are looked at only if its shape is known."""
-    of_shape = _read().get(subject.shape)
+    models = _read()
+    of_shape = models.get(subject.shape) if models else None
     found = of_shape.get(subject.fingerprint) if of_shape else None
-    return None if found is None else Choice(**found)
+    try:
+        return None if found is None else Choice(**found)
+    except TypeError as error:
+        raise BadInput(f"{str(choices_file())!r} holds no choice of this version of whyformer: remove it") from error
 
 
 def record(subject: Subject, choice: Choice) -> Path:
@@ -79,7 +95,8 @@ def _read() -> dict[str, dict[str, Any]]:
         return {}
     except (OSError, ValueError) as error:
         raise BadInput(f"could not read {str(path)!r} ({error}): mend it, or remove it") from error
-    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA or data.get("schema_version") != SCHEMA_VERSION:
+    known = isinstance(data, Mapping) and (data.get("schema"), data.get("schema_version")) == (SCHEMA, SCHEMA_VERSION)
+    if not known or not isinstance(data.get("models"), Mapping):
         raise BadInput(f"{str(path)!r} holds no choices of this version of whyformer: remove it")
     return dict(data["models"])
 

@@ -1,6 +1,6 @@
 """evaluate: data × methods × metrics → journal → Table."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +9,7 @@ from typing import Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.asking import Settings
+from whyformer.choices import methods_for
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
@@ -18,9 +19,11 @@ from whyformer.journal import Journal
 from whyformer.load import Subject
 from whyformer.measuring import Measuring, Task
 from whyformer.metrics import Idf
-from whyformer.results import Results, Table
+from whyformer.registry import Method, Metric
+from whyformer.results import Results
 from whyformer.show.live import Watch
-from whyformer.specs import Written, method_specs, metric_specs
+from whyformer.specs import Spec, Written, metric_specs
+from whyformer.table import Pair, Table
 
 ROWS_PER_CHUNK = {"cpu": 16, "cuda": 128}
 EVERY_ROW = 2**62
@@ -44,8 +47,10 @@ class Evaluation:
     def run(self) -> dict[str, Any]:
         """What determines all numbers of a journal, and `about`: what people call it."""
         subject = self.measuring.subject
-        about = {"model": subject.name, "revision": subject.revision, "data": self.data.name}
-        return {**self.measuring.facts, "data": self.data.digest, "about": about | {"labels": list(subject.labels)}}
+        filters = {"shortest": self.data.choice.shortest, "likeliest": self.data.choice.likeliest}
+        about: dict[str, Any] = {"model": subject.name, "revision": subject.revision, "data": self.data.name}
+        about |= {"labels": list(subject.labels)}
+        return {**self.measuring.facts, "data": self.data.digest, **filters, "about": about}
 
     def tasks(self, known: Container[str]) -> Iterator[Task]:
         """What is to be done about each chunk."""
@@ -65,7 +70,8 @@ def evaluate(
     split: str | None = None,
     columns: ColumnNames | None = None,
     limit: int | None = None,
-    on_error: OnError = "refuse",
+    sample: int | None = None,
+    on_error: OnError | None = None,
     ceiling: bool | int = False,
     beam: int = 1,
     idf: Idf | None = None,
@@ -80,25 +86,53 @@ def evaluate(
     `methods` and `metrics` are names, each with options in brackets if need be: `attcat(states=inputs)`. What was
     measured is journalled in the folder `out` chunk by chunk; the same call goes on where it was stopped, and computes
     only what is missing. `ceiling` adds the best order that a search finds, for texts of at most 64 units, and the
-    mean of 20 random ones: for all rows, or for those before a number. `on_error="skip"` leaves bad rows out.
+    mean of 20 random ones: for all rows, or for those before a number. `sample` draws rows at random; `on_error="skip"`
+    leaves bad rows out. `metrics="all"` means those that go with the model and the data.
     """
+    given = {"split": split, "columns": columns, "limit": limit, "sample": sample, "on_error": on_error}
     if not isinstance(data, Dataset):
         labels = subject.labels if subject.task == "classes" else None
-        data = open_dataset(data, split=split, columns=columns, limit=limit, on_error=on_error, labels=labels)
+        given["on_error"] = on_error or "refuse"
+        data = open_dataset(data, labels=labels, **given)  # type: ignore[arg-type]
+    elif stated := [name for name, value in given.items() if value is not None]:
+        raise BadOption(f"{stated[0]}= is for a file or name: this data set was opened already, give it there")
     settings = Settings(
         ceiling=_rows(ceiling),
         beam=beam,
         shortest=data.choice.shortest,
         likeliest=data.choice.likeliest,
         skip_bad_rows=data.on_error == "skip",
-        tokens_per_batch=tokens_per_batch,
+        tokens_per_batch=_positive("tokens_per_batch", tokens_per_batch),
     )
-    chosen = metric_specs(metrics)
+    named = methods_for(subject, methods)
+    chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.of(" ".join([e.text] if isinstance(e.text, str) else e.text) for e in data)
-    measuring = Measuring(subject, method_specs(methods), chosen, settings, idf)
-    size = rows_per_chunk or ROWS_PER_CHUNK.get(subject.device.type, ROWS_PER_CHUNK["cpu"])
+    measuring = Measuring(subject, named, chosen, settings, idf)
+    usual = ROWS_PER_CHUNK.get(subject.device.type, ROWS_PER_CHUNK["cpu"])
+    size = _positive("rows_per_chunk", rows_per_chunk) or usual
     return _table(Evaluation(measuring, data, size), out, engine, workers, progress)
+
+
+def _positive(name: str, number: int | None) -> int | None:
+    if number is not None and number < 1:
+        raise BadOption(f"{name}={number}: at least 1 is needed")
+    return number
+
+
+def _fitting(subject: Subject, data: Dataset, methods: tuple[Spec[Method], ...]) -> tuple[Spec[Metric], ...]:
+    """All metrics that go with the model's task and with what the first example has."""
+    first = next(iter(data), None)
+    gold = first is not None and first.label is not None
+    given = {
+        "gold": gold,
+        "rationale": first is not None and first.rationale is not None and gold,
+        "answer": first is not None and first.answers is not None and subject.task == "answer",
+        "idf": True,
+        "classes": any(method.of.class_specific for method in methods),
+    }
+    classifies = subject.task == "classes"
+    return tuple(m for m in metric_specs("all") if m.of.refusal(given) is None and (classifies or not m.of.hides))
 
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
@@ -107,15 +141,18 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
         journal = None if out is None else stack.enter_context(Journal.open(out, evaluation.run))
         for chunk in () if journal is None else journal.chunks():
             results.add(chunk)
+        before = results.rows()
         name = f"{evaluation.data.name}, {evaluation.rows_per_chunk} rows at a time"
         watch = stack.enter_context(Watch(len(evaluation.ranges), results, name, shown=progress))
 
         def pending() -> Iterator[Task]:
             for task in evaluation.tasks(frozenset() if journal is None else journal):
-                if task.complete and set(task.left_out) <= set(results.skipped):
+                open_rows = {row for row, missing in task.missing.items() if missing} - results.skipped.keys()
+                if not open_rows and set(task.left_out) <= results.skipped.keys():
                     watch.advance()
-                else:
-                    yield task
+                    continue
+                _refuse_two_ways(task, before, out)
+                yield task
 
         for chunk in engine_named(engine)(evaluation.measuring, pending(), workers):
             if journal is not None:
@@ -126,6 +163,17 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     if out is not None:
         table.save(out)
     return table
+
+
+def _refuse_two_ways(task: Task, measured: Mapping[Pair, frozenset[int]], out: str | Path | None) -> None:
+    """Raise if a number is about to be measured that the folder has, but measured in another way."""
+    for row, missing in task.missing.items():
+        for pair in missing:
+            if row in measured.get(pair, ()):
+                raise BadOption(
+                    f"{pair[1]} of {pair[0]} is in {str(out)!r} already, measured in another way (another beam or window, or "
+                    "other texts behind the inverse document frequency): give another folder"
+                )
 
 
 def _rows(ceiling: bool | int) -> int:

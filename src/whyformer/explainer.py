@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 import whyformer.methods
 import whyformer.metrics  # noqa: F401  (registers the metrics)
-from whyformer.choices import AUTO, auto_method
+from whyformer.choices import AUTO, methods_for
 from whyformer.datasets import Dataset
-from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError
+from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.evaluate import evaluate
 from whyformer.explanation import Comparison, Explanation
 from whyformer.inputs import Batch, Encoded, Text, asked, batch_of, collate, encode
@@ -19,11 +19,10 @@ from whyformer.prediction import Prediction
 from whyformer.recommend import Recommendation, recommend
 from whyformer.recorder import Target, plain_target
 from whyformer.registry import Method, Scores, method_named
-from whyformer.registry import methods as registered_methods
-from whyformer.results import Table
 from whyformer.said import Said, Targets, said_of
 from whyformer.show.progress import counting, with_progress
 from whyformer.specs import Spec, Written
+from whyformer.table import Table
 from whyformer.trust import Trust, trust_of
 
 GIVES = {
@@ -137,22 +136,19 @@ class Explainer:
 
         With `"all"`, a method that refuses this model or text is listed in `refused` with its reason.
         """
-        names = list(registered_methods()) if methods == "all" else methods
-        chosen = [method_named(n) for n in ([names] if isinstance(names, str) else names)]
-        if not chosen:
-            raise BadOption("a comparison needs at least one method")
+        chosen = self._specs(methods)
         targets, against = (_each(t, self.subject.task, 1) for t in (target, versus))
-        relevance = any(method.relevance for method in chosen)
+        relevance = any(spec.of.relevance for spec in chosen)
         run = self._run([self._given(text, question, context)], targets, against, relevance)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
-        for method in chosen:
+        for spec in chosen:
             try:
-                done += self._explanations(run, method, {})
+                done += self._explanations(run, spec.of, dict(spec.options))
             except WhyformerError as error:
                 if methods != "all":
                     raise
-                refused.append((method.name, str(error)))
+                refused.append((spec.label, str(error)))
         return Comparison(tuple(done), tuple(refused))
 
     def evaluate(self, data: Dataset | str | Path, methods: Written = "all", **options: Any) -> Table:
@@ -169,8 +165,11 @@ class Explainer:
             return trust_of(list(explanations), self.subject, progress)
 
     def method(self, name: str = "auto") -> Spec[Method]:
-        """The method of that name; `auto` is the one recorded for this model, with its options, or else the best."""
-        return auto_method(self.subject if self.choices else None) if name == "auto" else Spec(method_named(name))
+        """The method of that name, or `name(option=value)`; `auto`: the one recorded for this model, else the best."""
+        return self._specs([name])[0]
+
+    def _specs(self, names: Written) -> tuple[Spec[Method], ...]:
+        return methods_for(self.subject if self.choices else None, names)
 
     def _given(self, text: Any, question: Any, context: Any) -> Any:
         """The texts or pairs that are meant, if this model takes them."""

@@ -45,8 +45,10 @@ def item_of(subject: Subject, example: Example) -> Item:
         encoded = encode(subject, example.text)
     gold = None if example.label is None else label_index(example.label, subject.labels)
     first = example.answers[0].span if example.answers else None
-    said = Annotation(gold, None if first is None else answer_tokens(encoded, first), _rationale(example))
-    return Item(example.row, encoded, said, hashed([example.text, gold, first, _marked(example)]))
+    answer = None if first is None else answer_tokens(encoded, first)
+    said = Annotation(gold, answer, _rationale(example), unanswered=example.answers is not None and answer is None)
+    seen = [encoded.tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
+    return Item(example.row, encoded, said, hashed([example.text, gold, first, _marked(example), seen]))
 
 
 def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:

@@ -5,8 +5,7 @@ import importlib.metadata
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +40,7 @@ class Subject:
     labels: tuple[str, ...]
     name: str
     revision: str | None = None
+    _hashed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def task(self) -> Task:
@@ -52,19 +52,25 @@ class Subject:
         """Where the model is."""
         return next(self.model.parameters()).device
 
-    @cached_property
+    @property
     def shape(self) -> str:
         """A hash of configuration, tokenizer and the shapes of the weights: known at once."""
+        if self._hashed.get("tokenizer") is not self.tokenizer:
+            self._hashed.update(tokenizer=self.tokenizer, words=_hash(_tokenizer_facts(self.tokenizer)))
         shapes = [(name, str(w.dtype), list(w.shape)) for name, w in _weights(self.model)]
-        return _hash([type(self.model).__name__, _config_facts(self.model), _tokenizer_facts(self.tokenizer), shapes])
+        return _hash([type(self.model).__name__, _config_facts(self.model), self._hashed["words"], shapes])
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """A hash of everything that determines what the model says: `shape`, and every weight."""
-        digest = hashlib.blake2b(self.shape.encode(), digest_size=16)
-        for _, weight in _weights(self.model):
-            digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        """A hash of everything that determines what the model says: `shape`, and every weight as it is now."""
+        weights = _weights(self.model)
+        state = (self.shape, *((weight.data_ptr(), weight._version) for _, weight in weights))
+        if self._hashed.get("state") != state:  # a training step counts up the versions
+            digest = hashlib.blake2b(self.shape.encode(), digest_size=16)
+            for _, weight in weights:
+                digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            self._hashed.update(state=state, digest=digest.hexdigest())
+        return str(self._hashed["digest"])
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -82,7 +88,8 @@ def _weights(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
 def _config_facts(model: nn.Module) -> Any:
     config: Any = getattr(model, "config", None)
     facts = config.to_dict() if hasattr(config, "to_dict") else {}
-    return {k: v for k, v in facts.items() if k[0] != "_" and k not in ("transformers_version", "dtype", "torch_dtype")}
+    beside = ("architectures", "dtype", "torch_dtype", "transformers_version")  # saving a model sets some of these
+    return {name: fact for name, fact in facts.items() if name[0] != "_" and name not in beside}
 
 
 def _tokenizer_facts(tokenizer: Any) -> Any:

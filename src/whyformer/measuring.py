@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from whyformer.asking import CEILING, CHANCE, ORDERS, Asked, Pair, Wanted
+from whyformer.asking import Asked, Wanted
 from whyformer.datasets import Example
 from whyformer.errors import BadInput
 from whyformer.items import Item, batches, hashed, item_of
 from whyformer.records import Chunk
+from whyformer.table import CEILING, CHANCE, Pair
+from whyformer.trust import ORDERS
 
 
 @dataclass(frozen=True)

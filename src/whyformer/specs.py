@@ -47,9 +47,16 @@ def metric_specs(written: Written) -> tuple[Spec[Metric], ...]:
     return _specs(list(metrics()) if written == "all" else written, metric_named)
 
 
-def _specs(written: Written, named: Callable[[str], R]) -> tuple[Spec[R], ...]:
+def names_of(written: Written) -> list[str]:
+    """The names in a text with commas between them, each with its options."""
     parts = re.split(r",(?![^(]*\))", written) if isinstance(written, str) else list(written)
-    found = [_spec(part.strip(), named) for part in parts if part.strip()]
+    if odd := [part for part in parts if not isinstance(part, str)]:
+        raise BadOption(f"a method or metric is given by its name; found {odd[0]!r}")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _specs(written: Written, named: Callable[[str], R]) -> tuple[Spec[R], ...]:
+    found = [_spec(part, named) for part in names_of(written)]
     if not found:
         raise BadOption("nothing is named: give at least one name, or `all`")
     return tuple({spec.label: spec for spec in found}.values())

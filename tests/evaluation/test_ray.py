@@ -31,8 +31,8 @@ from whyformer.metrics import Case
 from whyformer.prediction import Prediction
 from whyformer.records import Chunk
 from whyformer.registry import method, metric
-from whyformer.results import Table
 from whyformer.specs import method_specs, metric_specs
+from whyformer.table import Table
 
 pytestmark = [
     pytest.mark.slow,

@@ -30,8 +30,9 @@ from whyformer.reproduce.drawn import drawing
 from whyformer.reproduce.examples import shares
 from whyformer.reproduce.recipe import EXAMPLES, grid
 from whyformer.reproduce.words import shared_words
-from whyformer.results import Results, Table
+from whyformer.results import Results
 from whyformer.specs import Spec, method_specs, metric_specs
+from whyformer.table import Table
 
 ROOT = Path(__file__).parents[2]
 every = pytest.mark.parametrize("recipe", reproductions().values(), ids=lambda recipe: recipe.name)

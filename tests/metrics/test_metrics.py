@@ -358,7 +358,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("aopc", {"hide": "blur"}, "option hide takes delete | mask"),
     ("aopc", {"hidden": "mask"}, "aopc has no option 'hidden'; did you mean 'hide'"),
     ("hiding_game", {"fractions": [0.5]}, "at least two fractions in rising order"),
-    ("kendall_tau", {"against": 7}, "must be another class"),
+    ("kendall_tau", {"against": 7}, "is no class of this model"),
     ("precision_at_k", {"k": 0}, "k must be at least 1"),
 ]
 

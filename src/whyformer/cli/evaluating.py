@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from whyformer import choices
 from whyformer.cli.app import (
     CodeOption,
     DeviceOption,
@@ -30,8 +31,9 @@ from whyformer.journal import Journal
 from whyformer.load import Subject
 from whyformer.recommend import TEXTS, recommend
 from whyformer.registry import Method, metric_named, metrics
-from whyformer.results import Results, Table
+from whyformer.results import Results
 from whyformer.specs import Spec
+from whyformer.table import Table
 
 DataOption = Annotated[
     str, typer.Option("--data", help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
@@ -63,6 +65,7 @@ def evaluate_command(
     text: TextColumn = None,
     label: LabelColumn = None,
     limit: LimitOption = None,
+    sample: Annotated[int | None, typer.Option(help="Draw so many rows at random, the same ones each time.")] = None,
     on_error: ErrorOption = "refuse",
     ceiling: Annotated[
         bool, typer.Option("--ceiling", help="Add what is attainable, for texts of at most 64 units.")
@@ -87,7 +90,8 @@ def evaluate_command(
         "tokens_per_batch": tokens_per_batch,
     }
     rows = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
-    opened = _opened(subject, data, split, text, label, limit, on_error)
+    chosen = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
+    opened = _opened(subject, data, text, label, **chosen)
     try:
         table = evaluate(subject, opened, methods, metric_names, out=out, ceiling=rows, beam=beam, **options)
     except KeyboardInterrupt:
@@ -102,7 +106,7 @@ def evaluate_command(
 @app.command("recommend")
 def recommend_command(
     *,
-    data: DataOption,
+    data: Annotated[str | None, typer.Option("--data", help="Texts of your own, as for `evaluate`.")] = None,
     model: ModelOption = "sentiment",
     methods: MethodsOption = "all",
     metric: Annotated[str, typer.Option(help="What to rank by; see `whyformer metrics`.")] = "aopc",
@@ -110,17 +114,23 @@ def recommend_command(
     split: SplitOption = None,
     text: TextColumn = None,
     label: LabelColumn = None,
-    limit: LimitOption = TEXTS,
+    limit: Annotated[int, typer.Option(help="How many texts are drawn at random.")] = TEXTS,
     on_error: ErrorOption = "skip",
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     allow_pickle: PickleOption = False,
     trust_remote_code: CodeOption = False,
     no_cache: NoCacheOption = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget what was recorded for this model.")] = False,
 ) -> None:
     """Find the method to believe on your own texts; `explain` then uses it."""
     subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
-    opened = _opened(subject, data, split, text, label, limit, on_error)
+    if forget:
+        put("forgotten" if choices.forget(subject) else "nothing was recorded for this model")
+        return
+    if data is None:
+        raise BadOption("--data is needed: texts of your own to measure on")
+    opened = _opened(subject, data, text, label, split=split, sample=limit, on_error=on_error)
     found = recommend(subject, opened, methods, metric, out=out, cache=not no_cache)
     put(f"{found.table}\n\n{found.sentence}")
     if found.recorded is not None:
@@ -221,19 +231,16 @@ def list_metrics(
 def _opened(
     subject: Subject,
     data: str,
-    split: str | None,
     text: str | None,
     label: str | None,
-    limit: int | None,
-    on_error: str,
+    **options: Any,
 ) -> Dataset:
     columns: dict[str, Any] = {} if label is None else {"label": label}
     if text is not None:
         first, comma, second = text.partition(",")
         columns["text"] = (first.strip(), second.strip()) if comma else first
     labels = subject.labels if subject.task == "classes" else None
-    options: dict[str, Any] = {"split": split, "limit": limit, "on_error": on_error, "labels": labels}
-    return open_dataset(data, columns=columns or None, **options)
+    return open_dataset(data, columns=columns or None, labels=labels, **options)
 
 
 def _explained(subject: Subject, text: Text, spec: Spec[Method]) -> Explanation:

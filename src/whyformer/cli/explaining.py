@@ -30,6 +30,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.explanation import Comparison, Explanation
 from whyformer.inputs import Text
 from whyformer.registry import Method, Option, method_named, methods
+from whyformer.specs import method_specs, names_of
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
 PairOption = Annotated[str | None, typer.Option(help="The second text of a pair.")]
@@ -109,7 +110,7 @@ def explain(
     options: dict[str, str],
 ) -> None:
     """Explain a prediction: which tokens made the model say that."""
-    checked = {} if method == "auto" else _parsed(method_named(method), options)
+    checked = {} if method == "auto" else _parsed(method_specs([method])[0].of, options)
     given = _given(text, pair, file, question, context, context_file)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
     if method == "auto":
@@ -151,13 +152,13 @@ def compare(
     trust_remote_code: CodeOption = False,
 ) -> None:
     """Explain one prediction by several methods, one under the other."""
-    wanted: str | list[str] = names if names == "all" else [n.strip() for n in names.split(",")]
-    for name in wanted if isinstance(wanted, list) else []:
-        method_named(name)
+    for name in names_of(names):
+        if name not in ("all", "auto"):
+            method_specs(name)  # what is wrong with a name is said before a model is loaded
     given = _given(text, pair, None, question, context, context_file)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
-    found = explainer.compare(one.pop("texts", None), wanted, target=target, versus=versus, **one)
+    found = explainer.compare(one.pop("texts", None), names, target=target, versus=versus, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:

@@ -87,6 +87,9 @@ def label_index(label: int | str, labels: Sequence[str]) -> int:
     (`Sci/Tech` is `Sci-Tech`), else as the beginning of a single label (`NEG` is `NEGATIVE`), else read as a number.
     """
     if isinstance(label, int) and not isinstance(label, bool):
+        if str(label) in labels and list(labels).index(str(label)) != label:
+            named = list(labels).index(str(label))
+            raise BadInput(f"label {label} may be the class of that name (index {named}) or of that index: give names")
         if 0 <= label < len(labels):
             return label
         raise BadInput(f"label {label} is outside 0 … {len(labels) - 1} ({', '.join(labels)})")

@@ -32,6 +32,7 @@ def open_dataset(
     split: str | None = None,
     columns: ColumnNames | None = None,
     limit: int | None = None,
+    sample: int | None = None,
     on_error: OnError = "refuse",
     labels: Sequence[str] | None = None,
     local: str | Path | None = None,
@@ -39,15 +40,19 @@ def open_dataset(
     """A file, a folder, a recipe (`sst2@attcat`) or a hub data set (`hub:NAME[:CONFIG]`) as a stream of Examples.
 
     `columns` names what is not found by convention: {"text": "body", "label": "y"}, or {"text": ("a", "b")} for pairs.
-    `limit` counts the examples given out, and makes a recipe's random sample smaller. `labels`: the model's; then
+    `sample` draws so many rows at random, the same ones each time. `limit` counts the examples given out, and makes a
+    random sample smaller. `labels`: the model's; then
     a label becomes its index, and others are bad rows. `local`: for recipes, a folder or file in place of the hub.
     """
     recipe = _recipe(source)
     if recipe is None and local is not None:
         raise BadOption(f"local= is for recipes; {source!s} is none: {nearest(str(source), recipes())}")
-    choice = Choice(limit=limit)
+    if sample is not None and sample < 1:
+        raise BadOption(f"sample={sample}: at least one row is needed")
+    choice = Choice(limit=limit, sample=sample)
     if recipe is not None:
         choice = replace(recipe.choice, limit=limit, shortest=recipe.shortest, likeliest=recipe.likeliest)
+        choice = choice if sample is None else replace(choice, sample=sample)
         opened = _open_recipe(recipe, split, local)
         if columns is None and local is None:
             columns = recipe.columns

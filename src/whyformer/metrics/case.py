@@ -39,11 +39,15 @@ class Rationale:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What people said of one example: its label, the first and last token of the answer, why it has that label."""
+    """What people said of one example: its label, the first and last token of the answer, why it has that label.
+
+    A question may have been found to have no answer, or one that was cut off: `unanswered`.
+    """
 
     gold: int | None = None
     answer: tuple[int, int] | None = None
     rationale: Rationale | None = None
+    unanswered: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Case:
         said = self.annotations
         return {
             "gold": bool(said) and all(a.gold is not None for a in said),
-            "answer": any(a.answer is not None for a in said),
+            "answer": any(a.answer is not None or a.unanswered for a in said),
             "rationale": any(a.rationale is not None for a in said),
             "idf": self.idf is not None,
             "classes": self.scores_for is not None,
@@ -198,18 +202,39 @@ class Case:
         return list(said.split([len(steps) for steps in rows]))
 
     def best(
-        self, target: Explained = "predicted", *, hide: Hide = "delete", units: Units = "token", beam: int = 1
+        self,
+        target: Explained = "predicted",
+        *,
+        hide: Hide = "delete",
+        units: Units = "token",
+        combine: Combine = "sum",
+        beam: int = 1,
     ) -> "Case":
         """The ceiling: the same case with scores that rank units in the best order that a search finds."""
         groups, classes = self.units(units), self.chosen(target).tolist()
         searches = [Search(*found) for found in zip(self.rows, groups, classes, strict=True)]
-        orders = best_orders(self.outcomes, searches, self.classes, hide=hide, beam=beam)
+        return self.ordered(best_orders(self.outcomes, searches, self.classes, hide=hide, beam=beam), units, combine)
+
+    def ordered(self, orders: Sequence[Sequence[int]], units: Units = "token", combine: Combine = "sum") -> "Case":
+        """The same case with scores that rank the units of each example in an order, given by their numbers."""
         scores = torch.zeros(self.scores.shape, dtype=torch.float64)
-        for example, (order, real) in enumerate(zip(orders, self.real, strict=True)):
+        for example, (order, groups, real) in enumerate(zip(orders, self.units(units), self.real, strict=True)):
             for rank, unit in enumerate(order):
-                members = groups[example][unit]
-                scores[example, [real[place] for place in members]] = (len(order) - rank) / len(members)
+                share = len(groups[unit]) if combine == "sum" else 1
+                scores[example, [real[place] for place in groups[unit]]] = (len(order) - rank) / share
         return replace(self, scores=scores, scores_for=None, _other={})
+
+    def shuffled(self, units: Units = "token", combine: Combine = "sum") -> "Case":
+        """The same case with units ranked by the score of their first token, so that a word's length does not matter.
+
+        Of scores that are random this makes a random order of words.
+        """
+        own = [row[real] for row, real in zip(self.scores.double().cpu().numpy(), self.real, strict=True)]
+        orders = [
+            sorted(range(len(groups)), key=lambda unit, groups=groups, row=row: -row[groups[unit][0]])  # type: ignore[misc]
+            for groups, row in zip(self.units(units), own, strict=True)
+        ]
+        return self.ordered(orders, units, combine)
 
 
 def answer_tokens(example: Encoded, characters: Span) -> tuple[int, int] | None:

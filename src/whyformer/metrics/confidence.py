@@ -32,8 +32,9 @@ def kendall_tau(
 ) -> Tensor:
     """Rank correlation of the scores for the predicted class and for the other classes, on average over the others.
 
-    `against` takes one other class. `protocol="attcat"` correlates, as the paper writes, the two lists of positions in
-    order of their score, special tokens included; that can turn the sign, so it is not the default.
+    `against` takes one other class, and leaves out the texts of that class. `protocol="attcat"` correlates, as the paper
+    writes, the two lists of positions in order of their score, special tokens included; that can turn the sign, so it
+    is not the default.
     """
     if case.classes < 2:
         raise BadOption("kendall_tau compares classes: the model has one")
@@ -43,15 +44,15 @@ def kendall_tau(
     for other in _others(chosen, case.classes, against):
         pairs = zip(own, case.scores_of(other), case.rankable, strict=True)
         values.append([_tau(first, second, rankable, protocol) for first, second, rankable in pairs])
-    found = torch.tensor(values, dtype=torch.float64)  # [others, batch]
-    return found.mean(0)
+    found = torch.tensor(values, dtype=torch.float64).mean(0)  # of [others, batch]
+    return found if against is None else found.masked_fill(chosen == against, torch.nan)
 
 
 def _others(chosen: Tensor, classes: int, against: int | None) -> list[Tensor]:
     if against is None:
         return [(chosen + shift) % classes for shift in range(1, classes)]
-    if not 0 <= against < classes or bool((chosen == against).any()):
-        raise BadOption(f"against={against} must be another class than the explained one, of 0 … {classes - 1}")
+    if not 0 <= against < classes:
+        raise BadOption(f"against={against} is no class of this model: it has 0 … {classes - 1}")
     return [torch.full_like(chosen, against)]
 
 

@@ -99,7 +99,8 @@ def log_odds(
     """
     refuse_together(protocol, fractions=fractions)
     falls = _falls(case, hide, fractions, target, units, combine, protocol)
-    changes = (falls.after / falls.whole[:, None]).log()
+    least = torch.finfo(torch.float64).tiny  # a probability of 0 has no logarithm
+    changes = falls.after.clamp_min(least).log() - falls.whole[:, None].clamp_min(least).log()
     return falls.measured(changes, _kept(case, falls, protocol, min_tokens, min_probability))
 
 

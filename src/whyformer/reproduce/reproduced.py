@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from whyformer.explanation import Comparison
 from whyformer.reproduce.recipe import Column, Measure, Number, Reproduction, Row
-from whyformer.results import Cell, Table
 from whyformer.specs import method_specs, metric_specs
+from whyformer.table import Cell, Table
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from whyformer.reproduce.examples import Explain, explained
 from whyformer.reproduce.recipe import EXAMPLES, Column, Reproduction
 from whyformer.reproduce.reproduced import Entry, Part, Reproduced, entries_of
 from whyformer.reproduce.sources import Opened, Sources, chosen_columns, nothing_left, opened_columns
-from whyformer.results import Table
+from whyformer.table import Table
 
 Evaluate = Callable[..., Table]
 Load = Callable[[str | Path], Subject]

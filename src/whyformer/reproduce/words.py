@@ -9,7 +9,7 @@ from typing import NamedTuple
 from whyformer.metrics.overlap import word_totals
 from whyformer.reproduce.recipe import Reproduction
 from whyformer.reproduce.reproduced import Part, method_label, metric_label
-from whyformer.results import Table
+from whyformer.table import Table
 
 
 class Shared(NamedTuple):

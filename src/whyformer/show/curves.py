@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
 from whyformer.explanation import write
-from whyformer.results import REFERENCES, Table
 from whyformer.show.tables import ARROWS
+from whyformer.table import REFERENCES, Table
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by all
 MARKERS = ("o", "s", "^", "D", "v", "P")

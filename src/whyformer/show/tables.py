@@ -19,10 +19,11 @@ from rich.table import Table as Lines
 from rich.text import Text
 
 from whyformer.perturb import LONGEST_SEARCH
-from whyformer.results import CEILING, REFERENCES, RESAMPLED_CORPORA, Cell, Difference, Results, Table
+from whyformer.results import Results
 from whyformer.show.colours import FOR, as_hex
 from whyformer.show.html import STYLE
 from whyformer.show.terminal import to_text
+from whyformer.table import CEILING, REFERENCES, RESAMPLED_CORPORA, Cell, Difference, Table
 
 NOTHING = "–"
 FIRST_FEW = 5
@@ -119,7 +120,7 @@ def footer(table: Table) -> list[str]:
     """What a reader must know beside the numbers, in sentences."""
     about = table.run.get("about", table.run)
     run = [f"{name}: {about[name]}" for name in ("model", "revision", "data") if about.get(name)]
-    counted = [_examples(table), *_skipped(table), *_refused(table), *_left_out(table), *_ceilings(table)]
+    counted = [_examples(table), *_cut(table), *_skipped(table), *_refused(table), *_left_out(table), *_ceilings(table)]
     drawn = (
         f"in brackets: 95 % intervals, the percentiles of {table.resamples} resamples of the rows, seed {table.seed}"
     )
@@ -135,6 +136,11 @@ def _examples(table: Table) -> str:
     of = "them" if len(known) == len(table.right) else f"the {len(known)} with a gold label"
     accuracy = f"{sum(known)} of {of} ({100 * sum(known) / len(known):.1f} %)"
     return f"{_many(len(table.right), 'example')}; the model is right on {accuracy}"
+
+
+def _cut(table: Table) -> Iterator[str]:
+    if table.dropped:
+        yield f"{_many(table.dropped, 'text')} cut at the model's window"
 
 
 def _skipped(table: Table) -> Iterator[str]:
