@@ -64,7 +64,7 @@ def recorded(subject: Subject) -> Choice | None:
     """What was recorded for this very model, if anything was; its weights are looked at only if its shape is known."""
     models = _read()
     of_shape = models.get(subject.shape) if models else None
-    found = of_shape.get(subject.fingerprint) if of_shape else None
+    found = of_shape.get(subject.last_fingerprint) if of_shape else None
     try:
         return None if found is None else Choice(**found)
     except TypeError as error:

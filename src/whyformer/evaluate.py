@@ -136,7 +136,7 @@ def _fitting(subject: Subject, data: Dataset, methods: tuple[Spec[Method], ...])
 
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
-    results = Results(evaluation.run)
+    results, measure = Results(evaluation.run), engine_named(engine)
     with ExitStack() as stack:
         journal = None if out is None else stack.enter_context(Journal.open(out, evaluation.run))
         for chunk in () if journal is None else journal.chunks():
@@ -154,7 +154,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                 _refuse_two_ways(task, before, out)
                 yield task
 
-        for chunk in engine_named(engine)(evaluation.measuring, pending(), workers):
+        for chunk in measure(evaluation.measuring, pending(), workers):
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)

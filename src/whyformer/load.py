@@ -40,7 +40,7 @@ class Subject:
     labels: tuple[str, ...]
     name: str
     revision: str | None = None
-    _hashed: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def task(self) -> Task:
@@ -63,13 +63,17 @@ class Subject:
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines what the model says: `shape`, and every weight as it is now."""
-        weights = _weights(self.model)
-        state = (self.shape, *((weight.data_ptr(), weight._version) for _, weight in weights))
-        if self._hashed.get("state") != state:  # a training step counts up the versions
-            digest = hashlib.blake2b(self.shape.encode(), digest_size=16)
-            for _, weight in weights:
-                digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-            self._hashed.update(state=state, digest=digest.hexdigest())
+        digest = hashlib.blake2b(self.shape.encode(), digest_size=16)
+        for _, weight in _weights(self.model):
+            digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    @property
+    def last_fingerprint(self) -> str:
+        """The fingerprint, hashed again only after a training step: changes through `.data` go unnoticed."""
+        state = (self.shape, *((weight.data_ptr(), weight._version) for _, weight in _weights(self.model)))
+        if self._hashed.get("state") != state:
+            self._hashed.update(state=state, digest=self.fingerprint)
         return str(self._hashed["digest"])
 
     @property

@@ -72,6 +72,8 @@ def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
         name, sign, value = (piece.strip() for piece in part.partition("="))
         if not sign:
             raise BadOption(f"{written!r}: an option is written as name=value; found {part.strip()!r}")
+        if name in options:
+            raise BadOption(f"{written!r}: {name} is given twice")
         of.checked({name: None} if name not in of.options else {})  # raises if there is no such option
         options[name] = of.options[name].parsed(value)
     return Spec(of, options)

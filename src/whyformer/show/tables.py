@@ -110,7 +110,7 @@ def legend(columns: Sequence[Column], best: str = "best in bold") -> str:
     """What the marks in a table mean."""
     marks = ["↑ higher is better, ↓ lower is better", best]
     if any(entry.tied for column in columns for entry in column.entries):
-        marks.append("≈: the interval of the paired difference to the best includes 0")
+        marks.append("≈: not reliably worse than the best, on the rows that both have")
     if any(column.title == "share" for column in columns):
         marks.append("share: (method - chance) / (ceiling - chance), over the rows that have all three")
     return "; ".join(marks)
