@@ -32,9 +32,9 @@ def kendall_tau(
 ) -> Tensor:
     """Rank correlation of the scores for the predicted class and for the other classes, on average over the others.
 
-    `against` takes one other class, and leaves out the texts of that class. `protocol="attcat"` correlates, as the paper
-    writes, the two lists of positions in order of their score, special tokens included; that can turn the sign, so it
-    is not the default.
+    `against` takes one other class, and leaves out the texts of that class. `protocol="attcat"` correlates the two
+    lists of positions in order of their score, special tokens included, as the paper writes; that can turn the sign,
+    so it is not the default.
     """
     if case.classes < 2:
         raise BadOption("kendall_tau compares classes: the model has one")
