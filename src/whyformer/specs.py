@@ -1,14 +1,17 @@
 """Spec: a method or metric with its options, as it is written: `attcat(states=inputs)`."""
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic
 
 from whyformer.errors import BadOption
 from whyformer.registry import Method, Metric, R, method_named, methods, metric_named, metrics
 
 Written = str | Sequence[str]
+LONGEST_PATH = 4096  # characters
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,10 @@ class Spec(Generic[R]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The name and all options, defaults included: what determines a number, as plain data."""
-        options = {name: option.default for name, option in sorted(self.of.options.items())}
-        return {"name": self.of.name, "options": options | dict(self.options)}
+        """The name and all options, defaults included, and what files named there hold: what determines a number."""
+        options = {name: option.default for name, option in sorted(self.of.options.items())} | dict(self.options)
+        files = {name: _digest(value) for name, value in options.items() if isinstance(value, str) and _is_file(value)}
+        return {"name": self.of.name, "options": options, **({"files": files} if files else {})}
 
     def __call__(self, given: Any) -> Any:
         """Call it with these options."""
@@ -77,6 +81,14 @@ def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
         of.checked({name: None} if name not in of.options else {})  # raises if there is no such option
         options[name] = of.options[name].parsed(value)
     return Spec(of, options)
+
+
+def _is_file(value: str) -> bool:
+    return len(value) < LONGEST_PATH and Path(value).is_file()
+
+
+def _digest(value: str) -> str:
+    return hashlib.blake2b(Path(value).read_bytes(), digest_size=16).hexdigest()
 
 
 def _text(value: Any) -> str:

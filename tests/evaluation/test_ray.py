@@ -23,7 +23,7 @@ from metrics import cases
 from whyformer import engines, registry
 from whyformer.datasets import open_dataset
 from whyformer.engines import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
-from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel, WhyformerError
+from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError
 from whyformer.evaluate import Evaluation, evaluate
 from whyformer.journal import Journal
 from whyformer.measuring import Measuring, Task
@@ -206,17 +206,17 @@ def particular(case: Case) -> torch.Tensor:
     """A metric that does not like texts with “acting”."""
     texts = ["".join(unit.text for unit in example.units) for example in case.prediction.batch.examples]
     if any("act" in text for text in texts):
-        raise BadInput("no acting, please: choose other texts")
+        raise BadOption("no acting, please: choose other texts")
     return torch.zeros(len(case))
 
 
 def test_an_error_in_a_worker_is_the_error_here(data: Path, tmp_path: Path, with_ray: None) -> None:
     metric(family="test", higher_is_better=True, bounds=(0, 1), paper="–")(particular)
     for engine in ("local", "ray"):
-        with pytest.raises(BadInput) as refusal:
+        with pytest.raises(BadOption) as refusal:
             measured(data, engine, tmp_path / engine, metrics="particular", ceiling=False)
-        assert str(refusal.value) == "no acting, please: choose other texts"
-        assert type(refusal.value) is BadInput
+        assert str(refusal.value) == "particular: no acting, please: choose other texts"
+        assert type(refusal.value) is BadOption
 
 
 def told(worker: Worker, task: Task) -> WhyformerError:
