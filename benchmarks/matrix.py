@@ -33,6 +33,7 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
+OPTIONS = {"smooth_grad": {"samples": 2}, "mask_lrp": {"head_mask": "random", "rate": 0.5}}
 SAME_LOGITS = 1e-10  # relative; otherwise transformers itself depends on the batch
 TOKEN_METHODS = ("attn_lrp", "cp_lrp", "input_x_gradient", "random")  # these need no layers
 
@@ -90,7 +91,7 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
     scores = {}
     for method, run in whyformer.methods().items():
         try:
-            scores[method] = run(prediction, **({"samples": 2} if method == "smooth_grad" else {})).total
+            scores[method] = run(prediction, **OPTIONS.get(method, {})).total
         except whyformer.WhyformerError as error:
             row.refused[method] = f"{type(error).__name__}: {error}"
     if not row.layers:
@@ -113,8 +114,7 @@ def invariance(
     prediction = Prediction(model, batch_of(model, single), 1, relevance=True)
     worst = 0.0
     for method, batched in scores.items():
-        options = {"samples": 2} if method == "smooth_grad" else {}
-        alone = whyformer.methods()[method](prediction, **options).total[0]
+        alone = whyformer.methods()[method](prediction, **OPTIONS.get(method, {})).total[0]
         worst = max(worst, distance(batched[1, : len(alone)], alone))
     return worst
 

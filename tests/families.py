@@ -11,6 +11,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 VOCABULARY = 60
 PAD = 0
+OPTIONS: dict[str, dict[str, Any]] = {  # of methods that cost much, or cannot do without any
+    "smooth_grad": {"samples": 2},
+    "mask_lrp": {"head_mask": "random", "rate": 0.5},
+}
 
 _ENCODER = {
     "vocab_size": VOCABULARY,

@@ -12,6 +12,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs import Batch
 from whyformer.load import labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
+from whyformer.recorder.trace import Entering
 
 Queries = Literal["reader", "mean", "all"]
 
@@ -211,19 +212,22 @@ class Prediction:
         assert found is not None
         return found
 
-    def relevances(self, book: str, *, whole: bool = True) -> "Relevances":
+    def relevances(self, book: str, *, whole: bool = True, entering: Entering | None = None) -> "Relevances":
         """What one backward pass under a rule book gives; another one is run only if more is asked for.
 
-        Unless `whole`, it stops at the first layer's attention: nothing below is needed for the maps.
+        Unless `whole`, it stops at the first layer's attention: nothing below is needed for the maps. With `entering`,
+        which exchanges what arrives at each layer's product of attention and values, it is run each time.
         """
         if not whole:
             _ = self.trace.attention
+        if entering is not None:
+            return self._pass(book, whole, entering)
         found = self._by_book.get(book)
         if found is None or (whole and not found.whole):
             found = self._by_book[book] = self._pass(book, whole)
         return found
 
-    def _pass(self, book: str, whole: bool) -> "Relevances":
+    def _pass(self, book: str, whole: bool, entering: Entering | None = None) -> "Relevances":
         trace, layers = self.traced, self.trace.layers
         maps = trace.attention if isinstance(layers, Layers) else ()
         state = layers.hidden[0 if whole else 1] if isinstance(layers, Layers) else None
@@ -232,7 +236,7 @@ class Prediction:
         from_value = BOOKS[book].starts_from == "value" and whole
         ends = [state, trace.pixels if whole else None, trace.embeddings if from_value else None]
         of = [*maps, *taking, *(end for end in ends if end is not None)]
-        found = iter(trace.relevance(tuple(of), book, self.target, self.versus))
+        found = iter(trace.relevance(tuple(of), book, self.target, self.versus, entering=entering))
         attention = tuple(_precise(next(found)) for _ in maps)
         absorbed = torch.zeros_like(self.real[:, 0])
         for _ in taking:

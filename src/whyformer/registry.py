@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import torch
@@ -68,7 +69,8 @@ class Option:
         return " | ".join(_described(kind) for kind in _alternatives(self.annotation))
 
     def checked(self, value: Any) -> Any:
-        """The value, if the option takes it."""
+        """The value as plain data, if the option takes it: rows of numbers as lists, a path as text."""
+        value = value.tolist() if hasattr(value, "tolist") else str(value) if isinstance(value, Path) else value
         if any(_fits(value, kind) for kind in _alternatives(self.annotation)):
             return list(value) if isinstance(value, tuple) else value
         raise BadOption(f"option {self.name} takes {self.takes}; found {value!r}")
@@ -316,7 +318,8 @@ def _described(kind: Any) -> str:
         return " | ".join(str(value) for value in get_args(kind))
     if get_origin(kind) is list:
         return "several of " + _described(get_args(kind)[0])
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}[kind]
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    return "rows of numbers" if kind is Tensor else names[kind]
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -324,6 +327,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return value in get_args(kind) and not isinstance(value, bool)
     if get_origin(kind) is list:
         return isinstance(value, (list, tuple)) and bool(value) and all(_fits(v, get_args(kind)[0]) for v in value)
+    if kind is Tensor:
+        return isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) or _fits(v, kind) for v in value)
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
@@ -341,5 +346,5 @@ def _read(text: str, kind: Any) -> Any:
         return None if text == "none" else _UNREADABLE
     try:
         return kind(text)
-    except ValueError:
+    except (TypeError, ValueError):
         return _UNREADABLE

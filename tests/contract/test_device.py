@@ -17,7 +17,7 @@ def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
     if family == "deberta_v2" and whyformer.methods()[name].relevance:
         return  # refused: tests/contract/test_relevance.py
     model, inputs = families.build(family), families.batch()
-    options = {"at": "embedding_output"} if name == "input_x_gradient" else {}
+    options = {"at": "embedding_output"} if name == "input_x_gradient" else families.OPTIONS.get(name, {})
     options = {"book": "z_plus"} if name in ("lrp", "partial_lrp") else options  # alpha_beta can explode
     expected = whyformer.attribute(model, inputs, name, target=1, **options)
     scores = whyformer.attribute(copy.deepcopy(model).cuda(), inputs, name, target=1, **options)

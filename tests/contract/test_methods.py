@@ -15,7 +15,7 @@ from whyformer.registry import Method
 
 FAMILIES = ("bert", "distilbert", "albert", "deberta_v2", "modernbert", "modernbert_mean", "gpt2", "bloom", "mistral")
 
-BY_RULES = ("lrp", "partial_lrp", "transformer_attribution")
+BY_RULES = ("lrp", "mask_lrp", "partial_lrp", "transformer_attribution")
 
 MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("raw_attention", {"layer": "mean"}),
@@ -37,7 +37,7 @@ MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", whyformer.methods())
 def test_every_method_keeps_the_contract(name: str, family: str) -> None:
-    options: dict[str, Any] = {"samples": 2} if name == "smooth_grad" else {}
+    options: dict[str, Any] = dict(families.OPTIONS.get(name, {}))
     if name == "input_x_gradient" and family in ("bloom", "modernbert", "modernbert_mean"):
         options = {"at": "embedding_output"}  # these normalise their token embeddings at once
     if name in BY_RULES:

@@ -141,7 +141,7 @@ def test_a_run_is_forgotten_with_its_scores(monkeypatch: pytest.MonkeyPatch) -> 
     gc.disable()
     try:
         for name in whyformer.methods():
-            whyformer.attribute(families.build("bert"), families.batch(), name)
+            whyformer.attribute(families.build("bert"), families.batch(), name, **families.OPTIONS.get(name, {}))
     finally:
         gc.enable()
     assert len(traces) >= len(whyformer.methods())

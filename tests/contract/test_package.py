@@ -21,8 +21,20 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
 ORDER = (  # a module imports only those that stand before it
-    *("errors", "units", "load", "inputs", "recorder", "prediction", "perturb", "rollout", "registry", "specs"),
-    *("choices", "methods", "explanation", "said", "metrics", "datasets", "records", "journal", "table", "results"),
+    *("errors", "units", "load", "inputs", "recorder", "prediction", "perturb", "rollout", "heads", "registry"),
+    *(
+        "specs",
+        "choices",
+        "methods",
+        "explanation",
+        "said",
+        "metrics",
+        "datasets",
+        "records",
+        "journal",
+        "table",
+        "results",
+    ),
     *("trust", "show", "items", "asking", "measuring", "engines", "evaluate", "recommend", "reproduce", "explainer"),
     *("contract", "cli"),
 )

@@ -137,16 +137,18 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
     gradient, relevance = whyformer.Trace.gradient, whyformer.Trace.relevance
     monkeypatch.setattr(whyformer.Trace, "gradient", lambda s, *a: counts.update(["gradient"]) or gradient(s, *a))
     monkeypatch.setattr(
-        whyformer.Trace, "relevance", lambda s, of, book, *a: counts.update([book]) or relevance(s, of, book, *a)
+        whyformer.Trace,
+        "relevance",
+        lambda s, of, book, *a, **k: counts.update([book]) or relevance(s, of, book, *a, **k),
     )
     prediction = Prediction(model, batch_of(model, families.batch()), 1, relevance=True)
     try:
         for name, method in whyformer.methods().items():
             if name != "smooth_grad":
-                method(prediction)
+                method(prediction, **families.OPTIONS.get(name, {}))
     finally:
         handle.remove()
-    assert counts == {"forward": 1, "gradient": 1, "z_plus": 1, "alpha_beta": 1, "conservative": 1, "attn": 1}
+    assert counts == {"forward": 1, "gradient": 1, "z_plus": 2, "alpha_beta": 1, "conservative": 1, "attn": 1}
 
 
 def test_a_trace_without_relevance_is_recorded_anew_when_it_is_needed() -> None:

@@ -72,8 +72,8 @@ def alone(given: dict[str, Tensor], row: int) -> dict[str, Tensor]:
 
 
 def options(task: str, method: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"samples": 2} if method == "smooth_grad" else {}
-    return {"at": "embedding_output"} if task == "image" and method in AT_TOKENS else found
+    at: dict[str, Any] = {"at": "embedding_output"} if task == "image" and method in AT_TOKENS else {}
+    return at | families.OPTIONS.get(method, {})
 
 
 @cache

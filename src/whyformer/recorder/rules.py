@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from whyformer.recorder.sites import Finish, Site
+from whyformer.recorder.sites import Finish, Rule, Site
 
 STABILISER = 1e-9
 EPSILON = 1e-6
@@ -30,6 +30,11 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """`a / (b + 1e-9)`, and 0 where `b` is 0."""
     stabilised = denominator + STABILISER
     return torch.div(numerator, stabilised, out=stabilised).masked_fill_(denominator == 0, 0)
+
+
+def after(change: Callable[[Site, Tensor], Tensor], rule: Rule) -> Rule:
+    """The rule, applied to what `change` makes of the relevance that arrives."""
+    return lambda site, relevance: rule(site, change(site, relevance))
 
 
 def unchanged(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:

@@ -69,6 +69,10 @@ class Site:
         folded = sums.repeat_interleave(relevances.shape[0] // self.batch)
         return folded.view(-1, *[1] * (relevances.dim() - 1))
 
+    def by_head(self, relevances: Tensor) -> Tensor:
+        """[batch, heads, queries, width] of what arrives at a product of attention and values, heads folded or not."""
+        return relevances.reshape(self.batch, -1, *relevances.shape[-2:])
+
 
 VALUELESS = "scaling"  # no rule needs its values, so none are kept
 

@@ -3,22 +3,24 @@
 import gc
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
-from whyformer.recorder.books import Book, book_named, check_closed
+from whyformer.recorder.books import Book, book_named, check_closed, moves
 from whyformer.recorder.outputs import Outputs, Target
-from whyformer.recorder.rules import scratch
-from whyformer.recorder.sites import Site, governed
+from whyformer.recorder.rules import after, scratch
+from whyformer.recorder.sites import Rule, Site, governed
 
 RECORDING = threading.RLock()  # runs and passes wait for each other, so that threads may share models and traces
+Entering = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
 
 
@@ -129,14 +131,21 @@ class Trace:
 
     @differentiating()
     def relevance(
-        self, of: Tensors, book: str | Book = "z_plus", target: Target = None, versus: Target = None
+        self,
+        of: Tensors,
+        book: str | Book = "z_plus",
+        target: Target = None,
+        versus: Target = None,
+        *,
+        entering: Entering | None = None,
     ) -> Tensors:
         """The relevance of each example's explained output at tensors of this trace, under a rule book.
 
         Another backward pass over the same graph, with the book's rules in place of derivatives. It starts from 1 at
         the target (and -1 at `versus`), or from the logit's own value: `conservative`, `attn`, `epsilon`. Raises
         `UncoveredOperation` before any number is computed if a function has no rule. For an answer, start and end are
-        explained one after the other and added up.
+        explained one after the other and added up. `entering` may exchange the relevance that arrives at a layer's
+        product of attention and values; the book's rule gets what it returns.
         """
         if not self.sites:
             raise BadOption("this trace was recorded with relevance=False")
@@ -147,19 +156,36 @@ class Trace:
             raise UnsupportedModel(f"relevance is lost to rounding in {self.logits.dtype}; load the model in float32")
         scale = chosen.carries == "relevance" and chosen.starts_from == "value"
         starts = [start * self.logits.detach() if scale else start for start in self._starts(target, versus)]
-        passes = [self._pass(tensors, chosen, start) for start in starts]
+        passes = [self._pass(tensors, chosen, start, entering) for start in starts]
         relevances = tuple(
             torch.stack(found).sum(0) if len(found) > 1 else found[0] for found in zip(*passes, strict=True)
         )
         return relevances[0] if isinstance(of, Tensor) else relevances
 
-    def _pass(self, tensors: tuple[Tensor, ...], book: Book, start: Tensor) -> tuple[Tensor, ...]:
-        with RECORDING, scratch(), governed(book.opened(self.sites), book.rule_of):
+    def _pass(
+        self, tensors: tuple[Tensor, ...], book: Book, start: Tensor, entering: Entering | None
+    ) -> tuple[Tensor, ...]:
+        rule_of = book.rule_of if entering is None else partial(self._exchanging, book, entering)
+        with RECORDING, scratch(), governed(book.opened(self.sites), rule_of):
             found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
         carried = _filled(tensors, found)
         if book.carries == "gradient":
             return tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
         return carried
+
+    def _exchanging(self, book: Book, entering: Entering, site: Site) -> Rule | None:
+        rule, layer = book.rule_of(site), self._layer_of.get(site.node)
+        return rule if rule is None or layer is None else after(partial(entering, layer), rule)
+
+    @cached_property
+    def _layer_of(self) -> dict[Node, int]:
+        """The layer of each product of attention and values, by its node: the layer whose map is its first factor."""
+        maps = {get_gradient_edge(attention).node: layer for layer, attention in enumerate(self.attention)}
+        found = {s.node: _layer_below(s.sources[0], maps) for s in self.sites if s.kind == "attend"}
+        layers = {node: layer for node, layer in found.items() if layer is not None}
+        if unseen := set(range(len(maps))) - set(layers.values()):
+            raise UnsupportedModel(f"the values behind the attention of layer {min(unseen)} were not seen")
+        return layers
 
     def _starts(self, target: Target, versus: Target) -> Iterator[Tensor]:
         """What each pass starts from: 1 at a part of the target, -1 at that part of `versus`."""
@@ -203,6 +229,13 @@ class Trace:
 
     def _parts(self, target: Target) -> list[Tensor]:
         return self.outputs.parts(self.outputs.chosen(target))
+
+
+def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:
+    """The layer whose attention map arrives at a node, through functions that only move numbers."""
+    while node is not None and node not in maps:
+        node = node.next_functions[0][0] if moves(node) else None
+    return None if node is None else maps[node]
 
 
 def _any_of(logits: Tensor) -> Tensor:

@@ -1,0 +1,92 @@
+"""The command that looks at attention heads: heads."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whyformer.cli.app import (
+    CodeOption,
+    DeviceOption,
+    DtypeOption,
+    ModelOption,
+    PickleOption,
+    app,
+    load_explainer,
+    put,
+    say,
+)
+from whyformer.errors import BadInput, BadOption
+from whyformer.heads import HeadMask, Treebank, head_statistics, parsed_by, positional_statistics
+from whyformer.load import Subject
+from whyformer.show.progress import counting
+
+
+@app.command()
+def heads(
+    *,
+    model: ModelOption = "sentiment",
+    treebank: Annotated[Path | None, typer.Option(help="Parsed sentences, CoNLL-U.")] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="Texts, one a line: positional heads only, unless --spacy.")
+    ] = None,
+    spacy: Annotated[str | None, typer.Option(help="A spaCy pipeline that parses the texts.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the head mask to this file, for --head-mask.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the grid of heads to this file.")] = None,
+    positions: Annotated[Path | None, typer.Option(help="Draw where dependents stand to this file.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take so many sentences.")] = None,
+    direction: Annotated[str, typer.Option(help="dependent_to_head, head_to_dependent or either.")] = "either",
+    positional: Annotated[float, typer.Option(help="The threshold of positional heads.")] = 0.8,
+    syntactic: Annotated[float, typer.Option(help="The threshold of syntactic heads.")] = 0.1,
+    batch_size: Annotated[int, typer.Option(help="Sentences in one run of the model.")] = 32,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    allow_pickle: PickleOption = False,
+    trust_remote_code: CodeOption = False,
+) -> None:
+    """Find the heads that follow syntax or positions, for the method mask_lrp."""
+    if (treebank is None) == (texts is None) or (spacy is not None and texts is None):
+        raise BadOption("give --treebank FILE.conllu, or --texts FILE, with --spacy NAME if they are to be parsed")
+    subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+    options: dict[str, Any] = {"limit": limit, "positional": positional, "batch_size": batch_size}
+    parse = {"direction": direction, "syntactic": syntactic}
+    mask = _found(subject, treebank, texts, spacy, options, parse)
+    put(repr(mask))
+    if mask.provenance.get("interrupted"):
+        say(f"interrupted: this is of the first {mask.provenance['sentences']} sentences")
+    if out is not None:
+        say(f"wrote {mask.save(out) or out}")
+    _draw(mask, figure, positions)
+
+
+def _found(
+    subject: Subject,
+    treebank: Path | None,
+    texts: Path | None,
+    spacy: str | None,
+    options: dict[str, Any],
+    parse: dict[str, Any],
+) -> HeadMask:
+    with counting("heads") as progress:
+        if treebank is not None:
+            return head_statistics(subject, Treebank(treebank), **options, **parse, progress=progress)
+        assert texts is not None
+        try:
+            lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"could not read {str(texts)!r}: {error}") from error
+        if spacy is None:
+            return positional_statistics(subject, lines, **options, progress=progress)
+        return head_statistics(subject, parsed_by(spacy, lines), **options, **parse, progress=progress)
+
+
+def _draw(mask: HeadMask, figure: Path | None, positions: Path | None) -> None:
+    from whyformer.show.heads import heads_figure, positions_figure
+
+    for path, draw in ((figure, heads_figure), (positions, positions_figure)):
+        if path is not None:
+            try:
+                draw(mask).savefig(path, dpi=150)
+            except OSError as error:
+                raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
+            say(f"wrote {path}")

@@ -1,0 +1,233 @@
+"""Mask-LRP: relevance that flows through some attention heads alone."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.load import BUNDLED, bundled_models
+from whyformer.methods.relevance import transformer_attribution
+from whyformer.prediction import Prediction
+from whyformer.recorder.rules import divide
+from whyformer.recorder.sites import Site
+from whyformer.registry import Scores, method
+from whyformer.rollout import roll_out, with_residual
+
+if TYPE_CHECKING:
+    from whyformer.heads import HeadMask
+
+LARGE = 10  # a factor above it is reported
+MAKING = "make one with `whyformer heads --model … --treebank …`"
+
+
+@method(family="relevance", signed=False, class_specific=True, paper="Song et al. 2024", relevance=True)
+def mask_lrp(
+    prediction: Prediction,
+    *,
+    head_mask: str | Tensor | None = None,
+    variant: Literal["paper", "authors"] = "paper",
+    rescale: Literal["joint", "separate"] = "joint",
+    weights: Literal["binary", "sum"] = "binary",
+    rate: float | None = None,
+    corrupted: float = 0.0,
+    seed: int = 0,
+) -> Scores:
+    """Transformer attribution whose relevance flows through syntactic and positional heads alone.
+
+    The relevance `R` that enters a block's `A · V` becomes `m ⊙ R · ΣR / Σ(m ⊙ R)`, sums per example; the score is
+    `Π_l (I + E_h (G_l ⊙ R_l)⁺)`. A block with no kept head, or with `Σ(m ⊙ R) = 0`, contributes nothing.
+    `rescale="separate"` is §4.3 to the letter: `sign(ΣR_k) · ΣR / |ΣR_synt + ΣR_pos|` for each kind of head.
+    `variant="authors"` is their code: the mask acts on lower layers only, what is scored is neither masked nor halved
+    (halved with `head_mask="off"`), nothing is rescaled, rows are normalised.
+    """
+    authors = variant == "authors"
+    if authors and rescale == "separate":
+        raise BadOption("variant='authors' rescales nothing: leave rescale='separate' out")
+    if isinstance(head_mask, str) and head_mask == "off":
+        return transformer_attribution(prediction, row_normalised=authors)  # type: ignore[return-value]
+    kinds = _kinds(prediction, head_mask, rate, corrupted, seed)
+    gate = HeadGate(_weighted(kinds, rescale, weights), rescaled=not authors)
+    found = prediction.relevances("z_plus", whole=False, entering=gate)
+    assert found.state is not None
+    relevances = gate.maps(prediction.attention) if authors else found.attention
+    pairs = zip(prediction.attention_gradients, relevances, strict=True)
+    joined = with_residual([(g * r).clamp(min=0).mean(1) for g, r in pairs], row_normalised=authors)
+    arrived = found.state.flatten(1).sum(1)
+    sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
+    report = {"sum": arrived, "absorbed": found.absorbed, "expected": sent - gate.lost_above(0)}
+    return Scores(roll_out(prediction.reader, joined), {"conservation": report, "heads": gate.report})
+
+
+@dataclass(frozen=True)
+class Entered:
+    """What a gate did in one block."""
+
+    layer: int
+    sums: Tensor  # [kinds, batch]: of the relevance of kept heads
+    factors: Tensor  # [kinds, batch]
+    lost: Tensor  # [batch]: how much less passed than arrived
+    closed: Tensor  # [batch]: whether nothing passed
+
+
+class HeadGate:
+    """What lets relevance into each block's `A · V` through some heads alone, and remembers what it did.
+
+    `weights` are those of the heads, [kinds, layers, heads]. Where it is `rescaled`, the relevance of the heads of
+    kind k gets the factor `sign(ΣR_k) · ΣR / |Σ_k ΣR_k|`; of one kind alone that is `ΣR / ΣR_k`.
+    """
+
+    def __init__(self, weights: Tensor, *, rescaled: bool):
+        self.weights = weights
+        self.rescaled = rescaled
+        self.entered: list[Entered] = []
+        self._maps: dict[int, Tensor] = {}
+
+    def __call__(self, layer: int, site: Site, relevance: Tensor) -> Tensor:
+        """What passes on of the relevance that arrives at a layer's product of attention and values."""
+        by_head = site.by_head(relevance)
+        weights = self.weights[:, layer].to(by_head)  # [kinds, heads]
+        if by_head.shape[1] != weights.shape[1]:
+            raise UnsupportedModel(
+                f"the values of layer {layer} ({site.path}) come in {by_head.shape[1]} heads, its attention in "
+                f"{weights.shape[1]}: no head of it can be masked"
+            )
+        if not self.rescaled:
+            self._score(layer, site, relevance)
+        arrived = by_head.sum((2, 3))  # [batch, heads]
+        sums = weights @ arrived.T
+        open_wide = len(weights) == 1 and bool((weights == 1).all())
+        factors = self._factors(sums, arrived.sum(1)) if self.rescaled and not open_wide else torch.ones_like(sums)
+        shares = factors.T @ weights  # [batch, heads]
+        lost = (arrived * (1 - shares)).sum(1)
+        self.entered.append(Entered(layer, sums, factors, lost, (shares == 0).all(1)))
+        return relevance if open_wide else (by_head * shares[:, :, None, None]).reshape(relevance.shape)
+
+    @staticmethod
+    def _factors(sums: Tensor, total: Tensor) -> Tensor:
+        """[kinds, batch]; 0 where nothing of an example's relevance is in kept heads."""
+        kept = sums.sum(0).abs()
+        return torch.where(kept == 0, 0, sums.sign() * total / kept.masked_fill(kept == 0, 1))
+
+    def _score(self, layer: int, site: Site, relevance: Tensor) -> None:
+        """Remember the relevance of the whole map, as the matrix product gives it to one factor alone."""
+        attention, values = site.operands
+        found = site.by_head(attention * (divide(relevance, site.value) @ values.mT))
+        self._maps[layer] = self._maps[layer] + found if layer in self._maps else found
+
+    def maps(self, attention: tuple[Tensor, ...]) -> list[Tensor]:
+        """The unmasked relevance of each layer's map, zeros where none arrived."""
+        found = [self._maps.get(layer, torch.zeros_like(a)).to(a.dtype) for layer, a in enumerate(attention)]
+        for layer, (one, other) in enumerate(zip(found, attention, strict=True)):
+            if one.shape != other.shape:
+                raise UnsupportedModel(
+                    f"the attention of layer {layer} has the shape {tuple(other.shape)}, and {tuple(one.shape)} where "
+                    "it meets its values: its relevance has no place in the map; use variant='paper'"
+                )
+        return found
+
+    def lost_above(self, layer: int) -> Tensor:
+        """How much of each example's relevance did not pass in the layers above this one, [batch]."""
+        none = torch.zeros_like(self.entered[0].lost)
+        return torch.stack([none, *(e.lost for e in self.entered if e.layer > layer)]).sum(0)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """How many heads each layer keeps; for each example what was lost, and in how many blocks what is odd."""
+        odd = {
+            "closed_blocks": [e.closed for e in self.entered],
+            "negative_factors": [(e.factors < 0).any(0) for e in self.entered],
+            "factors_above_10": [(e.factors.abs() > LARGE).any(0) for e in self.entered],
+            "opposite_signs": [(e.sums > 0).any(0) & (e.sums < 0).any(0) for e in self.entered],
+        }
+        counts = {name: torch.stack(blocks).sum(0) for name, blocks in odd.items()}
+        return {"kept": self.weights.any(0).sum(1).tolist(), "lost": self.lost_above(-1), **counts}
+
+
+def _weighted(kinds: Tensor, rescale: str, weights: str) -> Tensor:
+    """What each head counts, [kinds, layers, heads]; one kind alone where they are rescaled together.
+
+    As "binary", a head of several kinds counts once, as one of the first.
+    """
+    if len(kinds) == 1 and (rescale == "separate" or weights == "sum"):
+        asked = "rescale='separate'" if rescale == "separate" else "weights='sum'"
+        raise BadOption(
+            f"{asked} needs to know which heads are syntactic and which positional, and this mask tells only which are "
+            "kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
+        )
+    if weights == "binary":
+        kinds = kinds & (kinds.cumsum(0) == 1)
+    return kinds.double() if rescale == "separate" else kinds.double().sum(0, keepdim=True)
+
+
+def _kinds(
+    prediction: Prediction, head_mask: str | Tensor | None, rate: float | None, corrupted: float, seed: int
+) -> Tensor:
+    """Which heads are kept, by kind, [kinds, layers, heads] booleans; one kind where the kinds are not known."""
+    from whyformer.heads import HeadMask
+
+    maps = prediction.trace.attention
+    layers, counts = len(maps), sorted({m.shape[1] for m in maps})
+    if len(counts) > 1:
+        raise UnsupportedModel(f"the layers have different numbers of heads ({counts}), so no head mask fits them")
+    if rate is not None and (not isinstance(head_mask, str) or head_mask != "random" or not 0 < rate <= 1):
+        raise BadOption(f"rate is the share of heads, above 0 and up to 1, that head_mask='random' keeps; found {rate}")
+    if rate is not None:
+        kept = torch.arange(layers * counts[0]) < round(rate * layers * counts[0])
+        kinds = _by_kind(HeadMask(kept.view(layers, -1).numpy()).random(seed))
+    elif head_mask is None or isinstance(head_mask, str):
+        kinds = _by_kind(_stored(prediction, head_mask, seed))
+    else:
+        kinds = _of_numbers(head_mask)
+    if tuple(kinds.shape[1:]) != (layers, counts[0]):
+        raise BadOption(
+            f"this head mask is for {kinds.shape[1]} layers of {kinds.shape[2]} heads, and the model has {layers} of "
+            f"{counts[0]}: {MAKING} of this model"
+        )
+    return _by_kind(HeadMask(kinds.any(0).numpy()).corrupted(corrupted, seed)) if corrupted else kinds
+
+
+def _by_kind(mask: "HeadMask") -> Tensor:
+    """Its syntactic and its positional heads, if these are all that it keeps; otherwise what it keeps."""
+    kept = torch.tensor(mask.kept)[None]
+    if mask.statistics is None:
+        return kept
+    kinds = torch.stack((torch.tensor(mask.syntactic), torch.tensor(mask.positional))) & kept
+    return kinds if torch.equal(kinds.any(0), kept[0]) else kept
+
+
+def _stored(prediction: Prediction, head_mask: str | None, seed: int) -> "HeadMask":
+    """The mask of a file, or the one shipped with a bundled model, or a random one that keeps as many heads as that."""
+    from whyformer.heads import HeadMask
+
+    if head_mask not in (None, "random"):
+        return HeadMask.load(str(head_mask))
+    folder = Path(getattr(getattr(prediction.model, "config", None), "_name_or_path", ""))
+    shipped = folder / "heads.json"
+    if folder.parent == BUNDLED and folder.name in bundled_models() and shipped.exists():
+        mask = HeadMask.load(shipped)
+        return mask if head_mask is None else mask.random(seed)
+    if head_mask == "random":
+        raise BadOption(
+            "head_mask='random' keeps as many heads as the model's own mask, and this model comes with none: say which "
+            "share of them to keep, as rate=0.3"
+        )
+    raise BadOption(
+        f"mask_lrp needs a head mask, and this model comes with none: {MAKING}, and give it as head_mask=heads.json"
+    )
+
+
+def _of_numbers(numbers: Tensor) -> Tensor:
+    """The mask that was given as [layers, heads], or by kind as [2, layers, heads]."""
+    try:
+        found = torch.as_tensor(numbers)
+    except (TypeError, ValueError) as error:
+        raise BadOption("head_mask has rows of different lengths; needed is [layers, heads]") from error
+    if found.dim() not in (2, 3):
+        shape = tuple(found.shape)
+        raise BadOption(f"head_mask has the shape {shape}; needed is [layers, heads], or [2, layers, heads] by kind")
+    if not bool(((found == 0) | (found == 1)).all()):
+        raise BadOption("head_mask holds other numbers than 0 and 1; needed is 1 for each head that is kept")
+    return found.bool() if found.dim() == 3 else found.bool()[None]
