@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from whyformer.errors import BadInput, TruncationWarning, UnsupportedModel
-from whyformer.explanation import Array, Explanation
+from whyformer.explanation import Explanation
 from whyformer.inputs import Encoded, collate, encode
 from whyformer.load import Subject
 from whyformer.metrics import Case, measure
@@ -244,8 +244,8 @@ def _side_by_side(
     units = questions[0].kind
     most = max(len(question.explanations) for question in questions)
     turns = [[question.explanations[n % len(question.explanations)] for question in questions] for n in range(most)]
-    cases = [_ranked(case, questions, [e.scores[[not u.special for u in e.units]] for e in turn]) for turn in turns]
-    cases += [_ranked(case, questions, _at_random(case, questions, seed)) for seed in range(ORDERS)]
+    cases = [_ranked(case, units, turn) for turn in turns]
+    cases += [_shuffled(case, units, seed) for seed in range(ORDERS)]
     if questions[0].searched:
         cases.append(case.best("explained", units=units))
     options = {"target": "explained", "units": units}
@@ -288,16 +288,12 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
     return case
 
 
-def _at_random(case: Case, questions: Sequence[_Question], seed: int) -> list[list[float]]:
-    """Scores of the method `random`; a word has that of its first token, so that its length does not matter."""
-    scores = method_named("random")(case.prediction, seed=seed).total.cpu()
-    return [[float(own[places[0]]) for places in q.groups] for own, q in zip(scores, questions, strict=True)]
+def _ranked(case: Case, units: Units, explanations: Sequence[Explanation]) -> Case:
+    """The case with units ranked by explanations, one for each input, ties by position."""
+    scores = [e.scores[[not unit.special for unit in e.units]] for e in explanations]
+    return case.ordered([sorted(range(len(own)), key=lambda n, own=own: -own[n]) for own in scores], units)  # type: ignore[misc]
 
 
-def _ranked(case: Case, questions: Sequence[_Question], scores: Sequence[Sequence[float] | Array]) -> Case:
-    """The case with units ranked by these scores, ties by position; the tokens of a word share its rank."""
-    ranks = torch.zeros_like(case.scores)
-    for row, question, own in zip(ranks, questions, scores, strict=True):
-        for rank, unit in enumerate(sorted(range(len(own)), key=lambda n: -own[n])):
-            row[question.groups[unit]] = (len(own) - rank) / len(question.groups[unit])
-    return Case(case.prediction, ranks, case.outcomes)
+def _shuffled(case: Case, units: Units, seed: int) -> Case:
+    """The case with units in a random order."""
+    return replace(case, scores=method_named("random")(case.prediction, seed=seed).total).shuffled(units)

@@ -36,9 +36,9 @@ def mean_or_ratio(
 def precision_at_k(case: Case, *, k: int | list[int] = 20, measure: Literal["count", "ratio"] = "count") -> Measured:
     """How many tokens of the gold answer are among the top k tokens of question and context.
 
-    `measure="count"` (AttCAT) is the mean count; the largest attainable one is the mean answer length, reported as
-    `length`. `"ratio"` (Mask-LRP) divides the mean count by the mean length. The explained answer is the predicted one.
-    Questions without an answer are left out.
+    `measure="count"` (AttCAT) is the mean count; the largest attainable one is the mean answer length, of which
+    `diagnostics["length"]` has each. `"ratio"` (Mask-LRP) divides the mean count by the mean length. The explained
+    answer is the predicted one. Questions without an answer are left out.
     """
     sizes = _sizes(k)
     curve = torch.full((len(case), len(sizes)), torch.nan, dtype=torch.float64)
@@ -70,7 +70,7 @@ def token_f1(case: Case, *, k: int | list[int] | None = None, target: Explained 
     """How well the top k words agree with the human rationale: F1, on average over k = 10, 20, …, 80.
 
     Words are those of the data set; a word's score is the highest of its tokens. Evidence beyond the model's window is
-    left out of recall; its share is reported as `beyond_window`. Texts without evidence are left out.
+    left out of recall; its share is `diagnostics["beyond_window"]`. Texts without evidence are left out.
     """
     sizes = _sizes(RATIONALE_SIZES if k is None else k)
     curve = torch.full((len(case), len(sizes)), torch.nan, dtype=torch.float64)
