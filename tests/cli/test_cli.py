@@ -238,6 +238,9 @@ def test_compare(run: Run, pairs: Path, names: str) -> None:
     expected = list(whyformer.methods()) if names == "all" else [n.strip() for n in names.split(",")]
     status, out, err = run("compare", TEXT, "-m", pairs, "--methods", names)
     assert (status, err) == (0, "")
+    if names == "all":
+        expected.remove("mask_lrp")  # refused: nobody has looked at this model's heads
+        assert re.search(r"mask_lrp\W.*whyformer\s+heads", out, re.DOTALL)
     assert re.findall(r"^(\w+) +a gorgeous", out, re.MULTILINE) == expected
     lines = run("compare", TEXT, "-m", pairs, "--methods", names, "--json", "--words").out.splitlines()
     assert [json.loads(line)["method"] for line in lines] == expected
