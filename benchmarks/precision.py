@@ -14,7 +14,6 @@ import numpy as np
 from rich.progress import track
 from scipy.stats import spearmanr
 
-import whyformer
 from whyformer import Explainer, Explanation
 
 
@@ -29,7 +28,7 @@ def texts_of(path: Path, limit: int | None) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()[:limit]
 
 
-def precision(name: str, texts: list[str], methods: list[str], reference: str, others: list[str]) -> None:
+def precision(name: str, texts: list[str], methods: str, reference: str, others: list[str]) -> None:
     """Print how far the scores of each method in other precisions are from those in the reference."""
     expected = Explainer.load(name, dtype=reference)
     compared = {dtype: Explainer.load(name, dtype=dtype) for dtype in others}
@@ -37,7 +36,7 @@ def precision(name: str, texts: list[str], methods: list[str], reference: str, o
     for text in track(texts, "precision", transient=True):
         exact = {e.method: e for e in expected.compare(text, methods)}
         for dtype, explainer in compared.items():
-            rounded = explainer.compare(text, "all")
+            rounded = explainer.compare(text, methods)
             for explanation in rounded:
                 if explanation.method in exact:
                     pair = _distance(explanation, exact[explanation.method])
@@ -74,8 +73,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, arguments.limit)
-    names = list(whyformer.methods()) if arguments.methods == "all" else arguments.methods.split(",")
-    precision(arguments.model, texts, names, arguments.reference, arguments.dtypes.split(","))
+    precision(arguments.model, texts, arguments.methods, arguments.reference, arguments.dtypes.split(","))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import inspect
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -103,6 +104,18 @@ def described(registered: Method | Metric) -> str:
     ]
     lines += [f"  {o.flag} {o.takes} (default {o.default})" for o in registered.options.values()]
     return "\n".join(lines)
+
+
+def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under their columns, as wide as the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    Console(width=None if sys.stdout.isatty() else 160).print(grid, highlight=False)
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

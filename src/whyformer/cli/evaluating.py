@@ -1,6 +1,5 @@
 """The commands that measure: evaluate, recommend, reproduce, report, metrics."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from whyformer.cli.app import (
     described,
     load_explainer,
     put,
+    put_listing,
     say,
 )
 from whyformer.datasets import Dataset, open_dataset
@@ -30,7 +30,7 @@ from whyformer.inputs import Text
 from whyformer.journal import Journal
 from whyformer.load import Subject
 from whyformer.recommend import TEXTS, recommend
-from whyformer.registry import Method, metric_named, metrics
+from whyformer.registry import Method, Metric, metric_named, metrics
 from whyformer.results import Results
 from whyformer.specs import Spec
 from whyformer.table import Table
@@ -160,7 +160,7 @@ def reproduce_command(
     from whyformer import reproduce
 
     if listed or name is None:
-        _list_reproductions()
+        put_listing(("name", "what it is", "state"), reproduce.listing())
         return
 
     def load_quietly(source: str | Path) -> Subject:
@@ -214,18 +214,16 @@ def list_metrics(
     name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
 ) -> None:
     """List the metrics, or describe one."""
-    from rich.console import Console
-    from rich.table import Table as Grid
-
-    console = Console(width=None if sys.stdout.isatty() else 160)
     if name is not None:
-        console.print(described(metric_named(name)), highlight=False, markup=False)
+        put(described(metric_named(name)))
         return
-    grid = Grid("metric", "family", "better", "needs", "what it measures", "paper", box=None, pad_edge=False)
-    for metric in metrics().values():
-        better = "↑" if metric.higher_is_better else "↓"
-        grid.add_row(metric.name, metric.family, better, ", ".join(sorted(metric.needs)), metric.summary, metric.paper)
-    console.print(grid, highlight=False)
+    columns = ("metric", "family", "better", "needs", "what it measures", "paper")
+    put_listing(columns, (_listed(metric) for metric in metrics().values()))
+
+
+def _listed(metric: Metric) -> tuple[str, ...]:
+    better = "↑" if metric.higher_is_better else "↓"
+    return metric.name, metric.family, better, ", ".join(sorted(metric.needs)), metric.summary, metric.paper
 
 
 def _opened(
@@ -249,15 +247,3 @@ def _explained(subject: Subject, text: Text, spec: Spec[Method]) -> Explanation:
         given = dict(zip(("question", "context"), text, strict=True))
     found: Explanation = Explainer(subject).explain(method=spec.of.name, **given, **spec.options)
     return found
-
-
-def _list_reproductions() -> None:
-    from rich.console import Console
-    from rich.table import Table as Grid
-
-    from whyformer import reproduce
-
-    grid = Grid("name", "what it is", "state", box=None, pad_edge=False)
-    for row in reproduce.listing():
-        grid.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(grid, highlight=False, markup=False)

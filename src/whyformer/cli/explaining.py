@@ -24,6 +24,7 @@ from whyformer.cli.app import (
     described,
     load_explainer,
     put,
+    put_listing,
     say,
 )
 from whyformer.errors import BadInput, BadOption
@@ -178,19 +179,17 @@ def list_methods(
     name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
 ) -> None:
     """List the methods, or describe one."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 160)
     if name is not None:
-        console.print(described(method_named(name)), highlight=False, markup=False)
+        put(described(method_named(name)))
         return
-    table = Table("method", "family", "signed", "class", "what it gives", "paper", box=None, pad_edge=False)
-    for method in methods().values():
-        marks = ("±" if method.signed else "", "yes" if method.class_specific else "")
-        usual = " (auto)" if method.name == AUTO else ""
-        table.add_row(method.name + usual, method.family, *marks, method.summary, method.paper)
-    console.print(table, highlight=False)
+    columns = ("method", "family", "signed", "class", "what it gives", "paper")
+    put_listing(columns, (_listed(method) for method in methods().values()))
+
+
+def _listed(method: Method) -> tuple[str, ...]:
+    name = method.name + (" (auto)" if method.name == AUTO else "")
+    marks = ("±" if method.signed else "", "yes" if method.class_specific else "")
+    return name, method.family, *marks, method.summary, method.paper
 
 
 def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:
