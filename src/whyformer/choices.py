@@ -1,4 +1,4 @@
-"""Choices: what was found best for a model, in a small file of the user's; `method="auto"` reads it."""
+"""Choices: what was found best for a model, in a small file of the user's."""
 
 import json
 import os
@@ -10,9 +10,8 @@ from typing import Any
 from whyformer.errors import BadInput, BadOption
 from whyformer.load import Subject
 from whyformer.registry import Method
-from whyformer.specs import Spec, Written, method_specs, names_of
+from whyformer.specs import Spec, method_specs
 
-AUTO = "attn_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
 SCHEMA = "whyformer/choices"
 SCHEMA_VERSION = 1
 
@@ -44,20 +43,6 @@ def choices_file() -> Path:
     own = os.environ.get("WHYFORMER_CACHE")
     folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whyformer"
     return folder / "choices.json"
-
-
-def auto_method(subject: Subject | None = None) -> Spec[Method]:
-    """What `auto` means: the winner recorded for this model, or else the method that wins in general."""
-    found = None if subject is None else recorded(subject)
-    return method_specs([AUTO])[0] if found is None else found.spec
-
-
-def methods_for(subject: Subject | None, written: Written) -> tuple[Spec[Method], ...]:
-    """The methods named, as `method_specs` gives them; `auto` is what it means for this model."""
-    if written == "all":
-        return method_specs(written)
-    names = names_of(written)
-    return method_specs([auto_method(subject).label if name == "auto" else name for name in names])
 
 
 def recorded(subject: Subject) -> Choice | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.asking import Settings
-from whyformer.choices import methods_for
+from whyformer.auto import methods_for
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError

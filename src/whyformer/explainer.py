@@ -1,6 +1,7 @@
 """The surface that ties it together: Explainer, attribute."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, overload
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 import whyformer.methods
 import whyformer.metrics  # noqa: F401  (registers the metrics)
-from whyformer.choices import AUTO, methods_for
+from whyformer.auto import AUTO, methods_for
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.evaluate import evaluate
@@ -20,7 +21,7 @@ from whyformer.recommend import Recommendation, recommend
 from whyformer.recorder import Target, plain_target
 from whyformer.registry import Method, Scores, method_named
 from whyformer.said import Said, Targets, said_of
-from whyformer.show.progress import counting, with_progress
+from whyformer.show.progress import counting, part_of
 from whyformer.specs import Spec, Written
 from whyformer.table import Table
 from whyformer.trust import Trust, trust_of
@@ -90,7 +91,7 @@ class Explainer:
         single = not isinstance(text if question is None else question, list)
         if single:
             given = {name: [one] for name, one in given.items() if one is not None}
-        options = {**options, "batch_size": batch_size, "progress": not single}
+        options = {**options, "batch_size": batch_size, "progress": True}
         found = list(self.stream(**given, method=method, target=target, versus=versus, **options))
         return found[0] if single else found
 
@@ -114,13 +115,14 @@ class Explainer:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise BadInput(f"batch_size must be at least 1; found {batch_size!r}")
         targets, against = (_each(t, self.subject.task, len(texts)) for t in (target, versus))
-        starts: Iterable[int] = range(0, len(texts), batch_size)
-        if progress and len(texts) > batch_size:
-            starts = with_progress(range(0, len(texts), batch_size), chosen.name)
-        for start in starts:
-            part = slice(start, start + batch_size)
-            run = self._run(texts[part], targets and targets[part], against and against[part], chosen.relevance)
-            yield from self._explanations(run, chosen, checked)
+        starts = range(0, len(texts), batch_size)
+        with counting(chosen.name) if progress else nullcontext(_quiet) as tell:
+            for number, start in enumerate(starts):
+                part = slice(start, start + batch_size)
+                run = self._run(texts[part], targets and targets[part], against and against[part], chosen.relevance)
+                run.prediction.progress = part_of(tell, number, len(starts))
+                run.prediction.report(0, 1)
+                yield from self._explanations(run, chosen, checked)
 
     def compare(
         self,
@@ -142,13 +144,16 @@ class Explainer:
         run = self._run([self._given(text, question, context)], targets, against, relevance)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
-        for spec in chosen:
-            try:
-                done += self._explanations(run, spec.of, dict(spec.options))
-            except WhyformerError as error:
-                if methods != "all":
-                    raise
-                refused.append((spec.label, str(error)))
+        with counting("compare") as tell:
+            for number, spec in enumerate(chosen):
+                run.prediction.progress = part_of(tell, number, len(chosen))
+                run.prediction.report(0, 1)
+                try:
+                    done += self._explanations(run, spec.of, dict(spec.options))
+                except WhyformerError as error:
+                    if methods != "all":
+                        raise
+                    refused.append((spec.label, str(error)))
         return Comparison(tuple(done), tuple(refused))
 
     def evaluate(self, data: Dataset | str | Path, methods: Written = "all", **options: Any) -> Table:
@@ -245,6 +250,10 @@ def attribute(
     chosen = method_named(AUTO if method == "auto" else method)
     batch: Batch = batch_of(model, inputs)
     return chosen(Prediction(model, batch, target, versus, relevance=chosen.relevance), **options).total
+
+
+def _quiet(done: int, total: int) -> None:
+    """For those whom nobody is watching."""
 
 
 def _each(target: Target, task: Task, count: int) -> Targets:

@@ -1,6 +1,7 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -14,6 +15,7 @@ from whyformer.load import labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
 from whyformer.recorder.trace import Entering
 
+Progress = Callable[[int, int], None]  # called with what is done, and of how much
 Queries = Literal["reader", "mean", "all"]
 
 
@@ -50,6 +52,7 @@ class Prediction:
         relevance: bool = False,
     ):
         self.relevance = relevance  # whether a method that needs relevance is to come
+        self.progress: Progress | None = None  # told by methods that run the model many times
         self.model = model
         self.batch = batch
         self.labels = labels_of(model)
@@ -73,7 +76,14 @@ class Prediction:
 
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
-        return Prediction(self.model, self.batch, target, versus, trace=self.trace, relevance=self.relevance)
+        again = Prediction(self.model, self.batch, target, versus, trace=self.trace, relevance=self.relevance)
+        again.progress = self.progress
+        return again
+
+    def report(self, done: int, total: int) -> None:
+        """Tell whoever is watching how far a method is."""
+        if self.progress is not None:
+            self.progress(done, total)
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""

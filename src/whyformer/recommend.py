@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer.choices import Choice, methods_for, record
+from whyformer.auto import methods_for
+from whyformer.choices import Choice, record
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluate import evaluate

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,11 +17,9 @@ from whyformer.load import Subject
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
 from whyformer.perturb import LONGEST_SEARCH, Outcomes
-from whyformer.prediction import Prediction
+from whyformer.prediction import Prediction, Progress
 from whyformer.registry import method_named, metric_named
 from whyformer.units import join_words
-
-Progress = Callable[[int, int], None]  # called with the inputs that were run, and about how many there will be
 
 ORDERS = 20  # random ones, by the seeds 0 … 19
 NOTHING = 0.02  # a ceiling that is no further above the random orders leaves nothing to find

@@ -20,7 +20,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import whyformer
-from whyformer.choices import AUTO
+from whyformer.auto import AUTO
 from whyformer.cli import main
 from whyformer.load import BUNDLED
 

@@ -21,10 +21,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
 ORDER = (  # a module imports only those that stand before it
-    *("errors", "units", "load", "inputs", "recorder", "prediction", "perturb", "rollout", "heads", "registry"),
+    *("errors", "units", "load", "inputs", "recorder", "prediction", "perturb", "rollout", "heads", "options"),
     *(
+        "registry",
         "specs",
         "choices",
+        "auto",
         "methods",
         "explanation",
         "said",

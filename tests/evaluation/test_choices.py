@@ -15,7 +15,8 @@ from evaluation import evaluated
 from evaluation.evaluated import leave_one_out, registered
 from metrics import cases
 from whyformer import Explainer
-from whyformer.choices import AUTO, Choice, auto_method, choices_file, forget, record, recorded
+from whyformer.auto import AUTO, auto_method
+from whyformer.choices import Choice, choices_file, forget, record, recorded
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.load import Subject, load

@@ -11,6 +11,7 @@ import torch
 import families
 from metrics import cases
 from whyformer import Explainer, choices
+from whyformer.auto import AUTO
 from whyformer.datasets import label_index, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluate import evaluate
@@ -198,7 +199,7 @@ def test_a_recorded_method_that_is_gone_is_named_with_its_file(subject: Subject)
 
 
 def test_auto_is_a_name_like_others(subject: Subject, data: Path) -> None:
-    assert evaluate(subject, data, "auto,random", FALL, **QUIET).methods == (choices.AUTO, "random")
+    assert evaluate(subject, data, "auto,random", FALL, **QUIET).methods == (AUTO, "random")
     choices.record(subject, choices.Choice("attcat(states=inputs)", "aopc", 0.5, 0.4, 0.6, 10, "texts"))
     assert evaluate(subject, data, "auto", FALL, **QUIET).methods == ("attcat(states=inputs)",)
     explainer = Explainer(subject)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from whyformer.choices import AUTO
+from whyformer.auto import AUTO
 from whyformer.cli.app import (
     CodeOption,
     DeviceOption,
@@ -30,7 +30,8 @@ from whyformer.cli.app import (
 from whyformer.errors import BadInput, BadOption
 from whyformer.explanation import Comparison, Explanation
 from whyformer.inputs import Text
-from whyformer.registry import Method, Option, method_named, methods
+from whyformer.options import Option
+from whyformer.registry import Method, method_named, methods
 from whyformer.specs import method_specs, names_of
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]

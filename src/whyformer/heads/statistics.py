@@ -3,7 +3,7 @@
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -19,9 +19,9 @@ from whyformer.heads.sentences import RELATIONS, Aligned, Sentence, align
 from whyformer.heads.strongest import Arcs, attention_maps, count_offsets, first_keys, strongest, word_keys
 from whyformer.inputs import Encoded, Text, collate, encode
 from whyformer.load import Subject, Task
+from whyformer.prediction import Progress
 
 Pieces = Literal["joined", "first"]
-Progress = Callable[[int, int], None]
 
 SORTED_AT_ONCE = 16  # batches; texts of one length are run together
 USUAL_LENGTH = 128  # tokens; of longer texts fewer are run at once, because maps grow with the square

@@ -1,25 +1,9 @@
-"""A progress bar, where a person is watching."""
+"""A progress bar on standard error, where a person is watching."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-
-
-def with_progress(starts: range, description: str) -> Iterator[int]:
-    """A progress bar on standard error; it stays away from fast jobs."""
-    from rich.console import Console
-    from rich.progress import track
-
-    begun = time.monotonic()
-    for number, start in enumerate(starts):
-        yield start
-        remaining = len(starts) - number - 1
-        if remaining and (time.monotonic() - begun) / (number + 1) * len(starts) > 2:
-            rest = starts[number + 1 :]
-            console = Console(file=sys.stderr)
-            yield from track(rest, description, console=console, transient=True, disable=not sys.stderr.isatty())
-            return
 
 
 @contextmanager
@@ -43,3 +27,12 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
                 bar.update(task, completed=done, total=total)
 
         yield tell
+
+
+def part_of(tell: Callable[[int, int], None], number: int, parts: int) -> Callable[[int, int], None]:
+    """How one of several parts tells what is done of it; with `(0, 1)` it says that it begins."""
+
+    def told(done: int, total: int) -> None:
+        tell(1000 * number + 1000 * done // max(total, 1), 1000 * parts)
+
+    return told
