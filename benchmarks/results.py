@@ -18,10 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean
 
-from whyformer.datasets import open_dataset
+from whyformer.datasets import Dataset, open_dataset
 from whyformer.evaluate import evaluate
 from whyformer.journal import FILE, Journal
-from whyformer.load import load
+from whyformer.load import Subject, load
 from whyformer.reproduce import reproduction_named
 from whyformer.results import Results
 from whyformer.table import REFERENCES, Cell, Difference, Table
@@ -44,12 +44,13 @@ class Run:
     ceiling: int = 0
     metrics: str = FAITHFULNESS
     split: str | None = None
+    sample: int | None = None  # drawn at random: of a file that is sorted by class
 
 
 RUNS = {
     "sst2": Run("SST-2", "sst2", "sst2", None, ceiling=300),
     "ag_news": Run("AG News", "agnews", "ag_news", 1000, ceiling=300),
-    "imdb": Run("IMDB", "imdb", "imdb", 300),
+    "imdb": Run("IMDB", "imdb", "imdb", None, sample=300),
     "yelp": Run("Yelp", "imdb", "yelp_polarity", 1000),
     "mnli": Run("MNLI", "nli", "mnli", 1000),
     "movies": Run("Movie Reviews", "imdb", "eraser_movies", None, metrics="token_f1", split="test"),
@@ -92,6 +93,13 @@ def source(folder: Path, run: Run) -> tuple[Path, str | None]:
     """The file or folder of the data, and its split."""
     file = folder / f"{run.data}.jsonl"
     return (file, None) if file.is_file() else (folder / run.data, run.split or SPLITS.get(run.data, "test"))
+
+
+def rows_of(folder: Path, run: Run, subject: Subject) -> Dataset:
+    """The rows of a table."""
+    path, split = source(folder, run)
+    drawn = {"limit": run.limit} if run.sample is None else {"sample": run.sample}
+    return open_dataset(path, split=split, labels=subject.labels, on_error="skip", **drawn)
 
 
 @dataclass(frozen=True)
@@ -338,8 +346,7 @@ def measure(name: str, chosen: argparse.Namespace) -> None:
     """Run one table, and print it."""
     run = RUNS[name]
     subject = load(chosen.models / run.model, device=chosen.device, dtype="float32")
-    path, split = source(chosen.data, run)
-    data = open_dataset(path, split=split, limit=run.limit, labels=subject.labels, on_error="skip")
+    data = rows_of(chosen.data, run, subject)
     begun = time.perf_counter()
     table = evaluate(
         subject, data, chosen.methods, chosen.metrics or run.metrics, out=chosen.out / name, ceiling=run.ceiling

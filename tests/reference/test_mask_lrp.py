@@ -295,6 +295,21 @@ def tiny(kind: Any, config: Any) -> Any:
     return kind.from_config(config).double().eval()
 
 
+def test_one_kind_of_heads_alone() -> None:
+    model, inputs = families.build("bert"), families.batch()
+    for number, kind in enumerate(("syntactic", "positional")):
+        found = whyformer.attribute(model, inputs, "mask_lrp", head_mask=KINDS, only=kind, target=TARGET)
+        alone = whyformer.attribute(model, inputs, "mask_lrp", head_mask=KINDS[number], target=TARGET)
+        assert torch.equal(found, alone)
+    both = whyformer.attribute(model, inputs, "mask_lrp", head_mask=KINDS, target=TARGET)
+    assert not torch.allclose(found, both)
+    with pytest.raises(whyformer.errors.BadOption, match="tells only which are kept"):
+        whyformer.attribute(model, inputs, "mask_lrp", head_mask=SOME, only="syntactic")
+    with pytest.raises(whyformer.errors.BadOption, match="no positional ones"):
+        none = [[0] * 4] * 2
+        whyformer.attribute(model, inputs, "mask_lrp", head_mask=[SOME, none], only="positional")
+
+
 def test_answers_and_language_models() -> None:
     ids = families.batch((8,))
     answers = tiny(hf.AutoModelForQuestionAnswering, families.CONFIGS["bert"]())

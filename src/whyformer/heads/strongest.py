@@ -33,9 +33,11 @@ def _no_backward(_: Any) -> NoReturn:
 
 
 def strongest(maps: Tensor, counted: Tensor) -> Tensor:
-    """For each head and query the key with the highest attention among those that count, [batch, heads, queries]."""
-    left_out = torch.zeros(counted.shape, dtype=maps.dtype, device=maps.device).masked_fill(~counted, float("-inf"))
-    return (maps + left_out[:, None, None]).argmax(-1)
+    """For each head and query the key with the highest attention among those that count, [batch, heads, queries].
+
+    Attention to the others is overwritten by -1: maps are large, and nobody needs it any more.
+    """
+    return maps.masked_fill_(~counted[:, None, None], -1).argmax(-1)
 
 
 def word_keys(maps: Tensor, words: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ def mask_lrp(
     variant: Literal["paper", "authors"] = "paper",
     rescale: Literal["joint", "separate"] = "joint",
     weights: Literal["binary", "sum"] = "binary",
+    only: Literal["positional", "syntactic"] | None = None,
     rate: float | None = None,
     corrupted: float = 0.0,
     seed: int = 0,
@@ -40,6 +41,7 @@ def mask_lrp(
     The relevance `R` that enters a block's `A · V` becomes `m ⊙ R · ΣR / Σ(m ⊙ R)`, sums per example; the score is
     `Π_l (I + E_h (G_l ⊙ R_l)⁺)`. A block with no kept head, or with `Σ(m ⊙ R) = 0`, contributes nothing.
     `rescale="separate"` is §4.3 to the letter: `sign(ΣR_k) · ΣR / |ΣR_synt + ΣR_pos|` for each kind of head.
+    `only` keeps one kind of the mask's heads (their Table 3), `corrupted` switches on that share of its zeros (Figure 4).
     `variant="authors"` is their code: the mask acts on lower layers only, what is scored is neither masked nor halved
     (halved with `head_mask="off"`), nothing is rescaled, rows are normalised.
     """
@@ -48,7 +50,7 @@ def mask_lrp(
         raise BadOption("variant='authors' rescales nothing: leave rescale='separate' out")
     if isinstance(head_mask, str) and head_mask == "off":
         return transformer_attribution(prediction, row_normalised=authors)  # type: ignore[return-value]
-    kinds = _kinds(prediction, head_mask, rate, corrupted, seed)
+    kinds = _kinds(prediction, head_mask, only, rate, corrupted, seed)
     gate = HeadGate(_weighted(kinds, rescale, weights), rescaled=not authors)
     found = prediction.relevances("z_plus", whole=False, entering=gate)
     assert found.state is not None
@@ -163,7 +165,12 @@ def _weighted(kinds: Tensor, rescale: str, weights: str) -> Tensor:
 
 
 def _kinds(
-    prediction: Prediction, head_mask: str | Tensor | None, rate: float | None, corrupted: float, seed: int
+    prediction: Prediction,
+    head_mask: str | Tensor | None,
+    only: str | None,
+    rate: float | None,
+    corrupted: float,
+    seed: int,
 ) -> Tensor:
     """Which heads are kept, by kind, [kinds, layers, heads] booleans; one kind where the kinds are not known."""
     from whyformer.heads import HeadMask
@@ -186,7 +193,20 @@ def _kinds(
             f"this head mask is for {kinds.shape[1]} layers of {kinds.shape[2]} heads, and the model has {layers} of "
             f"{counts[0]}: {MAKING} of this model"
         )
+    kinds = kinds if only is None else _of_one_kind(kinds, only)
     return _by_kind(HeadMask(kinds.any(0).numpy()).corrupted(corrupted, seed)) if corrupted else kinds
+
+
+def _of_one_kind(kinds: Tensor, only: str) -> Tensor:
+    if len(kinds) == 1:
+        raise BadOption(
+            f"only={only!r} needs a mask that tells syntactic from positional heads, and this one tells only which are "
+            "kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
+        )
+    kept = kinds[[("syntactic", "positional").index(only)]]
+    if not bool(kept.any()):
+        raise BadOption(f"only={only!r} leaves no head: this mask has no {only} ones")
+    return kept
 
 
 def _by_kind(mask: "HeadMask") -> Tensor:
