@@ -14,6 +14,15 @@ PAD = 0
 OPTIONS: dict[str, dict[str, Any]] = {  # of methods that cost much, or cannot do without any
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
+    "decoded_grad_cam": {"decode": False, "score": "saliency"},  # with LM heads: tests/reference/test_decoded.py
+    "stepwise": {"steps": 2},
+    "integrated_gradients": {"steps": 4, "baseline": "zero"},  # GPT-2 has no padding token, an image has no tokens
+    "gradient_shap": {"samples": 2, "baseline": "zero"},
+    "deep_lift_shap": {"baseline": "zero"},
+    "occlusion": {"window": 2, "baseline": "zero"},
+    "lime": {"samples": 8, "baseline": "zero"},
+    "shapley_value_sampling": {"samples": 2, "baseline": "zero"},
+    "kernel_shap": {"samples": 8, "baseline": "zero"},
 }
 
 _ENCODER = {

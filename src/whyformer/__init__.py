@@ -17,6 +17,7 @@ from whyformer.recommend import Recommendation
 from whyformer.recorder import Trace, record
 from whyformer.registry import Measured, Scores, method, methods, metric, metrics
 from whyformer.table import Table
+from whyformer.tokens import TokenTable
 from whyformer.trust import Trust
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Recommendation",
     "Scores",
     "Table",
+    "TokenTable",
     "Trace",
     "TruncationWarning",
     "Trust",

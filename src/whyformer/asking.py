@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, NoAttention, UncoveredOperation, UnsupportedModel, WhyformerError
+from whyformer.frequencies import Idf
 from whyformer.inputs import collate
 from whyformer.items import Item
 from whyformer.load import Subject
-from whyformer.metrics.case import Case, Idf
+from whyformer.metrics.case import Case
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.perturb import Outcomes, fits_in_memory
 from whyformer.prediction import Prediction
@@ -68,7 +69,7 @@ class Wanted:
             (method.label, metric.label)
             for method in self.methods
             for metric in self.metrics
-            if method.of.class_specific or "classes" not in metric.of.needs
+            if method.class_specific or "classes" not in metric.of.needs
         ]
         if self.settings.ceiling:
             found += [(way, metric.label) for way in (CHANCE, CEILING) for metric in self.metrics if metric.of.ceiling]
@@ -159,7 +160,7 @@ class Asked:
     ) -> Iterator[Question]:
         """Every metric about one method; what it refuses as a batch is tried example by example."""
         try:
-            scores = spec(prediction).total
+            scores = spec(prediction)
         except WhyformerError as error:
             if len(items) == 1 or isinstance(error, (NoAttention, UncoveredOperation)):
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
@@ -175,7 +176,8 @@ class Asked:
             found: Tensor = spec(others[key]).total
             return found
 
-        case = self._case(prediction, scores, items, scores_for if spec.of.class_specific else None)
+        case = self._case(prediction, scores.total, items, scores_for if spec.class_specific else None)
+        case = replace(case, ranks=bool(scores.diagnostics.get("ranks")))
         for metric in self.of.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield Question(spec.label, metric, case, items)

@@ -15,14 +15,14 @@ from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.engines import engine_named
 from whyformer.errors import BadOption
+from whyformer.frequencies import Idf
 from whyformer.journal import Journal
 from whyformer.load import Subject
 from whyformer.measuring import Measuring, Task
-from whyformer.metrics import Idf
 from whyformer.registry import Method, Metric
 from whyformer.results import Results
 from whyformer.show.live import Watch
-from whyformer.specs import Spec, Written, metric_specs
+from whyformer.specs import FAST, Spec, Written, metric_specs
 from whyformer.table import Pair, Table
 
 ROWS_PER_CHUNK = {"cpu": 16, "cuda": 128}
@@ -63,7 +63,7 @@ class Evaluation:
 def evaluate(
     subject: Subject,
     data: Dataset | str | Path,
-    methods: Written = "all",
+    methods: Written = FAST,
     metrics: Written = METRICS,
     *,
     out: str | Path | None = None,
@@ -74,6 +74,7 @@ def evaluate(
     on_error: OnError | None = None,
     ceiling: bool | int = False,
     beam: int = 1,
+    effort: str | None = None,
     idf: Idf | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -87,7 +88,7 @@ def evaluate(
     measured is journalled in the folder `out` chunk by chunk; the same call goes on where it was stopped, and computes
     only what is missing. `ceiling` adds the best order that a search finds, for texts of at most 64 units, and the
     mean of 20 random ones: for all rows, or for those before a number. `sample` draws rows at random; `on_error="skip"`
-    leaves bad rows out. `metrics="all"` means those that go with the model and the data.
+    leaves bad rows out. `metrics="all"` means those that go with the model and the data. `effort` is that of `auto`.
     """
     given = {"split": split, "columns": columns, "limit": limit, "sample": sample, "on_error": on_error}
     if not isinstance(data, Dataset):
@@ -104,10 +105,10 @@ def evaluate(
         skip_bad_rows=data.on_error == "skip",
         tokens_per_batch=_positive("tokens_per_batch", tokens_per_batch),
     )
-    named = methods_for(subject, methods)
+    named = methods_for(subject, methods, effort)
     chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
-        idf = Idf.of(" ".join([e.text] if isinstance(e.text, str) else e.text) for e in data)
+        idf = Idf.bundled()
     measuring = Measuring(subject, named, chosen, settings, idf)
     usual = ROWS_PER_CHUNK.get(subject.device.type, ROWS_PER_CHUNK["cpu"])
     size = _positive("rows_per_chunk", rows_per_chunk) or usual

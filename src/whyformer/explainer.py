@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import whyformer.methods
 import whyformer.metrics  # noqa: F401  (registers the metrics)
-from whyformer.auto import AUTO, methods_for
+from whyformer.auto import Effort, methods_for
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.evaluate import evaluate
@@ -19,13 +19,14 @@ from whyformer.load import Subject, Task, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.recommend import Recommendation, recommend
 from whyformer.recorder import Target, plain_target
-from whyformer.registry import Method, Scores, method_named
+from whyformer.registry import Method, PerExample, Scores
 from whyformer.said import Said, Targets, said_of
 from whyformer.show.progress import counting, part_of
-from whyformer.specs import Spec, Written
+from whyformer.specs import EVERY, FAST, Spec, Written
 from whyformer.table import Table
 from whyformer.trust import Trust, trust_of
 
+PER_UNIT = ("sign", "step")  # diagnostics with a number for each unit
 GIVES = {
     "classes": "the logits of classes",
     "answer": "the start and end of an answer",
@@ -76,6 +77,7 @@ class Explainer:
         context: str | list[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        effort: Effort | None = None,
         batch_size: int = 16,
         **options: Any,
     ) -> Explanation | list[Explanation]:
@@ -86,12 +88,15 @@ class Explainer:
         target is a class by name or index; an answer by its text (where it first stands in the context), or as
         `(start, end)`: its first and last token. `versus` explains the difference of two. In a list, `target` may be a
         list too. Options of the method are keywords.
+
+        `method="auto"` is the method recorded for this model, or else the one that wins in general, with an effort:
+        `"fast"` in one pass, `"balanced"` in 3 and `"best"` in 10 steps of `stepwise`.
         """
         given: dict[str, Any] = {"texts": text, "question": question, "context": context}
         single = not isinstance(text if question is None else question, list)
         if single:
             given = {name: [one] for name, one in given.items() if one is not None}
-        options = {**options, "batch_size": batch_size, "progress": True}
+        options = {**options, "effort": effort, "batch_size": batch_size, "progress": True}
         found = list(self.stream(**given, method=method, target=target, versus=versus, **options))
         return found[0] if single else found
 
@@ -104,13 +109,14 @@ class Explainer:
         context: list[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        effort: Effort | None = None,
         batch_size: int = 16,
         progress: bool = False,
         **options: Any,
     ) -> Iterator[Explanation]:
         """Explain texts one batch after the other, so that what is done is never lost."""
         texts = self._given(texts, question, context)
-        spec = self.method(method)
+        spec = self.method(method, effort)
         chosen, checked = spec.of, {**spec.options, **spec.of.checked(options)}
         if not isinstance(batch_size, int) or batch_size < 1:
             raise BadInput(f"batch_size must be at least 1; found {batch_size!r}")
@@ -127,18 +133,20 @@ class Explainer:
     def compare(
         self,
         text: Text | None = None,
-        methods: Sequence[str] | str = "all",
+        methods: Sequence[str] | str = FAST,
         *,
         question: str | None = None,
         context: str | None = None,
         target: Target = None,
         versus: Target = None,
+        effort: Effort | None = None,
     ) -> Comparison:
         """Explain one text, or one question and its context, by several methods, from one forward pass.
 
-        With `"all"`, a method that refuses this model or text is listed in `refused` with its reason.
+        `effort` is for `auto` among them. With `"all"`, a method that refuses this model or text is listed in `refused`
+        with its reason.
         """
-        chosen = self._specs(methods)
+        chosen = self._specs(methods, effort)
         targets, against = (_each(t, self.subject.task, 1) for t in (target, versus))
         relevance = any(spec.of.relevance for spec in chosen)
         run = self._run([self._given(text, question, context)], targets, against, relevance)
@@ -151,16 +159,16 @@ class Explainer:
                 try:
                     done += self._explanations(run, spec.of, dict(spec.options))
                 except WhyformerError as error:
-                    if methods != "all":
+                    if methods not in EVERY:
                         raise
                     refused.append((spec.label, str(error)))
         return Comparison(tuple(done), tuple(refused))
 
-    def evaluate(self, data: Dataset | str | Path, methods: Written = "all", **options: Any) -> Table:
+    def evaluate(self, data: Dataset | str | Path, methods: Written = FAST, **options: Any) -> Table:
         """How good the explanations of methods are on a data set; options as `whyformer.evaluate.evaluate`."""
         return evaluate(self.subject, data, methods, **options)
 
-    def recommend(self, data: Dataset | str | Path, methods: Written = "all", **options: Any) -> Recommendation:
+    def recommend(self, data: Dataset | str | Path, methods: Written = FAST, **options: Any) -> Recommendation:
         """Which method to believe on texts of one's own; options as `whyformer.recommend.recommend`."""
         return recommend(self.subject, data, methods, **options)
 
@@ -169,12 +177,12 @@ class Explainer:
         with counting("trust") as progress:
             return trust_of(list(explanations), self.subject, progress)
 
-    def method(self, name: str = "auto") -> Spec[Method]:
+    def method(self, name: str = "auto", effort: Effort | None = None) -> Spec[Method]:
         """The method of that name, or `name(option=value)`; `auto`: the one recorded for this model, else the best."""
-        return self._specs([name])[0]
+        return self._specs([name], effort)[0]
 
-    def _specs(self, names: Written) -> tuple[Spec[Method], ...]:
-        return methods_for(self.subject if self.choices else None, names)
+    def _specs(self, names: Written, effort: Effort | None) -> tuple[Spec[Method], ...]:
+        return methods_for(self.subject if self.choices else None, names, effort)
 
     def _given(self, text: Any, question: Any, context: Any) -> Any:
         """The texts or pairs that are meant, if this model takes them."""
@@ -215,6 +223,7 @@ class Explainer:
         length = len(example.units)
         layers = scores.layers
         diagnostics = _of_row(scores.diagnostics, row)
+        diagnostics |= {name: diagnostics[name][:length] for name in PER_UNIT if name in diagnostics}
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
         return Explanation(
@@ -225,7 +234,7 @@ class Explainer:
             target=run.targets[row],
             versus=None if run.versus is None else run.versus[row],
             method=method.name,
-            signed=method.signed,
+            signed=bool(scores.signed),
             texts=example.texts,
             options=options,
             diagnostics=diagnostics,
@@ -241,15 +250,18 @@ def attribute(
     *,
     target: Target = None,
     versus: Target = None,
+    effort: Effort | None = None,
     **options: Any,
 ) -> Tensor:
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
 
-    `inputs` is the mapping of tensors that the model's forward takes.
+    `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
+    `Explainer.explain`; what is recorded for a model is not looked at.
     """
-    chosen = method_named(AUTO if method == "auto" else method)
+    spec = methods_for(None, [method], effort)[0]
     batch: Batch = batch_of(model, inputs)
-    return chosen(Prediction(model, batch, target, versus, relevance=chosen.relevance), **options).total
+    prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
+    return spec.of(prediction, **{**spec.options, **options}).total
 
 
 def _quiet(done: int, total: int) -> None:
@@ -272,11 +284,20 @@ def _each(target: Target, task: Task, count: int) -> Targets:
 
 
 def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:
-    """What a method reports for one example: of tensors [batch, …] its entry."""
+    """What a method reports for one example: of tensors [batch, …] its entry, with None where there is no number.
+
+    So it is of `PerExample`.
+    """
     found: dict[str, Any] = {}
     for name, value in diagnostics.items():
         if isinstance(value, dict):
             found[name] = _of_row(value, row)
         else:
-            found[name] = value[row].tolist() if isinstance(value, Tensor) else value
+            found[name] = _numbers(value[row].tolist()) if isinstance(value, Tensor | PerExample) else value
     return found
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_numbers(one) for one in value]
+    return None if value != value else value  # NaN, which JSON does not have

@@ -135,22 +135,25 @@ class Explanation:
         order = self.ranked if by == "score" else sorted(self.ranked, key=lambda i: -abs(self.scores[i]))
         return [self._scored(i) for i in order[: max(0, count)]]
 
-    def words(self, combine: Literal["sum", "max"] = "sum") -> list[ScoredUnit]:
+    def words(self, combine: Literal["sum", "max"] | None = None) -> list[ScoredUnit]:
         """The words of the text with the sum, or the maximum, of their tokens' scores, in order of the text."""
         merged = self.by_word(combine)
         return [merged._scored(i) for i, unit in enumerate(merged.units) if not unit.special]
 
-    def by_word(self, combine: Literal["sum", "max"] = "sum") -> "Explanation":
-        """The same explanation with words for units."""
+    def by_word(self, combine: Literal["sum", "max"] | None = None) -> "Explanation":
+        """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
+        combine = combine or ("max" if self.diagnostics.get("ranks") else "sum")
         if combine not in ("sum", "max"):
             raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
-        reduce = np.sum if combine == "sum" else np.max
-        words = join_words(self.units, self.texts)
-        scores = np.array([reduce(self.scores[members]) for _, members in words])
-        layers = None
-        if self.layers is not None and combine == "sum":
-            layers = np.stack([self.layers[:, members].sum(1) for _, members in words], axis=1)
-        return replace(self, units=tuple(unit for unit, _ in words), scores=scores, layers=layers)
+        units, members = zip(*join_words(self.units, self.texts), strict=True)
+        scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[own]) for own in members])
+        summed = combine == "sum" and self.layers is not None
+        layers = np.stack([self.layers[:, own].sum(1) for own in members], axis=1) if summed else None  # type: ignore[index]
+        told = dict(self.diagnostics)
+        for name in {"sign", "step"} & told.keys():  # a word has that of its strongest token
+            told[f"{name}_of_tokens"] = told[name]
+            told[name] = np.array(told[name])[..., [own[int(self.scores[own].argmax())] for own in members]].tolist()
+        return replace(self, units=units, scores=scores, layers=layers, diagnostics=told)
 
     def trust(self, explainer: Any = None) -> "Trust":
         """How far to believe it: how it does beside random orders and the best order found. It is measured once.

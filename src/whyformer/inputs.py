@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from whyformer.units import Span, Unit, search_spans, trim
 
 Text = str | tuple[str, str]
 NO_ANSWER = "(no answer)"
+
+_POSITIONS: "WeakKeyDictionary[nn.Module, tuple[int, ...]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,14 @@ class Batch:
     """The tensors for the model's forward, and which of its positions are not text.
 
     `masked`: not attended to; None for images, which have no padding. `special`: special tokens, or None where nobody
-    can tell (ready tensors).
+    can tell (ready tensors). `examples` and `tokenizer` are those of texts; ready tensors have none.
     """
 
     tensors: dict[str, Tensor]
     masked: Tensor | None  # [batch, units]
     special: Tensor | None  # [batch, units]
     examples: tuple[Encoded, ...] = ()
+    tokenizer: Any = None
 
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
         """Masked positions that are neither special tokens nor read by the head, [batch, units].
@@ -171,7 +175,8 @@ def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
     special = torch.tensor([[u.special for u in e.units] + [False] * (length - len(e.units)) for e in examples])
     tensors["attention_mask"] = attended
     tensors = {name: tensor.to(subject.device) for name, tensor in tensors.items()}
-    return Batch(tensors, attended.eq(0).to(subject.device), special.to(subject.device), tuple(examples))
+    masked = attended.eq(0).to(subject.device)
+    return Batch(tensors, masked, special.to(subject.device), tuple(examples), subject.tokenizer)
 
 
 def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
@@ -217,11 +222,19 @@ def window_of(subject: Subject) -> int:
     """How many tokens the model can take: the smallest of what tokenizer, configuration and position table say."""
     config = getattr(subject.model, "config", None)
     stated = [getattr(subject.tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
-    for path, module in subject.model.named_modules():
-        if isinstance(module, nn.Embedding) and path.endswith(("position_embeddings", "wpe")):
-            reserved = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts from there
-            stated.append(module.num_embeddings - reserved)
-    return min((int(n) for n in stated if n), default=10**30)
+    return min((int(n) for n in (*stated, *_position_tables(subject.model)) if n), default=10**30)
+
+
+def _position_tables(model: nn.Module) -> tuple[int, ...]:
+    """How many positions each table of position embeddings has; looked for once in a model."""
+    if model not in _POSITIONS:
+        found = []
+        for path, module in model.named_modules():
+            if isinstance(module, nn.Embedding) and path.endswith(("position_embeddings", "wpe")):
+                reserved = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts from there
+                found.append(module.num_embeddings - reserved)
+        _POSITIONS[model] = tuple(found)
+    return _POSITIONS[model]
 
 
 def _checked(text: Any, task: Task) -> tuple[str, ...]:

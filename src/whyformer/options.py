@@ -38,6 +38,10 @@ class Option:
             return list(value) if isinstance(value, tuple) else value
         raise BadOption(f"option {self.name} takes {self.takes}; found {value!r}")
 
+    def takes_text(self, text: str) -> bool:
+        """Whether this word is among the values."""
+        return any(_fits(text, kind) for kind in _alternatives(self.annotation))
+
     def parsed(self, text: str) -> Any:
         """The value written as text on a command line."""
         for kind in _alternatives(self.annotation):

@@ -16,12 +16,21 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import differentiating
 
 
+class PerExample(tuple[Tensor, ...]):
+    """A diagnostic whose shape differs from example to example: a tensor for each, [examples]."""
+
+
 @dataclass(frozen=True)
 class Scores:
-    """What a method computed: [batch, units], or [layers, batch, units] where the layers are to be summed."""
+    """What a method computed: [batch, units], or [layers, batch, units] where the layers are to be summed.
+
+    `signed` says whether scores below zero speak against the target, where an option decides it; otherwise it is what
+    the method declares.
+    """
 
     values: Tensor
     diagnostics: dict[str, Any] = field(default_factory=dict)
+    signed: bool | None = None
 
     @property
     def layers(self) -> Tensor | None:
@@ -77,18 +86,22 @@ class Registered:
         return {name: self.options[name].checked(value) for name, value in options.items()}
 
 
+Passes = Literal["one", "many"]
+
+
 @dataclass(frozen=True)
 class Method(Registered):
     """A registered method: the function and what it declares.
 
     `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
-    `relevance`: it needs a trace that relevance can flow through.
+    `relevance`: it needs a trace that relevance can flow through. `passes`: whether it runs the model once or often.
     """
 
     signed: bool
     class_specific: bool
     paper: str
     relevance: bool = False
+    passes: Passes = "one"
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
         """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
@@ -108,7 +121,7 @@ class Method(Registered):
                 f"{self.name} gave scores that are not numbers on this model in {prediction.trace.logits.dtype}; "
                 "load it in float32"
             )
-        return Scores(values, scores.diagnostics)
+        return Scores(values, scores.diagnostics, self.signed if scores.signed is None else scores.signed)
 
 
 Level = Literal["example", "corpus"]
@@ -171,10 +184,14 @@ class Metric(Registered):
 
 
 def _added(parts: list[Scores]) -> Scores:
-    """The sum; what the parts report is added up too where it is a number, and listed where it is not."""
+    """The sum; what the parts report is added up too where it is a number, and listed where it is not.
+
+    Whole numbers of units, as which step hid each, are listed by part: [batch, parts, units].
+    """
     if len(parts) == 1:
         return parts[0]
-    return Scores(torch.stack([p.values for p in parts]).sum(0), _joined([p.diagnostics for p in parts]))
+    values = torch.stack([p.values for p in parts]).sum(0)
+    return Scores(values, _joined([p.diagnostics for p in parts]), parts[0].signed)
 
 
 def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
@@ -184,8 +201,13 @@ def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
         if isinstance(first, dict):
             joined[name] = _joined(values)
         else:
-            joined[name] = torch.stack(values).sum(0) if isinstance(first, Tensor) else values
+            joined[name] = _together(values) if isinstance(first, Tensor) else values
     return joined
+
+
+def _together(values: list[Tensor]) -> Tensor:
+    listed = values[0].dim() > 1 and not values[0].is_floating_point()
+    return torch.stack(values, 1) if listed else torch.stack(values).sum(0)
 
 
 R = TypeVar("R", bound=Registered)
@@ -195,12 +217,12 @@ _METRICS: dict[str, Metric] = {}
 
 
 def method(
-    *, family: str, signed: bool, class_specific: bool, paper: str, relevance: bool = False
+    *, family: str, signed: bool, class_specific: bool, paper: str, relevance: bool = False, passes: Passes = "one"
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
     def register(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
-        made = Method(function.__name__, function, family, signed, class_specific, paper, relevance)
+        made = Method(function.__name__, function, family, signed, class_specific, paper, relevance, passes)
         return _registered(_METHODS, "method", made)
 
     return register

@@ -11,6 +11,8 @@ from whyformer.errors import BadOption
 from whyformer.registry import Method, Metric, R, method_named, methods, metric_named, metrics
 
 Written = str | Sequence[str]
+FAST = "fast"  # every method that runs the model once, forward and backward
+EVERY = ("all", FAST)
 LONGEST_PATH = 4096  # characters
 
 
@@ -33,8 +35,27 @@ class Spec(Generic[R]):
     def facts(self) -> dict[str, Any]:
         """The name and all options, defaults included, and what files named there hold: what determines a number."""
         options = {name: option.default for name, option in sorted(self.of.options.items())} | dict(self.options)
-        files = {name: _digest(value) for name, value in options.items() if isinstance(value, str) and _is_file(value)}
-        return {"name": self.of.name, "options": options, **({"files": files} if files else {})}
+        named = {name: _files(value) for name, value in options.items() if isinstance(value, str)}
+        files = {name: _digest(found) for name, found in named.items() if found}
+        facts = {"name": self.of.name, "options": options, **({"files": files} if files else {})}
+        return facts if self.made_of is None else {**facts, "made_of": self.made_of.facts}
+
+    @property
+    def made_of(self) -> "Spec[Method] | None":
+        """The method that this one is made of: what an option `of` that takes any text names."""
+        option = self.of.options.get("of")
+        if option is None or option.annotation is not str:
+            return None
+        found = method_specs([self.options.get("of", option.default)])[0]
+        if found.of.name == self.of.name:
+            raise BadOption(f"{self.of.name} cannot be made of itself: give of= a method that explains in one pass")
+        return found
+
+    @property
+    def class_specific(self) -> bool:
+        """Whether a method's scores depend on the class: not if those of the method that it is made of do not."""
+        own: bool = getattr(self.of, "class_specific", False)
+        return own and (self.made_of is None or self.made_of.class_specific)
 
     def __call__(self, given: Any) -> Any:
         """Call it with these options."""
@@ -42,8 +63,15 @@ class Spec(Generic[R]):
 
 
 def method_specs(written: Written) -> tuple[Spec[Method], ...]:
-    """The methods named, `all` for every one; a name may have options behind it, in brackets."""
-    return _specs(list(methods()) if written == "all" else written, method_named)
+    """The methods named, `all` for every one, `fast` for those of one pass; options follow a name in brackets."""
+    return _specs([name for part in names_of(written) for name in _meant(part)], method_named)
+
+
+def _meant(name: str) -> list[str]:
+    """The methods that a word for several stands for, or the one that is named."""
+    if name not in EVERY:
+        return [name]
+    return [own for own, method in methods().items() if name == "all" or method.passes == "one"]
 
 
 def metric_specs(written: Written) -> tuple[Spec[Metric], ...]:
@@ -53,7 +81,7 @@ def metric_specs(written: Written) -> tuple[Spec[Metric], ...]:
 
 def names_of(written: Written) -> list[str]:
     """The names in a text with commas between them, each with its options."""
-    parts = re.split(r",(?![^(]*\))", written) if isinstance(written, str) else list(written)
+    parts = _split(written, r",") if isinstance(written, str) else list(written)
     if odd := [part for part in parts if not isinstance(part, str)]:
         raise BadOption(f"a method or metric is given by its name; found {odd[0]!r}")
     return [part.strip() for part in parts if part.strip()]
@@ -72,7 +100,7 @@ def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
         raise BadOption(f"{written!r} is not written as name or name(option=value, option=value)")
     of = named(shape[1].strip())
     options: dict[str, Any] = {}
-    for part in re.split(r",(?=\s*\w+\s*=)", shape[2]) if shape[2] else []:
+    for part in _split(shape[2], r",(?=\s*\w+\s*=)") if shape[2] else []:
         name, sign, value = (piece.strip() for piece in part.partition("="))
         if not sign:
             raise BadOption(f"{written!r}: an option is written as name=value; found {part.strip()!r}")
@@ -80,15 +108,39 @@ def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
             raise BadOption(f"{written!r}: {name} is given twice")
         of.checked({name: None} if name not in of.options else {})  # raises if there is no such option
         options[name] = of.options[name].parsed(value)
-    return Spec(of, options)
+    spec = Spec(of, options)
+    if spec.made_of is not None and "of" in options:  # raises if it cannot be made of that
+        options["of"] = spec.made_of.label
+    return spec
 
 
-def _is_file(value: str) -> bool:
-    return len(value) < LONGEST_PATH and Path(value).is_file()
+def _split(text: str, at: str) -> list[str]:
+    """The parts of a text between commas, outside of brackets."""
+    parts, start = [], 0
+    for comma in re.finditer(at, text):
+        before = text[: comma.start()]
+        if before.count("(") <= before.count(")"):
+            parts.append(text[start : comma.start()])
+            start = comma.end()
+    return [*parts, text[start:]]
 
 
-def _digest(value: str) -> str:
-    return hashlib.blake2b(Path(value).read_bytes(), digest_size=16).hexdigest()
+def _files(value: str) -> list[Path]:
+    """The file of that name, or those of the model in a folder of that name."""
+    path = Path(value)
+    if len(value) >= LONGEST_PATH or not path.exists():
+        return []
+    model = [path / "config.json", *sorted(path.glob("*.safetensors"))]
+    return [path] if path.is_file() else model if model[0].is_file() else []
+
+
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        with file.open("rb") as opened:
+            while block := opened.read(2**24):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def _text(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from whyformer.errors import BadInput, TruncationWarning, UnsupportedModel
 from whyformer.explanation import Explanation
@@ -16,7 +17,7 @@ from whyformer.inputs import Encoded, collate, encode
 from whyformer.load import Subject
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
-from whyformer.perturb import LONGEST_SEARCH, Outcomes
+from whyformer.perturb import LONGEST_SEARCH, Outcomes, Row, hidden
 from whyformer.prediction import Prediction, Progress
 from whyformer.registry import method_named, metric_named
 from whyformer.units import join_words
@@ -25,6 +26,7 @@ ORDERS = 20  # random ones, by the seeds 0 … 19
 NOTHING = 0.02  # a ceiling that is no further above the random orders leaves nothing to find
 FAR_BELOW = 5  # of the percentile: from here on down an order is worse than chance, and not just no better
 SAME_MODEL = 0.05  # how far a probability may be from the one that was explained: half precision, another device
+SAME_RUN = 1e-6  # how far it may be where what was seen while explaining is taken over
 SIDE_BY_SIDE = 16  # inputs
 
 
@@ -147,8 +149,8 @@ def trust_of(
     """Measure how far explanations are to be believed; of one that was measured before, what was found then.
 
     They are measured together: explanations of the same input and class share the random orders and the search, and
-    equal inputs of the model are run once. An explanation that was loaded needs the `explainer` of its model, or the
-    subject. What is found is kept in the explanation.
+    equal inputs of the model are run once; what `stepwise` saw on its way is not run again. An explanation that was
+    loaded needs the `explainer` of its model, or the subject. What is found is kept in the explanation.
     """
     new = list({id(e): e for e in explanations if e.trusted is None}.values())
     subjects = [_subject(explanation, explainer) for explanation in new]
@@ -275,7 +277,7 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
     whole = case.probabilities([[[]] for _ in questions], "delete")
-    for question, found in zip(questions, whole, strict=True):
+    for question, row, found in zip(questions, case.rows, whole, strict=True):
         for explanation in question.explanations:
             said = explanation.prediction.probabilities or ()
             if len(said) != case.classes or abs(said[question.target] - float(found[0, question.target])) > SAME_MODEL:
@@ -283,7 +285,31 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
                     f"this is not the model that was explained ({explanation.provenance.get('model', 'not named')}): "
                     f"its probability of {explanation.target.name} is another; give the explainer of that model"
                 )
+            _take_over(explanation, row, found[0], outcomes)
     return case
+
+
+def _take_over(explanation: Explanation, row: Row, whole: Tensor, outcomes: Outcomes) -> None:
+    """Tell the engine what the model said after each step of `stepwise`, if these steps deleted tokens or words.
+
+    What a run on another device or in another precision saw is not taken over.
+    """
+    told, outputs = explanation.diagnostics, explanation.diagnostics.get("outputs", {})
+    steps = told.get("step_of_tokens", told.get("step"))
+    deleted = explanation.method == "stepwise" and explanation.options.get("hide", "delete") == "delete"
+    if not deleted or steps is None or len(steps) != len(row) or "probabilities" not in outputs:
+        return
+    said = {
+        step: torch.tensor(shares, dtype=torch.float64)
+        for step, shares in enumerate(outputs["probabilities"])
+        if None not in shares  # of a step that was skipped
+    }
+    gone = [[place for place, step in enumerate(steps) if 0 < step <= after] for after in said]
+    rows = [hidden(row, places, "delete", outcomes.fillers) for places in gone]
+    both = torch.stack((whole, outcomes.of(rows[-1:], len(whole))[0]))  # all orders end there, so it is run anyway
+    precise = explanation.provenance.get("dtype") in ("float32", "float64")
+    if precise and float((torch.stack((said[0], said[max(said)])) - both).abs().max()) <= SAME_RUN:
+        outcomes.know(rows, torch.stack(list(said.values())))
 
 
 def _ranked(case: Case, units: Units, explanations: Sequence[Explanation]) -> Case:

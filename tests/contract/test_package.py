@@ -21,26 +21,16 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
 ORDER = (  # a module imports only those that stand before it
-    *("errors", "units", "load", "inputs", "recorder", "prediction", "perturb", "rollout", "heads", "options"),
-    *(
-        "registry",
-        "specs",
-        "choices",
-        "auto",
-        "methods",
-        "explanation",
-        "said",
-        "metrics",
-        "datasets",
-        "records",
-        "journal",
-        "table",
-        "results",
-    ),
-    *("trust", "show", "items", "asking", "measuring", "engines", "evaluate", "recommend", "reproduce", "explainer"),
-    *("contract", "cli"),
+    *("errors", "units", "load", "lm_heads", "inputs", "recorder", "prediction", "perturb", "rollout", "heads"),
+    *("options", "registry", "specs", "choices", "auto", "methods", "explanation", "said", "frequencies", "metrics"),
+    *("datasets", "records", "journal", "table", "results", "tokens", "trust", "show", "items", "asking", "measuring"),
+    *("engines", "evaluate", "tallying", "recommend", "reproduce", "explainer", "contract", "cli"),
 )
-LATER = {"explanation": {"show", "trust"}, "table": {"show"}}  # what shows and judges them, inside functions
+LATER = {
+    "explanation": {"show", "trust"},
+    "table": {"show"},
+    "tokens": {"show"},
+}  # what shows and judges them, inside functions
 LONGEST = 350  # lines
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))

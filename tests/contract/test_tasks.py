@@ -42,7 +42,7 @@ TARGETS: dict[str, Any] = {
 }
 ANSWERS, NEXT = ("answer", "answer by gpt2"), ("next token", "next token by gpt2")
 TEXTS = tuple(task for task in MODELS if task != "image")
-AT_TOKENS = ("attn_lrp", "cp_lrp", "input_x_gradient")  # by default; an image has none
+AT_TOKENS = ("attn_lrp", "cp_lrp", "input_x_gradient", "integrated_gradients")  # by default; an image has none
 
 
 @cache

@@ -395,7 +395,8 @@ def test_token_overlap_weighs_words_by_their_frequency() -> None:
         with_word = {word: sum(word in other.split() for other in SHORT) for word in words}
         scores = own.scores("attcat")
         total = sum(scores[place] for place in own.rankable)
-        unweighted = [score / math.log(len(SHORT) / with_word[word]) for word, score in record.detail["words"]]
+        weights = {word: math.log((1 + len(SHORT)) / (1 + count)) + 1 for word, count in with_word.items()}
+        unweighted = [score / weights[word] for word, score in record.detail["words"]]
         assert sum(unweighted) == pytest.approx(total, abs=EXACT)
     other = chunk_of(measuring("attcat", "token_overlap(k=2)", idf=Idf.of(SHORT[:5])), examples(SHORT))
     assert {r.key for r in other.records}.isdisjoint(r.key for r in chunk.records)

@@ -15,6 +15,7 @@ from whyformer.auto import AUTO
 from whyformer.datasets import label_index, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluate import evaluate
+from whyformer.frequencies import Idf
 from whyformer.inputs import collate, encode
 from whyformer.load import Subject, subject_of
 from whyformer.measuring import Measuring
@@ -153,7 +154,7 @@ def test_another_beam_or_other_words_are_refused_before_anything_is_written(
     with pytest.raises(BadOption, match="measured in another way"):
         evaluate(subject, data, "random", FALL, out=tmp_path / "run", ceiling=True, beam=2, **QUIET)
     with pytest.raises(BadOption, match="measured in another way"):
-        evaluate(subject, data, "random", "token_overlap", out=tmp_path / "run", **QUIET)
+        evaluate(subject, data, "random", "token_overlap", out=tmp_path / "run", idf=Idf({"film": 2.0}), **QUIET)
     assert journal.read_bytes() == kept
 
 

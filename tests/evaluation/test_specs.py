@@ -79,7 +79,6 @@ def test_facts_hold_the_defaults_too() -> None:
         (" , ", "nothing is named"),
         ([], "nothing is named"),
         ("rollot", "there is no method 'rollot'; did you mean 'rollout'"),
-        ("all,rollout", "there is no method 'all'"),
         ("rollout(", "is not written as name or name"),
         ("rollout)", "is not written as name or name"),
         ("random(seed=1)x", "is not written as name or name"),

@@ -305,8 +305,8 @@ def test_one_kind_of_heads_alone() -> None:
     assert not torch.allclose(found, both)
     with pytest.raises(whyformer.errors.BadOption, match="tells only which are kept"):
         whyformer.attribute(model, inputs, "mask_lrp", head_mask=SOME, only="syntactic")
+    none = [[0] * 4] * 2
     with pytest.raises(whyformer.errors.BadOption, match="no positional ones"):
-        none = [[0] * 4] * 2
         whyformer.attribute(model, inputs, "mask_lrp", head_mask=[SOME, none], only="positional")
 
 

@@ -7,10 +7,11 @@ import traceback
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
+from whyformer.auto import EFFORT, Effort
 from whyformer.errors import TruncationWarning, WhyformerError
 from whyformer.explainer import Explainer
 from whyformer.registry import Method, Metric
@@ -32,7 +33,18 @@ NoCacheOption = Annotated[
     bool, typer.Option("--no-cache", help="Neither read nor write what was found best for a model.")
 ]
 MethodsOption = Annotated[
-    str, typer.Option("--methods", help="Names with commas between them, options in brackets: attcat(states=inputs).")
+    str,
+    typer.Option(
+        "--methods",
+        help="Names with commas between them, options in brackets: attcat(states=inputs). fast: all of one pass; all.",
+    ),
+]
+EffortOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of the method auto: fast is one pass, balanced 3 and best 10 steps of stepwise. Unless told: " + EFFORT,
+        metavar="|".join(get_args(Effort)),
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ from whyformer.cli.app import (
     CodeOption,
     DeviceOption,
     DtypeOption,
+    EffortOption,
     MethodsOption,
     ModelOption,
     NoCacheOption,
@@ -29,11 +30,12 @@ from whyformer.explanation import Explanation, write
 from whyformer.inputs import Text
 from whyformer.journal import Journal
 from whyformer.load import Subject
-from whyformer.recommend import TEXTS, recommend
+from whyformer.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.registry import Method, Metric, metric_named, metrics
 from whyformer.results import Results
-from whyformer.specs import Spec
+from whyformer.specs import FAST, Spec
 from whyformer.table import Table
+from whyformer.tallying import idf_called
 
 DataOption = Annotated[
     str, typer.Option("--data", help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
@@ -56,7 +58,8 @@ def evaluate_command(
     *,
     data: DataOption,
     model: ModelOption = "sentiment",
-    methods: MethodsOption = "all",
+    methods: MethodsOption = FAST,
+    effort: EffortOption = None,
     metric_names: Annotated[str, typer.Option("--metrics", help="As --methods; see `whyformer metrics`.")] = METRICS,
     out: Annotated[
         Path | None, typer.Option(help="A folder for the journal and the tables; run again to go on.")
@@ -72,6 +75,9 @@ def evaluate_command(
     ] = False,
     ceiling_rows: Annotated[int | None, typer.Option(help="That for so many rows only, from the first on.")] = None,
     beam: Annotated[int, typer.Option(help="How many orders the search for the ceiling follows.")] = 1,
+    idf: Annotated[
+        str | None, typer.Option(help="How token_overlap weighs words: a table FILE, data, corpus:DATA or none.")
+    ] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
     chunk: ChunkOption = None,
@@ -84,6 +90,7 @@ def evaluate_command(
     """Measure how good the explanations of methods are, on a data set."""
     subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
     options: dict[str, Any] = {
+        "effort": effort,
         "engine": engine,
         "workers": workers,
         "rows_per_chunk": chunk,
@@ -93,7 +100,10 @@ def evaluate_command(
     chosen = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
     opened = _opened(subject, data, text, label, **chosen)
     try:
-        table = evaluate(subject, opened, methods, metric_names, out=out, ceiling=rows, beam=beam, **options)
+        weights = None if idf is None else idf_called(idf, opened)
+        table = evaluate(
+            subject, opened, methods, metric_names, out=out, ceiling=rows, beam=beam, idf=weights, **options
+        )
     except KeyboardInterrupt:
         kept = "nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on"
         say(kept)
@@ -108,8 +118,14 @@ def recommend_command(
     *,
     data: Annotated[str | None, typer.Option("--data", help="Texts of your own, as for `evaluate`.")] = None,
     model: ModelOption = "sentiment",
-    methods: MethodsOption = "all",
-    metric: Annotated[str, typer.Option(help="What to rank by; see `whyformer metrics`.")] = "aopc",
+    methods: MethodsOption = FAST,
+    metric: Annotated[
+        str | None, typer.Option(help=f"What to rank by: {METRIC}, or {LAYER_METRIC} for layers, unless told.")
+    ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help=f"Rank the layers of a method ({LAYERED} unless told) instead.")
+    ] = False,
+    effort: EffortOption = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the journal; run again to go on.")] = None,
     split: SplitOption = None,
     text: TextColumn = None,
@@ -123,7 +139,7 @@ def recommend_command(
     no_cache: NoCacheOption = False,
     forget: Annotated[bool, typer.Option("--forget", help="Forget what was recorded for this model.")] = False,
 ) -> None:
-    """Find the method to believe on your own texts; `explain` then uses it."""
+    """Find the method, or the layer, to believe on your own texts; `explain` then uses it."""
     subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
     if forget:
         put("forgotten" if choices.forget(subject) else "nothing was recorded for this model")
@@ -131,10 +147,12 @@ def recommend_command(
     if data is None:
         raise BadOption("--data is needed: texts of your own to measure on")
     opened = _opened(subject, data, text, label, split=split, sample=limit, on_error=on_error)
-    found = recommend(subject, opened, methods, metric, out=out, cache=not no_cache)
+    options: dict[str, Any] = {"layers": layers, "effort": effort, "out": out, "cache": not no_cache}
+    found = recommend(subject, opened, methods, metric, **options)
     put(f"{found.table}\n\n{found.sentence}")
     if found.recorded is not None:
-        say(f"recorded in {found.recorded}: --method auto uses it for this model")
+        use = "--layer best" if layers else "--method auto"
+        say(f"recorded in {found.recorded}: {use} uses it for this model")
 
 
 @app.command("reproduce")
@@ -150,6 +168,16 @@ def reproduce_command(
         list[str] | None, typer.Option("--model", "-m", help="Another model for a column: yelp=imdb.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each random row.")] = None,
+    heads: Annotated[
+        list[str] | None, typer.Option("--heads", help="The head mask of a column, in place of its texts': sst2=FILE.")
+    ] = None,
+    spacy: Annotated[
+        str | None, typer.Option(help="A spaCy pipeline that parses the texts for the head masks.")
+    ] = None,
+    lm_heads: Annotated[
+        list[str] | None,
+        typer.Option("--lm-head", help="The pretrained model whose LM head decodes layers: FOLDER, or sst2=FOLDER."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for journals, tables and pictures.")] = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -180,6 +208,9 @@ def reproduce_command(
         instead=reproduce.other_models(instead or []),
         only=None if only is None else only.split(","),
         seeds=seeds,
+        heads=reproduce.given_heads(heads or []),
+        spacy=spacy,
+        lm_heads=reproduce.given_lm_heads(lm_heads or []),
         load=load_quietly,
     )
     put(reproduce.text(found))

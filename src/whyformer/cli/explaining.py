@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from whyformer.auto import AUTO
+from whyformer.auto import Effort, auto_method, effort_named, methods_for
 from whyformer.cli.app import (
     CodeOption,
     DeviceOption,
     DtypeOption,
+    EffortOption,
     HtmlOption,
     ModelOption,
     NoCacheOption,
@@ -28,11 +29,12 @@ from whyformer.cli.app import (
     say,
 )
 from whyformer.errors import BadInput, BadOption
+from whyformer.explainer import Explainer
 from whyformer.explanation import Comparison, Explanation
 from whyformer.inputs import Text
 from whyformer.options import Option
 from whyformer.registry import Method, method_named, methods
-from whyformer.specs import method_specs, names_of
+from whyformer.specs import EVERY, FAST, Spec, method_specs, names_of
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
 PairOption = Annotated[str | None, typer.Option(help="The second text of a pair.")]
@@ -97,6 +99,7 @@ def explain(
     file: Annotated[Path | None, typer.Option(help="Explain each line of this file.")] = None,
     model: ModelOption = "sentiment",
     method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "auto",
+    effort: EffortOption = None,
     target: TargetOption = None,
     versus: VersusOption = None,
     words: WordsOption = False,
@@ -112,15 +115,19 @@ def explain(
     options: dict[str, str],
 ) -> None:
     """Explain a prediction: which tokens made the model say that."""
-    checked = {} if method == "auto" else _parsed(method_specs([method])[0].of, options)
+    way = None if effort is None else effort_named(effort)
+    checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
     given = _given(text, pair, file, question, context, context_file)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
+    chosen = explainer.method(method, way)
     if method == "auto":
-        checked = _parsed(explainer.method().of, options)
+        checked = _parsed(chosen.of, options)
+    if words and chosen.of.name == "stepwise" and "units" not in chosen.options:
+        checked = {"units": "word"} | checked  # its steps hide what is shown
     done: list[Explanation] = []
     try:
         checked |= {"target": target, "versus": versus, "batch_size": batch_size, "progress": not trust}
-        stream = explainer.stream(method=method, **given, **checked)
+        stream = explainer.stream(method=method, effort=way, **given, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
                 explainer.trust(some)
@@ -141,7 +148,10 @@ def compare(
     context: ContextOption = None,
     context_file: ContextFileOption = None,
     model: ModelOption = "sentiment",
-    names: Annotated[str, typer.Option("--methods", help="Names with commas between them, or all.")] = "all",
+    names: Annotated[
+        str, typer.Option("--methods", help="Names with commas between them, all, or fast: those of one pass.")
+    ] = FAST,
+    effort: EffortOption = None,
     target: TargetOption = None,
     versus: VersusOption = None,
     words: WordsOption = False,
@@ -155,12 +165,16 @@ def compare(
 ) -> None:
     """Explain one prediction by several methods, one under the other."""
     for name in names_of(names):
-        if name not in ("all", "auto"):
+        if name not in (*EVERY, "auto"):
             method_specs(name)  # what is wrong with a name is said before a model is loaded
+    way = None if effort is None else effort_named(effort)
+    if way is not None:
+        methods_for(None, names, way)
     given = _given(text, pair, None, question, context, context_file)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
-    found = explainer.compare(one.pop("texts", None), names, target=target, versus=versus, **one)
+    chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
+    found = explainer.compare(one.pop("texts", None), chosen, target=target, versus=versus, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:
@@ -173,6 +187,15 @@ def compare(
     if html:
         found.to_html(html)
         say(f"wrote {html}")
+
+
+def _shown(explainer: Explainer, name: str, effort: Effort | None, words: bool) -> str:
+    """A method as it is written; the steps of `stepwise` hide what is shown, tokens or words."""
+    if name in EVERY:
+        return name
+    spec = explainer.method(name, effort if name == "auto" else None)
+    by_words = words and spec.of.name == "stepwise" and "units" not in spec.options
+    return Spec(spec.of, {**spec.options, "units": "word"}).label if by_words else spec.label
 
 
 @app.command("methods")
@@ -188,7 +211,7 @@ def list_methods(
 
 
 def _listed(method: Method) -> tuple[str, ...]:
-    name = method.name + (" (auto)" if method.name == AUTO else "")
+    name = method.name + (" (auto)" if method is auto_method().of else "")
     marks = ("±" if method.signed else "", "yes" if method.class_specific else "")
     return name, method.family, *marks, method.summary, method.paper
 

@@ -96,7 +96,7 @@ def saliency(prediction: Prediction, *, of: Literal["logit", "loss"] = "logit", 
     return _lengths(prediction.hidden_gradients[0])
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017")
+@method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many")
 def smooth_grad(
     prediction: Prediction, *, samples: int = 10, noise: float = 0.01, seed: int = 0, protocol: Protocol = None
 ) -> Tensor:

@@ -41,7 +41,7 @@ def mask_lrp(
     The relevance `R` that enters a block's `A · V` becomes `m ⊙ R · ΣR / Σ(m ⊙ R)`, sums per example; the score is
     `Π_l (I + E_h (G_l ⊙ R_l)⁺)`. A block with no kept head, or with `Σ(m ⊙ R) = 0`, contributes nothing.
     `rescale="separate"` is §4.3 to the letter: `sign(ΣR_k) · ΣR / |ΣR_synt + ΣR_pos|` for each kind of head.
-    `only` keeps one kind of the mask's heads (their Table 3), `corrupted` switches on that share of its zeros (Figure 4).
+    `only` keeps one kind of the mask's heads (their Table 3), `corrupted` switches on a share of its zeros (Figure 4).
     `variant="authors"` is their code: the mask acts on lower layers only, what is scored is neither masked nor halved
     (halved with `head_mask="off"`), nothing is rescaled, rows are normalised.
     """

@@ -1,10 +1,19 @@
-"""Baselines that do not look inside the model."""
+"""Baselines that do not look inside the model: they ask what it says when units give way."""
+
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from whyformer.errors import BadOption
+from whyformer.methods.by_captum import Report, captum_attr, one_by_one
+from whyformer.perturb.explained import Baseline, Explained
 from whyformer.prediction import Prediction
-from whyformer.registry import method
+from whyformer.registry import Scores, method
+
+GROUP = 2**24  # numbers in one group of orders
+TINY = 1e-9  # the weight of a sample of which nothing is left
 
 
 @method(family="perturbation", signed=False, class_specific=False, paper="-")
@@ -15,3 +24,153 @@ def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
         real = prediction.real[example].bool()
         scores[example, real] = torch.rand(int(real.sum()), generator=stream, dtype=torch.float32).to(scores)
     return scores
+
+
+@method(family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many")
+def occlusion(prediction: Prediction, *, window: int = 3, baseline: Baseline = "pad") -> Scores:
+    """What the output loses when a window of neighbouring units gives way, averaged over the windows around a unit.
+
+    The window moves by one unit; special tokens inside it stay. Of a text shorter than the window all units give way at
+    once. `baseline` says what takes the place of a unit: the padding, mask or unknown token, or a zero embedding.
+    """
+    _at_least(1, "occlusion", window=window)
+    attr = captum_attr("occlusion")
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        there, size = torch.ones(1, example.units), min(window, example.units)
+        found = attr.Occlusion(example.outputs).attribute(
+            there, sliding_window_shapes=(size,), baselines=0, perturbations_per_eval=example.units
+        )
+        return found[0] * example.free, {}
+
+    return one_by_one(prediction, explain, baseline, runs=lambda example: example.units)
+
+
+@method(family="perturbation", signed=True, class_specific=True, paper="Ribeiro et al. 2016", passes="many")
+def lime(
+    prediction: Prediction,
+    *,
+    samples: int = 25,
+    hidden: float = 0.3,
+    penalty: float = 1.0,
+    baseline: Baseline = "pad",
+    seed: int = 0,
+) -> Scores:
+    """The weights of a linear model that is fitted to what the model says of random parts of the text.
+
+    In each of the `samples`, a unit gives way with probability `hidden`. A sample weighs as much as the share of the
+    text's tokens that stay; the linear model (ridge regression with `penalty`) is told which units are there. These are
+    Thermostat's settings, but for one: its code tells the linear model the token ids, so that weights depend on how
+    tokens are numbered.
+    """
+    _at_least(1, "lime", samples=samples)
+    if not 0 < hidden < 1 or penalty < 0:
+        raise BadOption(f"lime hides a share between 0 and 1, with a penalty from 0; found {hidden} and {penalty}")
+    attr = captum_attr("lime", surrogate=True)
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        from captum._utils.models.linear_model import SkLearnRidge
+
+        free, units = int(example.free.sum()), example.units
+        stays = torch.full((1, free), 1 - hidden)
+        surrogate = attr.LimeBase(
+            example.of_free,
+            interpretable_model=SkLearnRidge(alpha=penalty),
+            similarity_func=lambda _, perturbed, *__, **___: (units - free + float(perturbed.sum())) / units or TINY,
+            perturb_func=lambda _, **__: torch.bernoulli(stays),
+            perturb_interpretable_space=True,
+            from_interp_rep_transform=lambda sample, *_, **__: sample,
+            to_interp_rep_transform=None,
+        )
+        return surrogate.attribute(torch.ones(1, free), n_samples=samples, perturbations_per_eval=samples)[0], {}
+
+    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=lambda _: samples, seed=seed)
+
+
+@method(
+    family="perturbation",
+    signed=True,
+    class_specific=True,
+    paper="Castro et al. 2009; Strumbelj & Kononenko 2010",
+    passes="many",
+)
+def shapley_value_sampling(
+    prediction: Prediction, *, samples: int = 25, baseline: Baseline = "pad", seed: int = 0
+) -> Scores:
+    """What a unit adds to the units before it, averaged over random orders of the units.
+
+    `samples` orders. The scores of a text add up to what the output loses when all units give way; `delta` reports by
+    how much they do not.
+    """
+    _at_least(1, "shapley_value_sampling", samples=samples)
+    attr = captum_attr("shapley_value_sampling")
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        free = int(example.free.sum())
+        _ask_ahead(example, free, samples)
+        found = attr.ShapleyValueSampling(example.of_free).attribute(
+            torch.ones(1, free), baselines=0, n_samples=samples, perturbations_per_eval=free
+        )
+        return found[0], _additive(example, found[0])
+
+    runs = partial(_orders, samples=samples)
+    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=runs, seed=seed)
+
+
+def _orders(example: Explained, samples: int) -> int:
+    return samples * int(example.free.sum())
+
+
+@method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
+def kernel_shap(prediction: Prediction, *, samples: int = 25, baseline: Baseline = "pad", seed: int = 0) -> Scores:
+    """Shapley values estimated by a linear model that is fitted to random parts of the text.
+
+    Two of the `samples` are the whole text and the text without its units, which weigh so much that the scores add up
+    to the difference; `delta` reports by how much they do not.
+    """
+    _at_least(2, "kernel_shap", samples=samples)
+    attr = captum_attr("kernel_shap", surrogate=True)
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        free = int(example.free.sum())
+        if free == 1:  # captum draws how many of several units are there
+            found = (example.of_free(torch.ones(1, 1)) - example.of_free(torch.zeros(1, 1))).float()
+        else:
+            there = torch.ones(1, free)
+            options = {"baselines": 0, "n_samples": samples, "perturbations_per_eval": samples}
+            found = attr.KernelShap(example.of_free).attribute(there, **options)[0]
+        return found, _additive(example, found)
+
+    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=lambda _: samples, seed=seed)
+
+
+def _at_least(least: int, name: str, **options: Any) -> None:
+    for option, value in options.items():
+        if value < least:
+            raise BadOption(f"{name} needs {option} of at least {least}; found {value}")
+
+
+def _of_free(explain: Any, example: Explained) -> tuple[Tensor, Report]:
+    """The scores of an example, 0 where a unit may not give way."""
+    scores = torch.zeros(example.units, dtype=torch.float32)
+    if not bool(example.free.any()):
+        return scores, {}
+    scores[example.free], report = explain(example)
+    return scores, report
+
+
+def _ask_ahead(example: Explained, free: int, samples: int) -> None:
+    """Run what captum is going to ask for, in full batches: it asks for the orders one by one, and draws them so."""
+    state = torch.get_rng_state()
+    orders = torch.stack([torch.randperm(free) for _ in range(samples)])
+    torch.set_rng_state(state)
+    for group in orders.split(max(1, GROUP // free**2)):
+        place = group.argsort(1)  # of each unit in the order, [orders, units]
+        counts = torch.arange(free + 1)  # from no unit to all
+        example.of_free((place[:, None, :] < counts[None, :, None]).flatten(0, 1))
+
+
+def _additive(example: Explained, scores: Tensor) -> Report:
+    """How far the scores are from adding up to what the output loses without all units."""
+    whole, nothing = example.of_free(torch.tensor([[1.0], [0.0]]).expand(2, len(scores)))
+    return {"delta": scores.double().sum() - (whole - nothing).double()}

@@ -1,8 +1,6 @@
 """Case: what a metric is given: explained predictions, what people said of them, what the model says without units."""
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -13,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.frequencies import Idf
 from whyformer.inputs import Encoded
 from whyformer.perturb import Hide, Outcomes, Positions, Row, Search, best_orders, hidden, rows_of
 from whyformer.prediction import Prediction
 from whyformer.registry import Measured, Metric
-from whyformer.units import Span, join_words, split_words
+from whyformer.units import Span, join_words
 
 Units = Literal["token", "word"]
 Combine = Literal["sum", "max"]
@@ -50,37 +49,13 @@ class Annotation:
     unanswered: bool = False
 
 
-@dataclass(frozen=True)
-class Idf:
-    """The inverse document frequency of lower-cased words; a word that was not seen gets the largest."""
-
-    values: Mapping[str, float]
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> "Idf":
-        """`log(documents / documents with the word)`, counted over texts."""
-        counts: Counter[str] = Counter()
-        documents = 0
-        for text in texts:
-            documents += 1
-            counts.update({text[slice(*span)].lower() for span in split_words(text)})
-        return cls({word: math.log(documents / count) for word, count in counts.items()})
-
-    @cached_property
-    def largest(self) -> float:
-        """What an unseen word gets."""
-        return max(self.values.values(), default=1.0)
-
-    def __getitem__(self, word: str) -> float:
-        return self.values.get(word, self.largest)
-
-
 @dataclass(frozen=True, eq=False)
 class Case:
     """A batch of predictions with the scores of one method, [batch, units].
 
     `scores_for` gives the method's scores for other classes, one per example; None for a method that is the same for
-    all. Padding and special tokens are never ranked.
+    all. Padding and special tokens are never ranked. `ranks`: only the order of the scores means something, so a word
+    has that of its highest token, whatever a metric says.
     """
 
     prediction: Prediction
@@ -89,6 +64,7 @@ class Case:
     annotations: Sequence[Annotation] = ()
     scores_for: Callable[[Tensor], Tensor] | None = None
     idf: Idf | None = None
+    ranks: bool = False
     _other: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -188,7 +164,7 @@ class Case:
     def ranked(self, target: Explained, units: Units = "token", combine: Combine = "sum") -> list[list[list[int]]]:
         """The units of each example, highest score first, ties in order of position."""
         scores = self.scores_of(self.chosen(target))
-        reduce = np.sum if combine == "sum" else np.max
+        reduce = np.sum if combine == "sum" and not self.ranks else np.max
         return [
             sorted(groups, key=lambda group: -float(reduce(own[group])))
             for groups, own in zip(self.units(units), scores, strict=True)
@@ -222,7 +198,7 @@ class Case:
             for rank, unit in enumerate(order):
                 share = len(groups[unit]) if combine == "sum" else 1
                 scores[example, [real[place] for place in groups[unit]]] = (len(order) - rank) / share
-        return replace(self, scores=scores, scores_for=None, _other={})
+        return replace(self, scores=scores, scores_for=None, ranks=False, _other={})
 
     def shuffled(self, units: Units = "token", combine: Combine = "sum") -> "Case":
         """The same case with units ranked by the score of their first token, so that a word's length does not matter.

@@ -1,39 +1,78 @@
 """Overlap: whether an explanation points at the same words for every class."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import torch
 
 from whyformer.errors import BadOption
-from whyformer.metrics.case import Case
+from whyformer.frequencies import Idf
+from whyformer.metrics.case import Case, Floats
 from whyformer.registry import Measured, metric
-from whyformer.units import join_words
+from whyformer.units import Unit, join_words
+
+Totals = dict[int, dict[str, float]]  # of each predicted class its words with their sums
 
 
-def word_totals(records: Sequence[dict[str, Any]]) -> dict[int, dict[str, float]]:
-    """Of each class the words with the sum of their weighted scores; it feeds word clouds too."""
-    totals: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for record in records:
-        own = totals[record["class"]]
+def word_record(
+    predicted: int, units: Sequence[Unit], texts: Sequence[str], scores: Floats, idf: Idf
+) -> dict[str, Any]:
+    """What one text adds to the sums: its class, and its words with the sum of their tokens' scores times the idf."""
+    words = [(unit.text.lower(), float(scores[members].sum())) for unit, members in join_words(units, texts)]
+    return {"class": predicted, "words": [[word, score * idf[word]] for word, score in words]}
+
+
+class WordSums:
+    """Of each predicted class the sums of its words' weighted scores, and its number of texts, as records come in."""
+
+    def __init__(self) -> None:
+        self.texts: Counter[int] = Counter()
+        self._sums: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take in what `word_record` gave of one text."""
+        self.texts[record["class"]] += 1
+        own = self._sums[record["class"]]
         for word, score in record["words"]:
             own[word] += score
-    return {index: dict(totals[index]) for index in sorted(totals)}
+
+    @property
+    def totals(self) -> Totals:
+        """The sums so far."""
+        return {index: dict(self._sums[index]) for index in sorted(self._sums)}
 
 
-def shared_top_words(records: Sequence[dict[str, Any]], *, k: int = 10) -> float:
-    """The share of the top k words that two classes have in common: shared count / (C(C, 2) · k)."""
+def word_totals(records: Iterable[Mapping[str, Any]]) -> Totals:
+    """Of each class the words with the sum of their weighted scores; it feeds word clouds too."""
+    sums = WordSums()
+    for record in records:
+        sums.add(record)
+    return sums.totals
+
+
+def top_words(totals: Mapping[str, float], k: int) -> list[str]:
+    """The k words with the highest sums, of equal ones the first by the alphabet."""
+    return sorted(totals, key=lambda word: (-totals[word], word))[: _checked(k)]
+
+
+def shared_share(tops: Iterable[Sequence[str]], k: int) -> float:
+    """Of the top k words of each class, the share that two have in common: shared count / (C(C, 2) · k)."""
+    pairs = list(combinations([frozenset(top[: _checked(k)]) for top in tops], 2))
+    return sum(len(a & b) for a, b in pairs) / (len(pairs) * k) if pairs else math.nan
+
+
+def _checked(k: int) -> int:
     if k < 1:
         raise BadOption(f"k must be at least 1; found {k}")
-    tops = [_top(totals, k) for totals in word_totals(records).values()]
-    pairs = list(combinations(tops, 2))
-    return sum(len(a & b) for a, b in pairs) / (len(pairs) * k) if pairs else float("nan")
+    return k
 
 
-def _top(totals: dict[str, float], k: int) -> set[str]:
-    return set(sorted(totals, key=lambda word: (-totals[word], word))[:k])
+def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10) -> float:
+    """The share of the top k words that two classes have in common, from the records of all texts."""
+    return shared_share([top_words(totals, k) for totals in word_totals(records).values()], k)
 
 
 @metric(
@@ -51,10 +90,8 @@ def token_overlap(case: Case, *, k: int = 10) -> Measured:
     Scores are summed per lower-cased word over all examples of a predicted class, times the word's inverse document
     frequency. There is no number for a single example.
     """
-    records = []
+    assert case.idf is not None
     predicted = case.chosen("predicted")
-    for index, scores, example in zip(predicted.tolist(), case.scores_of(predicted), case.examples, strict=True):
-        words = [(unit.text.lower(), float(scores[m].sum())) for unit, m in join_words(example.units, example.texts)]
-        assert case.idf is not None
-        records.append({"class": index, "words": [[word, score * case.idf[word]] for word, score in words]})
-    return Measured(torch.full((len(case),), torch.nan, dtype=torch.float64), records=tuple(records))
+    found = zip(predicted.tolist(), case.scores_of(predicted), case.examples, strict=True)
+    records = tuple(word_record(index, own.units, own.texts, scores, case.idf) for index, scores, own in found)
+    return Measured(torch.full((len(case),), torch.nan, dtype=torch.float64), records=records)

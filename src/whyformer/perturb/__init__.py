@@ -1,7 +1,8 @@
 """Hiding units of a text, and what the model then says: collected, without duplicates, and run in dense batches."""
 
 from whyformer.perturb.hiding import Fillers, Hide, Positions, Row, count_of, hidden, rows_of
-from whyformer.perturb.outcomes import Counts, Outcomes, fits_in_memory, probabilities
+from whyformer.perturb.outcomes import Counts, Outcomes, fits_in_memory, probabilities, shares_of
+from whyformer.perturb.remains import Hideable, hideable, remains
 from whyformer.perturb.search import LONGEST_SEARCH, Search, best_orders
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Counts",
     "Fillers",
     "Hide",
+    "Hideable",
     "Outcomes",
     "Positions",
     "Row",
@@ -17,6 +19,9 @@ __all__ = [
     "count_of",
     "fits_in_memory",
     "hidden",
+    "hideable",
     "probabilities",
+    "remains",
     "rows_of",
+    "shares_of",
 ]

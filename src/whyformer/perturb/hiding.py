@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.load import text_config
@@ -19,12 +19,10 @@ Hide = Literal["delete", "mask", "mask_unattended", "pad", "pad_attended"]
 Positions = Sequence[int]
 Numbers = NDArray[np.int64]
 
-TAKEN = ("input_ids", "attention_mask", "token_type_ids")
-
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One text as the model takes it, without padding: for each name a number at every position."""
+    """One text as the model takes it, without padding: for each name a number, or several, at every position."""
 
     tensors: Mapping[str, Numbers]
 
@@ -34,22 +32,28 @@ class Row:
     @cached_property
     def key(self) -> bytes:
         """The tensors themselves; rows of one model with the same key are the same."""
-        return b"".join(self.tensors[name].tobytes() for name in TAKEN if name in self.tensors)
+        return b"".join(self.tensors[name].tobytes() for name in sorted(self.tensors))
 
 
 def rows_of(prediction: Prediction) -> tuple[Row, ...]:
     """The texts of a prediction's batch, each without its padding."""
     tensors = prediction.batch.tensors
-    odd = sorted(set(tensors) - set(TAKEN))
-    if "input_ids" not in tensors or odd:
-        raise BadInput(f"units are hidden in texts given as {', '.join(TAKEN)}; found {', '.join(odd) or 'none'}")
-    ids = tensors["input_ids"]
+    ids = tensors.get("input_ids")
+    odd = sorted(name for name, tensor in tensors.items() if ids is None or not _by_token(name, tensor, ids))
+    if ids is None or odd:
+        found = ", ".join(odd) or "nothing"
+        raise BadInput(f"units are hidden in texts: input_ids, and whole numbers [batch, units] beside; found {found}")
     given = {"attention_mask": torch.ones_like(ids), **tensors}
-    arrays = {name: given[name].cpu().numpy().astype(np.int64) for name in TAKEN if name in given}
-    if any(array.shape != tuple(ids.shape) for array in arrays.values()):
-        raise BadInput("units are hidden in texts whose tensors have one number for each token, [batch, units]")
+    arrays = {name: tensor.cpu().numpy().astype(np.int64) for name, tensor in given.items()}
     real = (~prediction.padding).cpu().numpy()
     return tuple(Row({name: array[n][real[n]] for name, array in arrays.items()}) for n in range(len(ids)))
+
+
+def _by_token(name: str, tensor: Tensor, ids: Tensor) -> bool:
+    """Whether a tensor has something for each token that goes with it."""
+    if name == "attention_mask":
+        return tensor.shape == ids.shape
+    return tensor.shape[:2] == ids.shape and not tensor.is_floating_point()
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def hidden(row: Row, positions: Positions, hide: Hide, fillers: Fillers) -> Row:
     where[list(positions)] = True
     if hide == "delete":
         tensors = {name: array[~where] for name, array in row.tensors.items()}
+        if "position_ids" in tensors:  # what is left is counted anew
+            tensors["position_ids"] = row.tensors["position_ids"][: len(tensors["input_ids"])]
     else:
         filled = np.where(where, fillers.instead(hide), row.tensors["input_ids"])
         attended = row.tensors["attention_mask"]
@@ -110,8 +116,23 @@ def hidden(row: Row, positions: Positions, hide: Hide, fillers: Fillers) -> Row:
 def _alone(row: Row, fillers: Fillers) -> Row:
     if fillers.alone is None:
         raise BadOption("hiding leaves nothing to run, and the tokenizer has no BOS, EOS or padding token")
-    one = {"input_ids": fillers.alone, "attention_mask": 1, "token_type_ids": 0}
-    return Row({name: np.array([one[name]], dtype=np.int64) for name in row.tensors})
+    one = {name: np.zeros_like(array[:1]) for name, array in row.tensors.items()}
+    one |= {"input_ids": one["input_ids"] + fillers.alone, "attention_mask": one["attention_mask"] + 1}
+    first = {"position_ids": row.tensors["position_ids"][:1]} if "position_ids" in one else {}
+    return Row(one | first)
+
+
+def padded(rows: Sequence[Row], fillers: Fillers, device: torch.device) -> dict[str, Tensor]:
+    """Rows as one batch, with padding on the right that is not attended to."""
+    length = max(len(row) for row in rows)
+    found = {}
+    for name, first in rows[0].tensors.items():
+        filler = (fillers.pad or 0) if name == "input_ids" else 0
+        filled = np.full((len(rows), length, *first.shape[1:]), filler, dtype=np.int64)
+        for target, row in zip(filled, rows, strict=True):
+            target[: len(row)] = row.tensors[name]
+        found[name] = torch.from_numpy(filled).to(device)
+    return found
 
 
 def count_of(share: float, units: int, up: bool = False) -> int:

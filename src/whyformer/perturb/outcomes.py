@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
-from whyformer.perturb.hiding import Fillers, Row
+from whyformer.perturb.hiding import Fillers, Row, padded
 from whyformer.recorder.run import evaluating, with_padding_id
 from whyformer.recorder.trace import RECORDING
 
@@ -106,6 +105,11 @@ class Outcomes:
                 self.progress(done, len(rows))
         self._waiting.clear()
 
+    def know(self, rows: Sequence[Row], said: Tensor) -> None:
+        """Take the probabilities of rows, [rows, classes] in float64, from whoever ran the same model on them."""
+        for row, shares in zip(rows, said, strict=True):
+            self._known.setdefault(row.key, shares)
+
     def forget(self) -> None:
         """Drop all results and questions, so that memory does not grow from chunk to chunk."""
         self._known.clear()
@@ -123,20 +127,14 @@ class Outcomes:
             self._answer(rows[len(rows) // 2 :])
 
     def _run(self, rows: Sequence[Row]) -> Tensor:
-        length = max(len(row) for row in rows)
-        inputs = {name: self._padded(rows, name, length) for name in rows[0].tensors}
+        inputs = padded(rows, self.fillers, self.device)
+        length = inputs["input_ids"].shape[1]
         said = probabilities(self.model, inputs).cpu()
         self.counts.run += len(rows)
         self.counts.batches += 1
         self.counts.tokens += length * len(rows)
         self.counts.padding += length * len(rows) - sum(len(row) for row in rows)
         return said
-
-    def _padded(self, rows: Sequence[Row], name: str, length: int) -> Tensor:
-        filled = np.full((len(rows), length), (self.fillers.pad or 0) if name == "input_ids" else 0, dtype=np.int64)
-        for target, row in zip(filled, rows, strict=True):
-            target[: len(row)] = row.tensors[name]
-        return torch.from_numpy(filled).to(self.device)
 
 
 def fits_in_memory(run: Callable[[], None], count: int) -> bool:
@@ -170,17 +168,25 @@ def _batches(rows: Sequence[Row], budget: int) -> Iterator[list[Row]]:
 def probabilities(model: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
     """What a classifier says, [batch, classes] in float64: softmax, or sigmoid of labels that go together."""
     config = getattr(model, "config", None)
-    labels_are_free = getattr(config, "problem_type", None) == "multi_label_classification"
     given: dict[str, Any] = dict(inputs)
     if getattr(config, "return_dict", True) is False:
         given["return_dict"] = True
     if "use_cache" in inspect.signature(model.forward).parameters:
         given["use_cache"] = False
     padding = with_padding_id(model, given, len(given["input_ids"]))
-    with RECORDING, torch.no_grad(), evaluating(model.modules()), padding as padded:
-        logits = getattr(model(**padded), "logits", None)
-    if not isinstance(logits, Tensor) or logits.dim() != 2 or (logits.shape[1] == 1 and not labels_are_free):
+    with RECORDING, torch.no_grad(), evaluating(model.modules()), padding as known:
+        logits = getattr(model(**known), "logits", None)
+    if not isinstance(logits, Tensor) or (found := shares_of(model, logits)) is None:
         raise UnsupportedModel(f"{type(model).__name__} gives no probabilities of classes: a classifier is needed")
     if not bool(torch.isfinite(logits).all()):
         raise UnsupportedModel(f"{type(model).__name__} returns logits that are not numbers once units are hidden")
+    return found
+
+
+def shares_of(model: nn.Module, logits: Tensor) -> Tensor | None:
+    """The probabilities that logits mean, [batch, classes] in float64; None where they are no logits of classes."""
+    config = getattr(model, "config", None)
+    labels_are_free = getattr(config, "problem_type", None) == "multi_label_classification"
+    if logits.dim() != 2 or (logits.shape[1] == 1 and not labels_are_free):
+        return None
     return logits.double().sigmoid() if labels_are_free else logits.double().softmax(-1)

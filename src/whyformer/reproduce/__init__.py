@@ -1,6 +1,8 @@
 """The tables and figures of the papers as recipes, and our numbers beside the published ones."""
 
 from whyformer.reproduce.catalogue import listing, reproduction_named, reproductions
+from whyformer.reproduce.lm_heads import given_lm_heads
+from whyformer.reproduce.masks import given_heads
 from whyformer.reproduce.printed import csv, markdown, text
 from whyformer.reproduce.recipe import Column, Measure, Number, Reproduction, Row
 from whyformer.reproduce.reproduced import Agreement, Entry, Part, Reproduced
@@ -19,6 +21,8 @@ __all__ = [
     "Reproduction",
     "Row",
     "csv",
+    "given_heads",
+    "given_lm_heads",
     "listing",
     "markdown",
     "other_models",

@@ -1,20 +1,22 @@
 """The tables and figures of Decoded layer saliency (2023)."""
 
-from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
 
 from whyformer.reproduce.recipe import Column, Measure, Number, Reproduction, Row, grid
 
 PAPER = "Decoded layer saliency (2023)"
 
-_SST2 = Column("SST-2", "sst2@decoded", "sst2", architecture="RoBERTa-base", texts=872)
-_AG_NEWS = Column("AG News", "ag_news@decoded", "agnews", architecture="RoBERTa-base", texts=7_600)
+_PRETRAINED = "roberta-base"  # whose LM head decodes
+_SST2 = Column("SST-2", "sst2@decoded", "sst2", architecture="RoBERTa-base", texts=872, lm_head=_PRETRAINED)
+_AG_NEWS = Column("AG News", "ag_news@decoded", "agnews", architecture="RoBERTa-base", texts=7_600, lm_head=_PRETRAINED)
 _BLOCKS = 12  # of RoBERTa-base
 
 _GAMES = (
     Measure("revealing", "revealing_game(hide=mask_unattended)"),
     Measure("hiding", "hiding_game(hide=mask_unattended)", higher_is_better=False),
 )
-_GRAD_CAM = Row("Grad-CAM l0", "cam(layer=0)")
+_GRAD_CAM = Row("Grad-CAM l0", "decoded_grad_cam(layer=0, decode=false)")
 _RANDOM = Row("Random", "random(seed={seed})", runs=20)
 _GRADIENTS = (
     Row("Simple", "saliency(protocol=allennlp)"),
@@ -24,30 +26,39 @@ _GRADIENTS = (
 
 
 def _decoded(layer: int, *columns: str) -> Row:
-    return Row(f"decoded l{layer}", f"decoded_grad_cam(layer={layer})", columns=columns)
+    return Row(f"decoded l{layer}", f"decoded_grad_cam(layer={layer}, lm_head={{lm_head}})", columns=columns)
 
 
-_ON_SST2 = (_GRAD_CAM, *map(_decoded, (5, 6, 7, 8)), *_GRADIENTS, _RANDOM)
+_ON_SST2 = (replace(_GRAD_CAM, also=("cam(layer=0)",)), *map(_decoded, (5, 6, 7, 8)), *_GRADIENTS, _RANDOM)
+_SHAPLEY = Row("Shapley", "shapley_value_sampling(samples=25)")
 _ON_AG_NEWS = (
     _GRAD_CAM,
     *map(_decoded, (6, 8, 9)),
-    Row("Shapley", "shapley_value_sampling"),
-    Row("Occlusion", "occlusion"),
-    Row("Integrated", "integrated_gradients(steps=25)"),
-    Row("GradientShap", "gradient_shap"),
-    Row("LIME", "lime"),
+    _SHAPLEY,
+    Row("Occlusion", "occlusion(window=3)"),
+    Row("Integrated", "integrated_gradients(steps=25, at=embedding_output)"),
+    Row("GradientShap", "gradient_shap(samples=5, at=embedding_output)"),
+    Row("LIME", "lime(samples=25)"),
     Row("GradxAct", "input_x_gradient(at=embedding_output)"),
-    Row("DeepLiftShap", "deep_lift_shap"),
+    Row("DeepLiftShap", "deep_lift_shap(at=embedding_output)"),
     _RANDOM,
+)
+_POSITIVE = (
+    "Grad-CAM l0 is the positive part of activation times gradient at the embedding output, as in the paper; the order "
+    "of the tokens that speak against the class is then open"
 )
 _PLAYED = (
     "accuracy against the gold label at 0, 10, …, 100 % of the tokens; hidden ones become [MASK] and are taken out of "
     "attention, most important first",
-    "Grad-CAM l0 is activation times gradient at the embedding output; the paper takes its positive part, which leaves "
-    "the order of the tokens that speak against the class open",
     "Random is the mean of 20 orders",
+    "l1, l2, … are the outputs of the layers, the paper's of 12: a model of another depth has others",
 )
+_SIGNED = "the second reading of Grad-CAM l0 keeps the sign, and with it the order of all tokens"
 _ALLENNLP = "the paper's Simple, Smooth and Integrated explain RoBERTa-large"
+_THERMOSTAT = (
+    "the paper's other rows are Thermostat's, which fills Occlusion's windows with token 0, gives LIME's linear model "
+    "token ids, and draws GradientShap's points between token ids; here: padding, zeros and ones, embeddings"
+)
 
 TABLE_1 = Reproduction(
     name="decoded-table-1",
@@ -72,7 +83,7 @@ TABLE_1 = Reproduction(
             "Random": ("0.748 / 0.756",),
         },
     ),
-    notes=(*_PLAYED, _ALLENNLP),
+    notes=(*_PLAYED, f"{_POSITIVE}; {_SIGNED}", _ALLENNLP),
 )
 
 TABLE_2 = Reproduction(
@@ -101,7 +112,7 @@ TABLE_2 = Reproduction(
             "Random": ("0.829 / 0.841",),
         },
     ),
-    notes=_PLAYED,
+    notes=(*_PLAYED, f"{_POSITIVE}; GradxAct is the same with its sign", _THERMOSTAT),
 )
 
 
@@ -129,36 +140,41 @@ FIGURE_3 = _curves(3, TABLE_2, "the best", _ON_AG_NEWS)
 FIGURE_5 = _curves(5, TABLE_1, "all", _LAYERS, essential=("decoded l1",))
 FIGURE_6 = _curves(6, TABLE_2, "all", _LAYERS, essential=("decoded l1",))
 
+_MIDDLE = Row("decoded, middle", "decoded_grad_cam(lm_head={lm_head})")
+_DEPTH = (
+    "decoded, middle is not in the paper: the layer that a bundled model comes with, else the one in the middle, for "
+    "models that do not have the paper's layer"
+)
 _SHARED = (
     _decoded(7, "SST-2"),
-    *(Row(row.label, row.method, columns=("SST-2",)) for row in _GRADIENTS),
     _decoded(6, "AG News"),
-    Row("Shapley", "shapley_value_sampling", columns=("AG News",)),
+    _MIDDLE,
+    *(replace(row, columns=("SST-2",)) for row in _GRADIENTS),
+    replace(_SHAPLEY, columns=("AG News",)),
 )
 _WORDS = (
-    "words are counted, lower-cased and weighted by their inverse document frequency (in the data itself unless "
-    "another is given); the paper counts tokens, weighted over 50,000 Wikipedia articles"
+    "words are summed, lower-cased and weighted by their inverse document frequency in 26,782 articles of English "
+    "Wikipedia; the paper sums tokens, weighted over 50,000 articles"
 )
+_NOTES = (_WORDS, _DEPTH, _ALLENNLP)
 
 
-def _overlaps(scale: Callable[[int], float]) -> tuple[Measure, ...]:
-    return tuple(
-        Measure(f"top {k}", f"token_overlap(k={k})", higher_is_better=False, scale=scale(k), at=k)
-        for k in range(10, 101, 10)
+def _shared(kind: Literal["shares", "counts", "words"], name: str, title: str, *notes: str) -> Reproduction:
+    """The top 50 words that classes share: in percent, or how many, with the counts that were published."""
+    return Reproduction(
+        name=f"decoded-{name}",
+        paper=PAPER,
+        title=title,
+        kind=kind,
+        columns=(_SST2, _AG_NEWS),
+        rows=_SHARED,
+        measures=(replace(_TOP_50, scale=100 if kind == "shares" else 50),),
+        published={} if kind == "shares" else _COUNTS,
+        notes=(*notes, *_NOTES),
     )
 
 
-FIGURE_4 = Reproduction(
-    name="decoded-figure-4",
-    paper=PAPER,
-    title="How many of the top k words of a class another class shares, percent",
-    kind="curves",
-    columns=(_SST2, _AG_NEWS),
-    rows=_SHARED,
-    measures=_overlaps(lambda k: 100),
-    notes=("the curves are not published as numbers, nor is the range of k stated", _WORDS, _ALLENNLP),
-)
-
+_TOP_50 = Measure("top 50", "token_overlap(k=50)", higher_is_better=False)
 _COUNTS = {  # of AG News the mean over the six pairs of classes
     ("decoded l7", "SST-2", "top 50"): Number(0),
     ("Simple", "SST-2", "top 50"): Number(3),
@@ -169,40 +185,42 @@ _COUNTS = {  # of AG News the mean over the six pairs of classes
 }
 _COUNTED = "of AG News the published counts, one for each of six pairs of classes, are averaged"
 
-FIGURE_9 = Reproduction(
-    name="decoded-figure-9",
-    paper=PAPER,
-    title="How many of the top k words two classes share, mean over the pairs of classes",
-    kind="curves",
-    columns=(_SST2, _AG_NEWS),
-    rows=_SHARED,
-    measures=_overlaps(lambda k: k),
-    published=_COUNTS,
-    notes=("counts are published for k = 50 only", _COUNTED, _WORDS, _ALLENNLP),
+FIGURE_4 = _shared(
+    "shares",
+    "figure-4",
+    "How many of the top k words of a class another class shares, percent",
+    "the curves are not published as numbers, nor is the range of k stated: here 1, 2, …, 50",
 )
-
-TABLES_3_9 = Reproduction(
-    name="decoded-tables-3-9",
-    paper=PAPER,
-    title="The words among the top 50 that two classes share, and how many, mean over the pairs of classes",
-    kind="words",
-    columns=(_SST2, _AG_NEWS),
-    rows=_SHARED,
-    measures=tuple(measure for measure in FIGURE_9.measures if measure.label == "top 50"),
-    published=_COUNTS,
-    notes=(_COUNTED, _WORDS, _ALLENNLP),
+FIGURE_9 = _shared(
+    "counts",
+    "figure-9",
+    "How many of the top k words two classes share, mean over the pairs of classes",
+    "counts are published for k = 50 only; the picture adds up all pairs",
+    _COUNTED,
+)
+TABLES_3_9 = _shared(
+    "words",
+    "tables-3-9",
+    "The words among the top 50 that two classes share, and how many, mean over the pairs of classes",
+    _COUNTED,
 )
 
 
 def _cloud(number: int, column: Column) -> Reproduction:
+    rows = tuple(row for row in _SHARED if column.label in (row.columns or (column.label,)))
     return Reproduction(
         name=f"decoded-figure-{number}",
         paper=PAPER,
         title=f"Word clouds of the top 50 tokens of each class, {column.label}",
-        kind="figure",
+        kind="clouds",
         columns=(column,),
-        rows=tuple(row for row in _SHARED if column.label in row.columns),
-        waits_for="word clouds of the top tokens of each class",
+        rows=rows,
+        measures=(replace(_TOP_50, scale=100),),
+        notes=(
+            "top 50 is the percentage of the top 50 words that another class shares; the clouds are not published as "
+            "numbers",
+            *(_NOTES if column is _SST2 else _NOTES[:2]),
+        ),
     )
 
 
@@ -215,7 +233,7 @@ HIGHLIGHTS = Reproduction(
     title="Highlighted texts of appendix A.5",
     kind="comparison",
     columns=(_SST2,),
-    rows=(_decoded(7), _GRAD_CAM, *_GRADIENTS),
+    rows=(_decoded(7), _MIDDLE, _GRAD_CAM, *_GRADIENTS),
     examples={
         "SST-2": (
             "unflinchingly bleak and desperate",
@@ -224,7 +242,7 @@ HIGHLIGHTS = Reproduction(
             "more romantic, more emotional and ultimately more satisfying than the teary-eyed original.",
         )
     },
-    notes=(_PLAYED[1], _ALLENNLP),
+    notes=(_POSITIVE, _DEPTH, _ALLENNLP),
 )
 
 REPRODUCTIONS = (

@@ -10,9 +10,24 @@ from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from whyformer.reproduce.examples import strongest
-from whyformer.reproduce.recipe import EXAMPLES, Measure
+from whyformer.reproduce.head_counts import (
+    HEAD_FIELDS,
+    POSITION_FIELDS,
+    head_lines,
+    heads_by_block,
+    position_lines,
+    positions_by_relation,
+)
+from whyformer.reproduce.recipe import EXAMPLES, MASKS, Measure
 from whyformer.reproduce.reproduced import Entry, Part, Reproduced
-from whyformer.reproduce.words import shared_words
+from whyformer.reproduce.words import (
+    WORD_FIELDS,
+    class_words,
+    curve_grid,
+    shared_curves,
+    shared_words,
+    word_lines,
+)
 from whyformer.show.layout import headline
 
 if TYPE_CHECKING:
@@ -84,15 +99,27 @@ def text(reproduced: Reproduced) -> str:
 
 
 def csv(reproduced: Reproduced) -> str:
-    """One line for each number, with every digit; of a figure of texts, one for each unit."""
+    """One line for each number, with every digit; of a figure of texts, heads or words, one for each of these."""
     buffer = io.StringIO()
     writer = comma_separated.writer(buffer, lineterminator="\n")
     if reproduced.recipe.kind in EXAMPLES:
         writer.writerow(UNITS)
         writer.writerows(_scores(reproduced))
+    elif reproduced.recipe.kind in MASKS:
+        heads = reproduced.recipe.kind == "heads"
+        writer.writerow(HEAD_FIELDS if heads else POSITION_FIELDS)
+        for part in reproduced.parts:
+            if part.mask is not None:
+                lines = head_lines if heads else position_lines
+                writer.writerows(lines(reproduced.recipe.name, part.column.label, part.mask))
+    elif reproduced.recipe.kind == "clouds":
+        writer.writerow(WORD_FIELDS)
+        for part in reproduced.parts:
+            writer.writerows(word_lines(reproduced.recipe.name, part))
     else:
         writer.writerow(FIELDS)
         writer.writerows(_values(reproduced.recipe.name, entry) for entry in reproduced.entries)
+        writer.writerows(_curve_values(reproduced))
     return buffer.getvalue()
 
 
@@ -115,6 +142,20 @@ def _values(name: str, entry: Entry) -> list[object]:
     return [name, entry.column, entry.row, entry.method, entry.measure, *found]
 
 
+def _curve_values(reproduced: Reproduced) -> Iterator[list[object]]:
+    """The points of curves over k that are no numbers of the table."""
+    if reproduced.recipe.kind not in ("shares", "counts"):
+        return
+    known = {(entry.column, entry.row, entry.measure): entry for entry in reproduced.entries}
+    for part in reproduced.parts:
+        methods = {entry.row: entry.method for entry in part.entries}
+        for row, curve in shared_curves(part, reproduced.recipe.kind).items():
+            for k, value in curve.items():
+                if (part.column.label, row, f"top {k}") not in known:
+                    start = [reproduced.recipe.name, part.column.label, row, methods[row], f"top {k}", value]
+                    yield [*start, *[None] * (len(FIELDS) - len(start))]
+
+
 def grids(reproduced: Reproduced, part: Part) -> list[Grid]:
     """The tables of one column."""
     measures = [m for m in reproduced.recipe.ready_measures if any(e.measure == m.label for e in part.entries)]
@@ -125,11 +166,17 @@ def grids(reproduced: Reproduced, part: Part) -> list[Grid]:
         for m in measures:
             titles.append(f"{m.label} {'↑' if m.higher_is_better else '↓'}")
             titles += ["published", "difference"] if m.label in published else []
-        found.append(Grid(tuple(titles), list(_rows(part, measures, published))))
+        found.append(Grid(tuple(titles), list(_rows(part, measures, published, reproduced.waiting))))
+    if part.mask is not None and reproduced.recipe.kind in MASKS:
+        counts = heads_by_block if reproduced.recipe.kind == "heads" else positions_by_relation
+        found.append(_grid(*counts(part.mask)))
     if reproduced.recipe.kind == "words":
-        shared = shared_words(reproduced.recipe, part)
-        lines = [(s.row, " – ".join(s.classes), ", ".join(s.words) or NONE) for s in shared]
+        lines = [(s.row, " – ".join(s.classes), ", ".join(s.words) or NONE) for s in shared_words(part)]
         found.append(_grid(("row", "classes", "shared words"), lines))
+    if reproduced.recipe.kind in ("shares", "counts"):
+        found.append(_grid(*curve_grid(part, reproduced.recipe.kind)))
+    if reproduced.recipe.kind == "clouds":
+        found.append(_grid(*class_words(part)))
     return found
 
 
@@ -143,14 +190,17 @@ def agreement(reproduced: Reproduced) -> Grid:
     return _grid(head, lines)
 
 
-def _rows(part: Part, measures: Sequence[Measure], published: Container[str]) -> Iterator[tuple[Words, ...]]:
+def _rows(
+    part: Part, measures: Sequence[Measure], published: Container[str], waiting: Container[str]
+) -> Iterator[tuple[Words, ...]]:
     by_reading: dict[tuple[str, str], dict[str, Entry]] = {}
     for entry in part.entries:
         by_reading.setdefault((entry.row, entry.method), {})[entry.measure] = entry
     best = {measure.label: _best(part, measure) for measure in measures}
     last = ""
     for (row, method), entries in by_reading.items():
-        cells = [Words("" if row == last else row), Words(method or "waits")]
+        absent = "waits" if row in waiting else "left out"
+        cells = [Words("" if row == last else row), Words(method or absent)]
         for measure in measures:
             entry = entries[measure.label]
             own, theirs = best[measure.label]

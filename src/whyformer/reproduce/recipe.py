@@ -10,8 +10,12 @@ from whyformer.inputs import Text
 from whyformer.registry import methods, metrics
 from whyformer.specs import method_specs, metric_specs
 
-Kind = Literal["table", "words", "bars", "curves", "layers", "comparison", "differences", "figure"]
+Kind = (
+    Literal["table", "bars", "curves", "layers", "comparison", "differences", "heads", "positions", "figure"]
+    | Literal["words", "shares", "counts", "clouds"]  # of the highest words of each class
+)
 EXAMPLES: tuple[Kind, ...] = ("layers", "comparison", "differences")  # pictures of single texts
+MASKS: tuple[Kind, ...] = ("heads", "positions")  # pictures of head masks
 METHOD = "the method "
 
 
@@ -31,6 +35,7 @@ class Column:
 
     `data` is a name that `open_dataset` takes. `folder` is the model's below a folder of models, and the column's own
     name on the command line. `model` is a hub id, None where the paper names none. `texts` is how many the paper has.
+    `lm_head` is the hub id of the pretrained model whose LM head the paper decodes with.
     """
 
     label: str
@@ -39,6 +44,7 @@ class Column:
     model: str | None = None
     architecture: str = "BERT-base"
     texts: int | None = None
+    lm_head: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,10 @@ class Row:
     """One method of a table: the paper's label, and the method here that stands for it.
 
     `also` are other readings of the same row: what the paper's text defines where its code does something else. With
-    `runs`, the row is the mean over that many seeds, written `{seed}` in the method. `columns` are the labels of those
-    that have this row, all if empty. A row of what is attainable has a `metric` of its own, and no rank.
+    `runs`, a reading is the mean over that many seeds, written `{seed}` in it. `{heads}` stands for the file of the
+    column's head mask, `{rate}` for the share of heads that it keeps, `{lm_head}` for the column's LM head. `columns`
+    are the labels of those that have this row, all if empty. A row of what is attainable has a `metric` of its own, and
+    no rank. `at` is where a curve over several rows has it.
     """
 
     label: str
@@ -57,29 +65,46 @@ class Row:
     columns: tuple[str, ...] = ()
     metric: str | None = None
     waits_for: str | None = None
+    at: float | None = None
 
-    def seeded(self, runs: int | None = None) -> tuple[str, ...]:
-        """The method once for each seed."""
-        return tuple(self.method.replace("{seed}", str(seed)) for seed in range(min(self.runs, runs or self.runs)))
+    def seeded(self, runs: int | None = None) -> tuple[tuple[str, ...], ...]:
+        """Of every reading, the method once for each seed."""
+        seeds = range(min(self.runs, runs or self.runs))
+        return tuple(
+            tuple(written.replace("{seed}", str(seed)) for seed in seeds) if "{seed}" in written else (written,)
+            for written in (self.method, *self.also)
+        )
 
     @property
     def readings(self) -> tuple[str, ...]:
-        """Every method that the row needs, one seed of each."""
-        return (*self.seeded(1), *self.also)
+        """Every method that the row needs, one seed of each, with some rate."""
+        return tuple(methods[0].replace("{rate}", "0.5") for methods in self.seeded(1))
+
+    @property
+    def masked(self) -> bool:
+        """Whether the row needs the column's head mask."""
+        return self._has("{heads}", "{rate}")
+
+    @property
+    def decoded(self) -> bool:
+        """Whether the row needs the column's LM head."""
+        return self._has("{lm_head}")
+
+    def _has(self, *names: str) -> bool:
+        return any(name in written for written in (self.method, *self.also) for name in names)
 
 
 @dataclass(frozen=True)
 class Measure:
     """One number of a table: the paper's label and the metric here.
 
-    `scale` turns the metric's numbers into the paper's unit. `at` is where a curve over several measures has it.
+    `scale` turns the metric's numbers into the paper's unit.
     """
 
     label: str
     metric: str
     higher_is_better: bool = True
     scale: float = 1
-    at: float | None = None
 
 
 class Asked(NamedTuple):
@@ -93,8 +118,9 @@ class Reproduction:
     """A table or figure of a paper: data, models, methods and metrics as the paper has them, and what it published.
 
     `examples` are the texts of a figure by column; without any, the first texts of the data stand in. `essential` are
-    rows without which there is nothing to show. `notes` say how the settings differ from the paper or its code.
-    `waits_for` is the task or figure that nothing here provides yet.
+    rows without which there is nothing to show. `over` is what changes along a curve over several rows.
+    `notes` say how the settings differ from the paper or its code. `waits_for` is the task or figure that nothing here
+    provides yet.
     """
 
     name: str
@@ -107,8 +133,19 @@ class Reproduction:
     published: Published = field(default_factory=lambda: MappingProxyType({}))
     examples: Mapping[str, tuple[Text | Asked, ...]] = field(default_factory=lambda: MappingProxyType({}))
     essential: tuple[str, ...] = ()
+    over: str = ""
     notes: tuple[str, ...] = ()
     waits_for: str | None = None
+
+    @property
+    def masked(self) -> bool:
+        """Whether every column needs a head mask."""
+        return self.kind in MASKS or any(row.masked for row in self.rows)
+
+    @property
+    def decoded(self) -> bool:
+        """Whether some row needs an LM head."""
+        return any(row.decoded for row in self.rows)
 
     @property
     def waiting(self) -> dict[str, str]:
@@ -145,6 +182,8 @@ class Reproduction:
         """Why nothing of this can be run now, if so."""
         if self.waits_for:
             return f"{self.name} waits for {self.waits_for}"
+        if self.kind in MASKS:
+            return None
         waiting = self.waiting
         needed = [label for label in self.essential if label in waiting]
         measured = self.kind in EXAMPLES or bool(self.ready_measures)

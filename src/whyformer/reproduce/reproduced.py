@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from whyformer.explanation import Comparison
+from whyformer.heads import HeadMask
 from whyformer.reproduce.recipe import Column, Measure, Number, Reproduction, Row
 from whyformer.specs import method_specs, metric_specs
 from whyformer.table import Cell, Table
@@ -55,7 +57,10 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One column as it was run: the model that was used, the table, the examples of a figure, the departures."""
+    """One column as it was run: the model that was used, the table, the examples of a figure, the departures.
+
+    `rows` are those that were run, with what the column puts into them; `mask` is its head mask.
+    """
 
     column: Column
     model: str
@@ -63,6 +68,8 @@ class Part:
     entries: tuple[Entry, ...] = ()
     examples: tuple[Comparison, ...] = ()
     departures: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+    mask: HeadMask | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +123,14 @@ def method_label(written: str) -> str:
     return method_specs([written])[0].label
 
 
+def _shown(written: str) -> str:
+    """A method as it is shown: head masks and LM heads by the names of their files or folders alone."""
+    (spec,) = method_specs([written])
+    named = {name: Path(value) for name, value in spec.options.items() if name in ("head_mask", "lm_head") and value}
+    files = {name: path.name for name, path in named.items() if path.exists()}
+    return replace(spec, options={**spec.options, **files}).label
+
+
 def metric_label(written: str) -> str:
     """A metric as a table has it."""
     return metric_specs([written])[0].label
@@ -137,13 +152,16 @@ def entries_of(recipe: Reproduction, column: Column, table: Table, seeds: int | 
 def _entries(
     column: Column, row: Row, measure: Measure, table: Table, seeds: int | None, published: Number | None
 ) -> list[Entry]:
-    metric = row.metric or measure.metric
-    cells = [_cell(table, method, metric, measure.scale) for method in row.seeded(seeds)]
-    ours, spread = (cells[0], None) if row.runs == 1 else _mean(cells)
-    name = method_label(row.method) if row.runs == 1 else f"{row.method.partition('(')[0]}, mean of {len(cells)}"
-    first = Entry(column.label, row.label, row.metric or name, measure.label, ours, published, not row.metric, spread)
-    others = [(method_label(method), _cell(table, method, metric, measure.scale)) for method in row.also]
-    return [first, *(Entry(column.label, row.label, m, measure.label, c, published, False) for m, c in others)]
+    metric, found = row.metric or measure.metric, []
+    for number, methods in enumerate(row.seeded(seeds)):
+        main = number == 0 and not row.metric
+        cells = [_cell(table, method, metric, measure.scale) for method in methods]
+        averaged = row.runs > 1 and "{seed}" in (row.method, *row.also)[number]
+        ours, spread = _mean(cells) if averaged else (cells[0], None)
+        name = f"{_shown(methods[0])}, mean of {len(cells)}" if averaged else _shown(methods[0])
+        name = name if number else row.metric or name
+        found.append(Entry(column.label, row.label, name, measure.label, ours, published, main, spread))
+    return found
 
 
 def _cell(table: Table, method: str, metric: str, scale: float) -> Cell | None:

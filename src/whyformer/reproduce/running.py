@@ -1,17 +1,26 @@
 """Running a recipe: column by column, the model and the data are opened, then measured or explained."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError
+from whyformer.explanation import Comparison
+from whyformer.heads import parsed_by
 from whyformer.inputs import Text
 from whyformer.load import Subject, load
 from whyformer.reproduce.examples import Explain, explained
-from whyformer.reproduce.recipe import EXAMPLES, Column, Reproduction
+from whyformer.reproduce.filled import filled, left_out_rows
+from whyformer.reproduce.lm_heads import ColumnHead, column_head, lm_heads_of_columns
+from whyformer.reproduce.masks import ColumnMask, check_parse, column_mask, heads_of_columns
+from whyformer.reproduce.recipe import EXAMPLES, MASKS, Column, Reproduction, Row
 from whyformer.reproduce.reproduced import Entry, Part, Reproduced, entries_of
-from whyformer.reproduce.sources import Opened, Sources, chosen_columns, nothing_left, opened_columns
+from whyformer.reproduce.sources import Given, Opened, Sources, chosen_columns, nothing_left, opened_columns
+from whyformer.show.clouds import wordcloud_class
 from whyformer.table import Table
 
 Evaluate = Callable[..., Table]
@@ -31,15 +40,22 @@ def run(
     only: Sequence[str] | None = None,
     seeds: int | None = None,
     texts: Sequence[Text] = (),
+    heads: Given | None = None,
+    spacy: Any = None,
+    lm_heads: Given | None = None,
     load: Load = load,
 ) -> Reproduced:
     """Do a table or figure again: what can be run of it, for every column whose model and data are at hand.
 
     `models` and `data` are folders in place of the hub; `instead` gives columns, by their folder, other models; `only`
     chooses columns by their folder. `limit` takes fewer texts, `seeds` fewer runs of random rows, and `texts` other
-    examples for a figure. A column whose model or data is not there is left out, and the result says why; so are rows
-    whose method is not there yet. `evaluate` measures, as `whyformer.evaluate.evaluate` does, with a journal for each
-    column in a folder below `out`; `explain` explains one text by one method.
+    examples for a figure. `heads` gives columns, by their folder, files of head masks (one file, if there is one
+    column); other masks are found in the column's texts, parsed by `spacy`, a pipeline or the name of one. `lm_heads`
+    gives columns, by their folder, folders or hub ids of the pretrained models whose LM heads decode layers (one for
+    all, if it is one). A column whose model or data is not there is left out, and the result says why; so are rows
+    whose method is not there yet, whose head mask has no heads for them, or whose layer or LM head the model does not
+    have. `evaluate` measures, as `whyformer.evaluate.evaluate` does, with a journal for each column in a folder below
+    `out`; `explain` explains one text by one method.
     """
     if recipe.refusal:
         raise BadOption(recipe.refusal)
@@ -47,27 +63,102 @@ def run(
         raise BadOption(f"seeds={seeds}: a random row needs at least one run")
     folders = [None if folder is None else Path(folder) for folder in (models, data)]
     sources = Sources(folders[0], folders[1], limit, instead or {}, tuple(texts))
-    opened, left_out = opened_columns(recipe, chosen_columns(recipe, only, sources), sources)
+    columns = chosen_columns(recipe, only, sources)
+    if recipe.kind == "clouds" and out is not None:
+        wordcloud_class()  # raises before anything is measured
+    sources = replace(
+        sources,
+        heads=heads_of_columns(recipe, columns, heads or {}),
+        pipeline=_pipeline(recipe, spacy),
+        lm_heads=lm_heads_of_columns(recipe, columns, lm_heads or {}),
+    )
+    opened, left_out = opened_columns(recipe, columns, sources)
     parts = []
-    for one in opened:
-        try:
-            subject = load(one.model)
-            said = one.departures(sources, subject)
-            if recipe.kind in EXAMPLES:
-                examples = explained(recipe, one.column, subject, one.texts, _given(explain, "explain"))
-                parts.append(Part(one.column, subject.name, examples=examples, departures=tuple(said)))
+    with _room(out) as room:
+        for one in opened:
+            try:
+                ready = _ready(recipe, one, sources, room / slug(one.column.label), load)
+                shown = ready.shown(explain)
+            except (BadInput, UnsupportedModel) as error:
+                left_out[one.column.label] = str(error)
                 continue
-        except (BadInput, UnsupportedModel) as error:
-            left_out[one.column.label] = str(error)
-            continue
-        folder = None if out is None else Path(out) / slug(one.column.label)
-        table = _measured(recipe, one, subject, folder, seeds, _given(evaluate, "evaluate"))
-        entries = entries_of(recipe, one.column, table, seeds)
-        said += _counted(recipe, one.column, entries, limit, seeds)
-        parts.append(Part(one.column, subject.name, table, entries, departures=tuple(said)))
+            folder = None if out is None else room / slug(one.column.label)
+            parts.append(shown or ready.measured(folder, limit, seeds, _given(evaluate, "evaluate")))
     if not parts:
         raise nothing_left(recipe, left_out)
     return Reproduced(recipe, tuple(parts), left_out, recipe.waiting)
+
+
+@contextmanager
+def _room(out: str | Path | None) -> Iterator[Path]:
+    """The folder below which each column has its own; one for the time being, where none is given."""
+    if out is not None:
+        yield Path(out)
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _pipeline(recipe: Reproduction, spacy: Any) -> Any:
+    if spacy is None:
+        return None
+    if not recipe.masked:
+        raise BadOption(f"{recipe.name} needs no parse: leave --spacy (spacy=) out")
+    return parsed_by(spacy, ()).pipeline
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A column, its model, the recipe with the column's head mask or LM head in it, and the departures known so far."""
+
+    one: Opened
+    subject: Subject
+    recipe: Reproduction
+    found: ColumnMask | None
+    said: tuple[str, ...]
+
+    def shown(self, explain: Explain | None) -> Part | None:
+        """The column of a figure of texts or heads."""
+        examples: tuple[Comparison, ...] = ()
+        if self.recipe.kind in EXAMPLES:
+            explain = _given(explain, "explain")
+            examples = explained(self.recipe, self.one.column, self.subject, self.one.texts, explain)
+        elif self.recipe.kind not in MASKS:
+            return None
+        return self._part(examples=examples)
+
+    def measured(self, folder: Path | None, limit: int | None, seeds: int | None, evaluate: Evaluate) -> Part:
+        """The column of a table or curve."""
+        column = self.one.column
+        table = _measured(self.recipe, self.one, self.subject, folder, seeds, evaluate)
+        entries = entries_of(self.recipe, column, table, seeds)
+        return self._part(_counted(self.recipe, column, entries, limit, seeds), table=table, entries=entries)
+
+    def _part(self, said: Sequence[str] = (), **found: Any) -> Part:
+        mask = None if self.found is None else self.found.mask
+        rows, departures = self.recipe.rows_of(self.one.column), (*self.said, *said)
+        return Part(self.one.column, self.subject.name, departures=departures, rows=rows, mask=mask, **found)
+
+
+def _ready(recipe: Reproduction, one: Opened, sources: Sources, folder: Path, load: Load) -> _Ready:
+    check_parse(recipe, one.column, sources)
+    subject = load(one.model)
+    mask = _mask(recipe, one, subject, sources, folder) if recipe.masked else None
+    head = column_head(one, subject, sources) if any(row.decoded for row in recipe.rows_of(one.column)) else None
+    own = filled(recipe, one.column, mask, head)
+    found = [one.sentence for one in (mask, head) if isinstance(one, (ColumnMask, ColumnHead))]
+    said = [*one.departures(sources, subject), *found, *left_out_rows(recipe, own, one.column)]
+    return _Ready(one, subject, own, mask if isinstance(mask, ColumnMask) else None, tuple(said))
+
+
+def _mask(recipe: Reproduction, one: Opened, subject: Subject, sources: Sources, folder: Path) -> ColumnMask | str:
+    """The head mask of a column, or why there is none."""
+    try:
+        return column_mask(recipe, one, subject, sources, folder)
+    except (BadInput, UnsupportedModel) as error:
+        if recipe.kind in MASKS:
+            raise
+        return f"there is no head mask ({error})"
 
 
 def slug(label: str) -> str:
@@ -85,7 +176,7 @@ def _measured(
     recipe: Reproduction, one: Opened, subject: Subject, out: Path | None, seeds: int | None, evaluate: Evaluate
 ) -> Table:
     rows = recipe.rows_of(one.column)
-    methods = [method for row in rows for method in (*row.seeded(seeds), *row.also)]
+    methods = [method for row in rows for reading in row.seeded(seeds) for method in reading]
     metrics = [measure.metric for measure in recipe.ready_measures] + [row.metric for row in rows if row.metric]
     try:
         return evaluate(subject, one.data, methods=methods, metrics=metrics, out=out)
@@ -103,6 +194,17 @@ def _counted(
     limited = f" (at most {limit} were asked for)" if limit is not None else ""
     without = f", {left_out:,} left out by the metric" if left_out else ""
     theirs = f"; the paper has {column.texts:,}" if column.texts else ""
-    fewer = [row for row in recipe.rows_of(column) if row.runs > len(row.seeded(seeds))]
-    runs = [f"{row.label} is the mean of {len(row.seeded(seeds))} runs, not {row.runs}" for row in fewer]
-    return [f"{measured:,} texts were measured{limited}{without}{theirs}", *runs]
+    return [f"{measured:,} texts were measured{limited}{without}{theirs}", *_fewer_runs(recipe.rows_of(column), seeds)]
+
+
+def _fewer_runs(rows: Sequence[Row], seeds: int | None) -> list[str]:
+    by_runs: dict[tuple[int, int], list[str]] = {}
+    for row in rows:
+        done = len(row.seeded(seeds)[0])
+        if done < row.runs:
+            by_runs.setdefault((done, row.runs), []).append(row.label)
+    return [
+        f"{', '.join(labels)} {'is the mean' if len(labels) == 1 else 'are means'} of {done} "
+        f"{'run' if done == 1 else 'runs'}, not {asked}"
+        for (done, asked), labels in by_runs.items()
+    ]

@@ -1,23 +1,28 @@
 """Where the models and the data of a recipe come from: folders at hand, or the hub."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from whyformer.datasets import Dataset, open_dataset, recipes
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs import Text
 from whyformer.load import Subject, text_config
 from whyformer.reproduce.examples import texts_of
-from whyformer.reproduce.recipe import EXAMPLES, Asked, Column, Reproduction
+from whyformer.reproduce.recipe import EXAMPLES, MASKS, Asked, Column, Reproduction
+
+Given = Mapping[str, str | Path] | str | Path  # files or folders by column, or one alone
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Folders in place of the hub, fewer texts, other models, other texts for a figure.
+    """Folders in place of the hub, fewer texts, other models, other texts for a figure, head masks, LM heads.
 
     `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded. `limit` is how
-    many texts of the data are taken.
+    many texts of the data are taken. `heads` has files of head masks by a column's folder; the masks of other columns
+    are found in their texts, parsed by the spaCy `pipeline` if there is one. `lm_heads` has folders or hub ids of LM
+    heads by a column's folder.
     """
 
     models: Path | None = None
@@ -25,6 +30,9 @@ class Sources:
     limit: int | None = None
     instead: Mapping[str, str] = field(default_factory=dict)
     texts: tuple[Text, ...] = ()
+    heads: Mapping[str, Path] = field(default_factory=dict)
+    pipeline: Any = None
+    lm_heads: Mapping[str, str] = field(default_factory=dict)
 
     def model(self, column: Column) -> str | Path:
         """The model of a column; `BadInput` says what was looked for."""
@@ -48,12 +56,16 @@ class Sources:
     def rows(self, recipe: Reproduction, column: Column, *, alone: bool) -> Dataset | None:
         """The data of a column; None for a figure whose texts are known. A question is looked for in all of it.
 
-        A column that is not alone must have a folder of its own, so that it does not read another's data.
+        So are the heads for a figure of texts. A column that is not alone must have a folder of its own, so that it
+        does not read another's data.
         """
         limit = self.limit
+        searched = recipe.masked and column.folder not in self.heads
+        if recipe.kind in MASKS and not searched:
+            return None
         if recipe.kind in EXAMPLES:
             known = self.texts or recipe.examples.get(column.label, ())
-            if known and not any(isinstance(text, Asked) for text in known):
+            if known and not searched and not any(isinstance(text, Asked) for text in known):
                 return None
             limit = None
         own = self.data / recipes()[column.data].folder if self.data and not alone else None
@@ -91,10 +103,7 @@ class Opened:
 
 def chosen_columns(recipe: Reproduction, only: Sequence[str] | None, sources: Sources) -> tuple[Column, ...]:
     """The columns that are asked for, by their folders."""
-    folders = list(dict.fromkeys(column.folder for column in recipe.columns))
-    for name in (*(only or ()), *sources.instead):
-        if name not in folders:
-            raise BadOption(f"{recipe.name} has no column {name!r}; {nearest(name, folders)}")
+    folders = check_columns(recipe, (*(only or ()), *sources.instead))
     columns = tuple(column for column in recipe.columns if only is None or column.folder in only)
     if sources.data and sources.data.is_file() and len(columns) > 1:
         raise BadOption(
@@ -104,6 +113,15 @@ def chosen_columns(recipe: Reproduction, only: Sequence[str] | None, sources: So
     return columns
 
 
+def check_columns(recipe: Reproduction, names: Iterable[str]) -> list[str]:
+    """The folders of all columns; `BadOption` if a name is not among them."""
+    folders = list(dict.fromkeys(column.folder for column in recipe.columns))
+    for name in names:
+        if name not in folders:
+            raise BadOption(f"{recipe.name} has no column {name!r}; {nearest(name, folders)}")
+    return folders
+
+
 def opened_columns(
     recipe: Reproduction, columns: Sequence[Column], sources: Sources
 ) -> tuple[list[Opened], dict[str, str]]:
@@ -111,7 +129,7 @@ def opened_columns(
     opened: list[Opened] = []
     left_out: dict[str, str] = {}
     for column in columns:
-        if not recipe.rows_of(column):
+        if recipe.kind not in MASKS and not recipe.rows_of(column):
             left_out[column.label] = "none of its rows can be run yet"
             continue
         try:
@@ -131,10 +149,22 @@ def nothing_left(recipe: Reproduction, left_out: Mapping[str, str]) -> BadInput:
 
 def other_models(written: Sequence[str]) -> dict[str, str]:
     """Other models as they are written on the command line, `yelp=imdb`: by column."""
+    return by_column(written, "another model is written as COLUMN=NAME, such as yelp=imdb")
+
+
+def by_column(written: Sequence[str], rule: str) -> dict[str, str]:
+    """What is given for some columns as it is written on the command line; `rule` says how."""
     wrong = [one for one in written if not all(part.strip() for part in one.partition("="))]
     if wrong:
-        raise BadOption(f"another model is written as COLUMN=NAME, such as yelp=imdb; found {wrong[0]!r}")
+        raise BadOption(f"{rule}; found {wrong[0]!r}")
     return {column.strip(): name.strip() for column, _, name in (one.partition("=") for one in written)}
+
+
+def one_or_by_column(written: Sequence[str], rule: str) -> Given:
+    """The same, or one file or folder alone."""
+    if len(written) == 1 and "=" not in written[0] and written[0].strip():
+        return written[0].strip()
+    return by_column(written, rule)
 
 
 def _opened(recipe: Reproduction, column: Column, sources: Sources, *, alone: bool) -> Opened:

@@ -1,15 +1,19 @@
-"""The words that two classes share among their highest, as the Decoded paper's Tables 3-9 list them."""
+"""The highest words of each class, and those that two classes share, as the Decoded paper's word figures have them."""
 
-import json
-import zlib
 from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from whyformer.metrics.overlap import word_totals
-from whyformer.reproduce.recipe import Reproduction
-from whyformer.reproduce.reproduced import Part, method_label, metric_label
-from whyformer.table import Table
+from whyformer.errors import BadInput
+from whyformer.reproduce.recipe import Kind
+from whyformer.reproduce.reproduced import Part, method_label
+from whyformer.tokens import TOP, TokenTable, tables_of
+
+WORD_FIELDS = ("name", "column", "row", "class", "place", "word", "score")
+NAMED = 12  # words of each class that are printed
+SHOWN_AT = (1, 2, 5, 10, 20, 30, 40, 50)  # k of the curve that are printed
+
+Lines = list[tuple[str, ...]]
 
 
 class Shared(NamedTuple):
@@ -20,30 +24,60 @@ class Shared(NamedTuple):
     words: tuple[str, ...]
 
 
-def shared_words(recipe: Reproduction, part: Part) -> Iterator[Shared]:
-    """For every row and pair of classes the shared words."""
+def word_tables(part: Part) -> dict[str, TokenTable]:
+    """The words of each class, by the rows of a column that were measured; none if no text could be explained."""
     if part.table is None:
-        return
-    (measure,) = recipe.ready_measures
-    for row in recipe.rows_of(part.column):
-        for classes, words in _shared(part.table, method_label(row.method), metric_label(measure.metric)):
-            yield Shared(row.label, classes, words)
+        return {}
+    try:
+        by_method = tables_of(part.table)
+    except BadInput:  # every text was refused, and the numbers say so
+        return {}
+    labels = {row.label: method_label(row.method) for row in part.rows}
+    return {row: by_method[method] for row, method in labels.items() if method in by_method}
 
 
-def _shared(table: Table, method: str, metric: str) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
-    series = table.series.get((method, metric))
-    if series is None or not series.details:
-        return
-    k = int(table.facts[metric]["options"]["k"])
-    totals = word_totals([json.loads(zlib.decompress(detail)) for detail in series.details])
-    tops = {index: sorted(own, key=lambda word: (-own[word], word))[:k] for index, own in totals.items()}
-    names = table.run.get("about", {}).get("labels", [])
-    for one, other in combinations(tops, 2):
-        shared = set(tops[one]) & set(tops[other])
-        places = {word: tops[one].index(word) + tops[other].index(word) for word in shared}
-        ordered = sorted(shared, key=lambda word: (places[word], word))
-        yield (_name(names, one), _name(names, other)), tuple(ordered)
+def compared_tables(part: Part) -> dict[str, TokenTable]:
+    """Those of several classes, which can be compared."""
+    return {row: table for row, table in word_tables(part).items() if len(table.totals) > 1}
 
 
-def _name(names: list[str], index: int) -> str:
-    return names[index] if index < len(names) else str(index)
+def shared_words(part: Part, k: int = TOP) -> Iterator[Shared]:
+    """For every row and pair of classes the words that both have among their top k."""
+    for row, table in word_tables(part).items():
+        named = zip(sorted(table.totals), table.classes, strict=True)
+        for (one, first), (other, second) in combinations(named, 2):
+            yield Shared(row, (first, second), table.shared(one, other, k))
+
+
+def shared_curves(part: Part, kind: Kind) -> dict[str, dict[int, float]]:
+    """Of each row how many of the top 1 … 50 words two classes share: percent, or counts as a mean over the pairs."""
+    return {
+        row: {k: share * (100 if kind == "shares" else k) for k, share in table.overlaps().items()}
+        for row, table in compared_tables(part).items()
+    }
+
+
+def curve_grid(part: Part, kind: Kind) -> tuple[tuple[str, ...], Lines]:
+    """Some points of the curves as a table."""
+    curves = shared_curves(part, kind).items()
+    lines = [(row, *(f"{curve[k]:.2f}" for k in SHOWN_AT)) for row, curve in curves]
+    return ("row", *(f"top {k}" for k in SHOWN_AT)), lines
+
+
+def class_words(part: Part) -> tuple[tuple[str, ...], Lines]:
+    """The highest words of each class, for every row."""
+    lines: Lines = []
+    for row, table in word_tables(part).items():
+        for index, name in zip(sorted(table.totals), table.classes, strict=True):
+            count = table.texts[index]
+            highest = ", ".join(word for word, score in table.top(NAMED, index) if score > 0)
+            lines.append((row, f"{name} ({count:,} {'text' if count == 1 else 'texts'})", highest))
+    return ("row", "class", "highest words"), lines
+
+
+def word_lines(name: str, part: Part) -> Iterator[tuple[object, ...]]:
+    """One line for each of the top 50 words of each row and class, in the order of `WORD_FIELDS`."""
+    for row, table in word_tables(part).items():
+        for index, label in zip(sorted(table.totals), table.classes, strict=True):
+            for place, (word, score) in enumerate(table.top(TOP, index), 1):
+                yield name, part.column.label, row, label, place, word, score

@@ -4,14 +4,18 @@ from pathlib import Path
 
 from whyformer.errors import BadInput
 from whyformer.explanation import write as write_text
-from whyformer.reproduce.drawn import drawing
+from whyformer.reproduce.drawn import column_drawing, drawing
 from whyformer.reproduce.printed import csv, markdown
 from whyformer.reproduce.reproduced import Reproduced
 from whyformer.reproduce.running import slug
 
 
 def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
-    """Write NAME.md and NAME.csv into a folder, NAME.png for curves and bars, a picture and a page for each text."""
+    """Write NAME.md and NAME.csv into a folder, and pictures.
+
+    NAME.png has the curves and bars; of a figure of heads or words there is a picture for each column, of a figure of
+    texts a picture and a page for each text.
+    """
     out, name = Path(out), reproduced.recipe.name
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -21,6 +25,10 @@ def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
             figure.savefig(pictures[0], dpi=150)
         pages = []
         for part in reproduced.parts:
+            own = column_drawing(reproduced, part)
+            if own is not None:
+                pictures.append(out / f"{name}-{slug(part.column.label)}.png")
+                own.savefig(pictures[-1], dpi=150)
             for number, comparison in enumerate(part.examples):
                 stem = f"{name}-{slug(part.column.label)}-{number}"
                 comparison.figure().savefig(out / f"{stem}.png", dpi=150)

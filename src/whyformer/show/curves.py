@@ -17,6 +17,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 FAINT_STYLES = ("-", ":", "-.")
 REFERENCE_STYLES = {"ceiling": (0, (6, 2)), "chance": (0, (2, 2))}
 GREY = "#666666"
+USUAL_LABEL = 40  # letters; beside a longer one the curves keep their width
 
 Curve = tuple[tuple[float, ...], tuple[float, ...]]  # where it is taken, and the means there
 
@@ -30,7 +31,8 @@ def figure(table: Table, metric: str) -> Figure:
     thin = [method for method in curves if method not in (*strong, *REFERENCES)]
     at = next(iter(curves.values()))[0]
     shares = max(at) <= 1
-    drawn = Figure(figsize=(8.5, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
+    wide = 8.5 + 0.075 * max(0, max(map(len, curves)) - USUAL_LABEL)
+    drawn = Figure(figsize=(wide, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
     axes = drawn.subplots()
     look: dict[str, Any]
     for method, (places, means) in curves.items():

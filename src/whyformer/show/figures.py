@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from whyformer.explanation import Array, Explanation
-from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths
+from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths, two_sided
 from whyformer.show.layout import called, headline, in_answer, question
 
 DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])
@@ -18,16 +18,16 @@ SEQUENTIAL = LinearSegmentedColormap.from_list("whyformer-importance", ["#ffffff
 def figure(explanation: Explanation) -> Figure:
     """A heatmap: one row for each layer (AttCAT's Figure 4), each on its own scale, and one for their sum."""
     shown = _shown(explanation)
-    rows = [("sum" if explanation.layers is not None else called(explanation), explanation.scores[shown])]
+    rows = [("sum" if explanation.layers is not None else called(explanation), strengths(explanation)[shown])]
     if explanation.layers is not None:
-        rows = [(f"layer {n}", layer[shown]) for n, layer in enumerate(explanation.layers)] + rows
-    return _heatmap(explanation, [(name, scaled(row), explanation.signed) for name, row in rows])
+        rows = [(f"layer {n}", scaled(layer[shown])) for n, layer in enumerate(explanation.layers)] + rows
+    return _heatmap(explanation, [(name, row, two_sided(explanation)) for name, row in rows])
 
 
 def comparison_figure(explanations: Sequence[Explanation]) -> Figure:
     """A heatmap with one row for each method (AttCAT's Figure 5b), each on its own scale."""
     shown = _shown(explanations[0])
-    return _heatmap(explanations[0], [(called(e), strengths(e)[shown], e.signed) for e in explanations])
+    return _heatmap(explanations[0], [(called(e), strengths(e)[shown], two_sided(e)) for e in explanations])
 
 
 def _shown(explanation: Explanation) -> list[int]:

@@ -5,7 +5,7 @@ from html import escape
 from itertools import groupby
 
 from whyformer.explanation import Array, Explanation
-from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths
+from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strongest, two_sided, written
 from whyformer.show.layout import (
     Piece,
     answer_of,
@@ -127,13 +127,13 @@ def _unit(explanation: Explanation, piece: Piece, strength: Array) -> str:
     if piece.position is None:
         return escape(piece.text)
     shade = float(strength[piece.position])
-    style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, explanation.signed)}"'
-    title = f"{explanation.scores[piece.position]:+.4g}"
+    style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, two_sided(explanation))}"'
+    title = written(explanation, float(explanation.scores[piece.position]))
     return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>'
 
 
 def _legend(explanations: Sequence[Explanation]) -> str:
-    kinds = {e.signed for e in explanations}
+    kinds = {two_sided(e) for e in explanations}
     marks = [("speaks for it", 1.0, True), ("speaks against it", -1.0, True), ("matters", 1.0, False)]
     shown = [(name, _shade(strength, signed)) for name, strength, signed in marks if signed in kinds]
     spans = "".join(f'<span style="background:{shade}">{name}</span>' for name, shade in shown)
@@ -144,13 +144,13 @@ def _legend(explanations: Sequence[Explanation]) -> str:
 
 def _strongest(explanation: Explanation) -> str:
     rows = []
-    top = explanation.top(10, by="magnitude")
-    peak = max((abs(u.score) for u in top), default=0) or 1
-    for unit in top:
-        colour = _rgba(hue(unit.score, explanation.signed), 1)
+    top = strongest(explanation, 10)
+    peak = max((abs(u.score) for u, _ in top), default=0) or 1
+    for unit, full in top:
+        colour = _rgba(full, 1)
         bar = f'<div class="bar" style="width:12em"><i style="width:{100 * abs(unit.score) / peak:.1f}%;'
         bar += f'background:{colour}"></i></div>'
-        rows.append(f"<tr><td>{escape(unit.text)}</td><td>{bar}</td><td>{unit.score:+.4g}</td></tr>")
+        rows.append(f"<tr><td>{escape(unit.text)}</td><td>{bar}</td><td>{written(explanation, unit.score)}</td></tr>")
     return f"<details open><summary>strongest</summary><table>{''.join(rows)}</table></details>"
 
 
@@ -163,7 +163,7 @@ def _layers(explanation: Explanation) -> str:
     body = []
     for name, scores in rows:
         cells = "".join(
-            f'<td title="{scores[i]:+.4g}" style="background:{_shade(float(s), explanation.signed)}"></td>'
+            f'<td title="{written(explanation, float(scores[i]))}" style="background:{_shade(float(s), explanation.signed)}"></td>'
             for i, s in zip(shown, scaled(scores[shown]), strict=True)
         )
         body.append(f"<tr><th>{name}</th>{cells}</tr>")

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from whyformer.explanation import Explanation
-from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths
+from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths, strongest, two_sided, written
 from whyformer.show.layout import (
     MARKS,
     answer_of,
@@ -58,7 +58,7 @@ def to_text(text: Text) -> str:
 
 def explanation_text(explanation: Explanation, count: int = 6) -> Text:
     """The prediction, the coloured text, and the strongest units with bars."""
-    text = _heading(explanation, {explanation.signed})
+    text = _heading(explanation, {two_sided(explanation)})
     text.append(f"{called(explanation)} · {explanation.provenance.get('model', '')}\n", "dim")
     text.append("\n")
     text.append_text(coloured_runs(explanation))
@@ -76,11 +76,13 @@ def comparison_text(
     explanations: Sequence[Explanation], refused: Sequence[tuple[str, str]] = (), count: int = 3
 ) -> Text:
     """The prediction, then for each method the coloured text and its strongest units."""
-    text = _heading(explanations[0], {e.signed for e in explanations})
+    text = _heading(explanations[0], {two_sided(e) for e in explanations})
     text.append("\n")
     width = max(len(called(e)) for e in explanations)
     for explanation in explanations:
-        strongest = "  ".join(f"{u.text} {u.score:+.3g}" for u in explanation.top(count, by="magnitude"))
+        strongest = "  ".join(
+            f"{u.text} {written(explanation, u.score, 3)}" for u in explanation.top(count, by="magnitude")
+        )
         text.append(f"{called(explanation):<{width}}  ", "bold")
         text.append_text(coloured_runs(explanation))
         text.append(f"\n{'':<{width}}  {strongest}\n", "dim")
@@ -98,10 +100,10 @@ def comparison_text(
 
 def coloured_runs(explanation: Explanation) -> Text:
     """The text with each unit that matters coloured, and the explained answer underlined."""
-    strength = strengths(explanation)
+    strength, signed = strengths(explanation), two_sided(explanation)
     text = Text()
     for piece, position, answer in pieces(explanation):
-        style = None if position is None else _style(float(strength[position]), explanation.signed)
+        style = None if position is None else _style(float(strength[position]), signed)
         text.append(piece, ANSWER + style if answer else style)
     return text
 
@@ -136,15 +138,15 @@ def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
 
 
 def _bars(explanation: Explanation, count: int) -> Text:
-    top = explanation.top(count, by="magnitude")
-    peak = max((abs(u.score) for u in top), default=0) or 1
-    width = max((len(u.text) for u in top), default=0)
+    top = strongest(explanation, count)
+    peak = max((abs(u.score) for u, _ in top), default=0) or 1
+    width = max((len(u.text) for u, _ in top), default=0)
     lines = []
-    for unit in top:
+    for unit, colour in top:
         length = round(BAR * abs(unit.score) / peak)
         sign = "+.4g" if explanation.signed else ".4g"
         line = Text(f"  {unit.text!s:<{width}}  ")
-        line.append("█" * length, Style(color=as_hex(hue(unit.score, explanation.signed))))
+        line.append("█" * length, Style(color=as_hex(colour)))
         line.append(f"{'':<{BAR - length}}  {unit.score:{sign}}")
         lines.append(line)
     return Text("\n").join(lines)

@@ -1,0 +1,177 @@
+"""The command that sums up words by class: tokens."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whyformer.cli.app import (
+    CodeOption,
+    DeviceOption,
+    DtypeOption,
+    MethodsOption,
+    ModelOption,
+    PickleOption,
+    app,
+    load_explainer,
+    put,
+    say,
+)
+from whyformer.cli.evaluating import EngineOption, ErrorOption, LimitOption, SplitOption, WorkersOption
+from whyformer.datasets import open_dataset
+from whyformer.errors import BadInput, BadOption
+from whyformer.journal import Journal
+from whyformer.results import Results
+from whyformer.show.progress import counting
+from whyformer.tallying import idf_called, token_tables
+from whyformer.tokens import LINES, TOP, TokenTable, load_tables, save_tables, tables_of
+
+Tables = Mapping[str, TokenTable]
+FORMS = {"text": TokenTable.to_text, "markdown": TokenTable.to_markdown}
+
+
+@app.command("tokens")
+def tokens_command(
+    *,
+    data: Annotated[str | None, typer.Option("--data", help="Texts, as for `evaluate`. See docs/datasets.md.")] = None,
+    model: ModelOption = "sentiment",
+    methods: MethodsOption = "auto",
+    made: Annotated[
+        Path | None, typer.Option("--from", help="What --out wrote, or the folder of `evaluate`: nothing is run.")
+    ] = None,
+    idf: Annotated[
+        str | None,
+        typer.Option(help="How words are weighted: a table FILE, data, corpus:DATA or none. Default: Wikipedia."),
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many words of each class are compared and drawn.")] = TOP,
+    lines: Annotated[int, typer.Option(help="How many of them are printed.")] = LINES,
+    form: Annotated[str, typer.Option("--format", help="text or markdown, on standard output.")] = "text",
+    out: Annotated[Path | None, typer.Option(help="Write the tables to this file, JSON.")] = None,
+    overlap: Annotated[Path | None, typer.Option(help="Draw the share of common words, k = 1 … TOP.")] = None,
+    shared: Annotated[Path | None, typer.Option(help="Draw how many words each two classes share.")] = None,
+    clouds: Annotated[Path | None, typer.Option(help="Draw word clouds, one for each class and method.")] = None,
+    font: Annotated[Path | None, typer.Option(help="A font file for the clouds.")] = None,
+    seed: Annotated[int, typer.Option(help="For the places of words in the clouds.")] = 0,
+    split: SplitOption = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="The column of the text; two with a comma between them for pairs.")
+    ] = None,
+    limit: LimitOption = None,
+    sample: Annotated[int | None, typer.Option(help="Draw so many rows at random, the same ones each time.")] = None,
+    on_error: ErrorOption = "refuse",
+    chunk: Annotated[int | None, typer.Option("--chunk", help="Rows that are explained together.")] = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    allow_pickle: PickleOption = False,
+    trust_remote_code: CodeOption = False,
+) -> None:
+    """Find the words that speak for each class over many texts, and those that classes share."""
+    if (data is None) == (made is None):
+        raise BadOption("give --data, the texts to be explained, or --from, what was summed up before")
+    if made is not None and idf is not None:
+        raise BadOption("--idf weights words while they are summed up, and --from has sums: leave one out")
+    if form not in FORMS:
+        raise BadOption(f"--format {form}: known are {', '.join(FORMS)}")
+    if top < 1 or lines < 1:
+        raise BadOption(f"--top and --lines are at least 1; found {top} and {lines}")
+    figures = (overlap, shared, clouds)
+    _check_files(out, figures)
+    if clouds is not None:
+        _check_clouds(font)
+    if made is not None:
+        tables = _made(made)
+    else:
+        assert data is not None
+        subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+        columns: dict[str, Any] | None = None if text is None else {"text": _columns(text)}
+        chosen: dict[str, Any] = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
+        opened = open_dataset(data, columns=columns, **chosen)
+        options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk}
+        with counting("tokens") as progress:
+            tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), progress=progress, **options)
+    put("\n\n".join(FORMS[form](table, top, lines) for table in tables.values()))
+    _remarks(tables)
+    if out is not None:
+        say(f"wrote {save_tables(tables, out)}")
+    _draw(tables, figures, top, seed=seed, font=font)
+
+
+def _columns(text: str) -> str | tuple[str, str]:
+    first, comma, second = text.partition(",")
+    return (first.strip(), second.strip()) if comma else first
+
+
+def _made(path: Path) -> Tables:
+    if not path.is_dir():
+        return load_tables(path)
+    journal = Journal.read(path)
+    return tables_of(Results.of(journal.chunks(), journal.run).table())
+
+
+def _check_files(out: Path | None, figures: Sequence[Path | None]) -> None:
+    """What cannot be written is said before the texts are explained, not after."""
+    for path in (out, *figures):
+        if path is not None and not path.parent.is_dir():
+            raise BadInput(f"could not write {str(path)!r}: there is no folder {str(path.parent)!r}")
+        if path is not None and path.is_dir():
+            raise BadInput(f"could not write {str(path)!r}: it is a folder; give a file in it")
+    if any(figures):
+        from matplotlib.backend_bases import FigureCanvasBase
+
+        known = FigureCanvasBase.get_supported_filetypes()
+        for path in filter(None, figures):
+            if path.suffix.removeprefix(".").casefold() not in known:
+                raise BadOption(f"{str(path)!r} is no picture: known endings are {', '.join(sorted(known))}")
+
+
+def _check_clouds(font: Path | None) -> None:
+    """So is what clouds cannot be drawn with."""
+    from whyformer.show.clouds import wordcloud_class
+
+    wordcloud_class()
+    if font is None:
+        return
+    from PIL import ImageFont
+
+    try:
+        ImageFont.truetype(str(font))
+    except OSError as error:
+        raise BadInput(f"could not read the font {str(font)!r}: {error}") from error
+
+
+def _remarks(tables: Tables) -> None:
+    """What a reader must know beside the words."""
+    about = [table.provenance for table in tables.values()]
+    if about[0].get("interrupted"):
+        say(f"interrupted: this is of the first {about[0]['rows']} texts")
+    for name, said in (("skipped", "rows were skipped"), ("cut", "texts were cut at the model's window")):
+        if about[0].get(name):
+            say(f"{about[0][name]} {said}")
+    for method, table in tables.items():
+        for reason, count in table.provenance.get("refused", {}).items():
+            say(f"{method} refused {count} texts: {reason}")
+
+
+def _draw(tables: Tables, figures: Sequence[Path | None], top: int, **options: Any) -> None:
+    """The shares, the counts and the clouds, where a file is given for them."""
+    if not any(figures):
+        return
+    from whyformer.show.clouds import clouds_figure
+    from whyformer.show.overlaps import overlap_figure, shared_figure
+
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: overlap_figure(tables, top),
+        lambda: shared_figure(tables, top),
+        lambda: clouds_figure(tables, top, **options),
+    )
+    for path, way in zip(figures, ways, strict=True):
+        if path is not None:
+            figure = way()
+            try:
+                figure.savefig(path, dpi=150)
+            except OSError as error:
+                raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
+            say(f"wrote {path}")

@@ -1,0 +1,112 @@
+"""Which LM head goes with a model: the one that is given, its own, or the one that it is shipped with."""
+
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from whyformer.errors import BadOption
+from whyformer.lm_heads.head import LmHead
+from whyformer.lm_heads.stored import CAUSAL, FAMILIES, load_head, made
+from whyformer.load import BUNDLED, bundled_models, text_config
+
+SHIPPED = "lm_head.safetensors"
+KEPT = 2  # heads that are kept for one model
+GIVE = "give the pretrained checkpoint that this model was fine-tuned from, lm_head=FOLDER or a hub id (--lm-head)"
+
+_KNOWN: WeakKeyDictionary[nn.Module, dict[Any, LmHead]] = WeakKeyDictionary()
+
+
+def head_for(model: nn.Module, source: str | None, hidden: Tensor, tokenizer: Any = None) -> LmHead:
+    """The LM head that goes with a model whose hidden states are like these.
+
+    `source` is a folder, a hub id (`name@revision`), or a file that `save_head` wrote. Without one it is the model's
+    own head, or the one that a bundled model is shipped with. What was read is kept as long as the model lives. A head
+    that does not fit is refused: by the width of its states, the size of its vocabulary, and, where both have a
+    tokenizer, by what its tokens mean.
+    """
+    model = getattr(model, "_orig_mod", model)
+    own = own_head(model) if source is None else None
+    if own is not None:
+        return own
+    place = _shipped(model) if source is None else source
+    if place is None:
+        raise BadOption(f"hidden states are decoded by an LM head, and this model comes with none: {GIVE}")
+    width, dtype = hidden.shape[-1], next(model.parameters()).dtype
+    key = (place, _state(place), hidden.device, dtype, width)
+    known = _KNOWN.setdefault(model, {})
+    if key not in known:
+        head = load_head(place, device=hidden.device, dtype=dtype if dtype.is_floating_point else hidden.dtype)
+        _check(head, model, width, tokenizer)
+        for oldest in list(known)[: len(known) + 1 - KEPT]:
+            known.pop(oldest, None)
+        known[key] = head
+    return known[key]
+
+
+def own_head(model: nn.Module) -> LmHead | None:
+    """The LM head in a model, if it has one: a language model's, or that of a causal model's own token embeddings."""
+    config, output = text_config(model), getattr(model, "get_output_embeddings", lambda: None)()
+    kind = getattr(config, "model_type", None)
+    if kind not in FAMILIES:
+        return None
+    if output is None and kind in CAUSAL and config.tie_word_embeddings:
+        output = model.get_input_embeddings()  # type: ignore[operator]
+    modules = dict(model.named_modules())
+    whole = output is not None and all(step in modules for step in FAMILIES[kind] if isinstance(step, str))
+    return made(model, output, type(model).__name__) if whole else None
+
+
+def _shipped(model: nn.Module) -> str | None:
+    """The file beside a bundled model."""
+    folder = Path(getattr(getattr(model, "config", None), "_name_or_path", ""))
+    found = folder.parent == BUNDLED and folder.name in bundled_models() and (folder / SHIPPED).exists()
+    return str(folder / SHIPPED) if found else None
+
+
+def _state(place: str) -> tuple[tuple[str, int, int], ...]:
+    """What tells that files were written anew."""
+    path = Path(place)
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+def _check(head: LmHead, model: nn.Module, width: int, tokenizer: Any) -> None:
+    """Raise unless the head takes the model's states, and speaks of the same tokens."""
+    if head.width != width:
+        raise BadOption(
+            f"the LM head of {head.name!r} takes states of width {head.width}, and this model's have {width}: {GIVE}"
+        )
+    rows = getattr(getattr(model, "get_input_embeddings", lambda: None)(), "num_embeddings", head.vocabulary)
+    if head.vocabulary != rows:
+        raise BadOption(
+            f"the LM head of {head.name!r} has a vocabulary of {head.vocabulary} tokens, and this model one of {rows}: "
+            f"{GIVE}"
+        )
+    beside = getattr(getattr(model, "config", None), "_name_or_path", "")
+    own, other = _meanings(tokenizer or _tokenizer(beside)), _meanings(_tokenizer(head.name))
+    odd = [number for number in sorted(own.keys() & other.keys()) if own[number] != other[number]]
+    if odd:
+        raise BadOption(
+            f"token {odd[0]} is {other[odd[0]]!r} to the LM head of {head.name!r} and {own[odd[0]]!r} to this model, "
+            f"and so for {len(odd)} tokens, which the head would take for others: {GIVE}"
+        )
+
+
+def _meanings(tokenizer: Any) -> dict[int, str]:
+    """The token behind each number."""
+    return {} if tokenizer is None else {number: token for token, number in tokenizer.get_vocab().items()}
+
+
+def _tokenizer(source: str) -> Any:
+    """The tokenizer beside a model, if one lies there; nothing is downloaded for it."""
+    if not source or Path(source).is_file():
+        return None
+    from transformers import AutoTokenizer
+
+    name, _, revision = (source, "", "") if Path(source).is_dir() else source.partition("@")
+    try:
+        return AutoTokenizer.from_pretrained(name, local_files_only=True, revision=revision or "main")
+    except (OSError, ValueError, KeyError):  # there is none, so there is nothing to compare
+        return None

@@ -1,0 +1,278 @@
+"""Baselines that follow a path from a baseline to the embeddings, or compare the two ends of it."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.inputs import Batch
+from whyformer.methods.by_captum import Report, captum_attr, one_by_one
+from whyformer.methods.gradient import Protocol, _allennlp
+from whyformer.perturb.explained import Baseline, Explained
+from whyformer.perturb.outcomes import fits_in_memory
+from whyformer.prediction import Prediction
+from whyformer.recorder import Edit, Layers, Trace, record
+from whyformer.registry import Scores, method
+
+At = Literal["token_embeddings", "embedding_output"]
+
+STEPS, ALLENNLP_STEPS = 50, 10
+TWICE = "used more than once"  # what captum says of a module that DeepLift cannot follow
+
+
+@method(family="path", signed=True, class_specific=True, paper="Sundararajan et al. 2017", passes="many")
+def integrated_gradients(
+    prediction: Prediction,
+    *,
+    steps: int | None = None,
+    at: At = "token_embeddings",
+    baseline: Baseline = "pad",
+    protocol: Protocol = None,
+) -> Scores:
+    """The gradient along a straight path from a baseline, times the distance, summed over the embedding's width.
+
+    50 `steps` by Gauss-Legendre quadrature. The path begins where all units but special tokens are padding (or mask or
+    unknown tokens, or zero embeddings). The scores add up to the difference of the outputs at its two ends; `delta`
+    reports by how much they do not. Thermostat's settings are `steps=25, at="embedding_output"`. `protocol="allennlp"`
+    is the Decoded paper's "Integrated": 10 steps from zero embeddings, special tokens included, left end of each step;
+    the mean loss gradient times the token embedding, summed over width, absolute, as shares of the sum.
+    """
+    count = steps if steps is not None else ALLENNLP_STEPS if protocol else STEPS
+    least = 2 if protocol else 1
+    if count < least:
+        raise BadOption(f"integrated_gradients needs steps of at least {least}; found {count}")
+    attr = captum_attr("integrated_gradients")
+    if protocol == "allennlp":
+        if at != "token_embeddings" or baseline not in ("pad", "zero"):
+            raise BadOption("protocol='allennlp' goes from zero to the token embeddings: leave `at` and `baseline` out")
+        return _allennlp_integrated(prediction, attr, count)
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        path = _Path.of(example, at, baseline)
+        found = _integrated(attr.IntegratedGradients(path.outputs), path, count, "gausslegendre")
+        return found.sum(-1), path.completeness(found, path.said())
+
+    return one_by_one(prediction, explain, baseline, runs=lambda _: count + 4)
+
+
+def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tensor:
+    """[units, width]."""
+    integrating.gradient_func = path.gradients
+    options = {"n_steps": steps, "method": rule, "internal_batch_size": path.at_once}
+    return integrating.attribute(path.end, baselines=path.start, **options)[0].detach()  # type: ignore[no-any-return]
+
+
+def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Scores:
+    prediction.loss(prediction.trace.logits)  # refuses what has no loss
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        example.free = torch.ones_like(example.free)
+        path = replace(_Path.of(example, "token_embeddings", "zero"), of_loss=True)
+        integrating = attr.IntegratedGradients(path.outputs, multiply_by_inputs=False)
+        return _integrated(integrating, path, steps, "riemann_left"), {}
+
+    found = one_by_one(prediction, explain, "zero", runs=lambda _: steps + 1)
+    return Scores(_allennlp(prediction, found.values), found.diagnostics, signed=False)
+
+
+@method(family="path", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
+def gradient_shap(
+    prediction: Prediction,
+    *,
+    samples: int = 5,
+    at: At = "embedding_output",
+    baseline: Baseline = "pad",
+    seed: int = 0,
+) -> Scores:
+    """The gradient at random points between a baseline and the embeddings, times the distance, summed over width.
+
+    The mean of `samples` points of the path that `integrated_gradients` follows, so the scores add up to the difference
+    of the outputs at its two ends only on average; `delta` reports by how much they do not. The defaults are
+    Thermostat's.
+    """
+    if samples < 1:
+        raise BadOption(f"gradient_shap needs samples of at least 1; found {samples}")
+    attr = captum_attr("gradient_shap")
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        path = _Path.of(example, at, baseline)
+        sampling = attr.GradientShap(path.outputs)
+        sampling.gradient_func = path.gradients
+        found = sampling.attribute(path.end, baselines=path.start, n_samples=samples, stdevs=0.0)[0].detach()
+        return found.sum(-1), path.completeness(found, path.said())
+
+    return one_by_one(prediction, explain, baseline, runs=lambda _: samples + 4, seed=seed)
+
+
+@method(
+    family="path", signed=True, class_specific=True, paper="Shrikumar et al. 2017; Lundberg & Lee 2017", passes="many"
+)
+def deep_lift_shap(prediction: Prediction, *, at: At = "embedding_output", baseline: Baseline = "pad") -> Scores:
+    """DeepLIFT from two baselines, averaged: differences of activations in place of derivatives, times the distance.
+
+    The baselines are the one asked for and zero embeddings; special tokens stay in both. captum's rules cover modules
+    such as `nn.Tanh`, `nn.ReLU` and `nn.Softmax`: not attention, norms and GELU as Transformers compute them, where
+    plain derivatives are taken. So the scores do not add up to the difference of the outputs; `delta` reports by how
+    much.
+    """
+    attr = captum_attr("deep_lift_shap")
+
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        path = _Path.of(example, at, baseline)
+        zero = torch.where(example.free[:, None].to(path.end.device), 0, path.end)
+        path = replace(path, start=torch.cat((path.start, zero)))
+        with _met(example.model) as modules:
+            said = path.said()
+        with _nothing_left_at(example.model):
+            lifting = attr.DeepLiftShap(_Network(path.outputs, modules))
+            found = lifting.attribute(path.end, baselines=path.start)[0].detach()
+        return found.sum(-1), path.completeness(found, said)
+
+    return one_by_one(prediction, explain, baseline, runs=lambda _: 9)
+
+
+class _Network(nn.Module):
+    """The explained output as a module, for captum; its rules are for those modules that embeddings flow through."""
+
+    def __init__(self, outputs: Callable[[Tensor], Tensor], modules: Iterable[nn.Module]):
+        super().__init__()
+        self.outputs, self.met = outputs, tuple(modules)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """The explained output, [copies]."""
+        return self.outputs(states)
+
+    def apply(self, fn: Callable[[nn.Module], None]) -> Self:
+        """Do something to each module."""
+        for module in self.met:
+            fn(module)
+        return self
+
+
+@contextmanager
+def _met(model: nn.Module) -> Iterator[dict[nn.Module, None]]:
+    """Notes the modules that are run on something in the graph."""
+    met: dict[nn.Module, None] = {}
+
+    def note(module: nn.Module, given: tuple[Any, ...]) -> None:
+        if any(isinstance(one, Tensor) and one.requires_grad for one in given):
+            met[module] = None
+
+    handles = [module.register_forward_pre_hook(note) for module in model.modules()]
+    try:
+        yield met
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _nothing_left_at(model: nn.Module) -> Iterator[None]:
+    """captum takes its hooks off, also after an error, but not always the tensors that it left at activations."""
+    before = {module: set(vars(module)) for module in model.modules()}
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "\\s*Setting forward, backward hooks")
+            yield
+    except RuntimeError as error:
+        if TWICE not in str(error):
+            raise
+        name = type(model).__name__
+        raise UnsupportedModel(f"deep_lift_shap is not possible: {name} runs one activation module twice") from error
+    finally:
+        for module, names in before.items():
+            for name in {"input", "output"} & (set(vars(module)) - names):
+                delattr(module, name)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The explained output of an example as a function of its embeddings, and the `start` and `end` of a path there.
+
+    `start` holds one baseline or several, [baselines, units, width], `end` the example itself, [1, units, width].
+    """
+
+    example: Explained
+    place: Literal["embeddings", "hidden"]
+    first_layer: int
+    start: Tensor
+    end: Tensor
+    of_loss: bool = False
+
+    @classmethod
+    def of(cls, example: Explained, at: At, baseline: Baseline) -> "_Path":
+        """Run the example, and the example with a token or a blank patch in place of every free unit."""
+        replacing = example.instead is not None or (example.patches is not None and baseline != "zero")
+        present = torch.stack((torch.ones_like(example.free), ~example.free))[: 2 if replacing else 1]
+        present = present.to(example.device)
+        given = example.replaced(present)
+        with example.exchanging(present, given.get("input_ids") if replacing else None):
+            trace = record(example.model, given, relevance=False)
+        example.evaluations += len(present)
+        states = (_token_embeddings(trace) if at == "token_embeddings" else trace.hidden[0]).detach().to(example.dtype)
+        free = example.free[:, None].to(states.device)
+        start = torch.where(free, states[1:] if replacing else 0, states[:1])
+        first = trace.layers.calls[0] if isinstance(trace.layers, Layers) else -1
+        return cls(example, "embeddings" if at == "token_embeddings" else "hidden", first, start, states[:1])
+
+    @property
+    def at_once(self) -> int:
+        """How many copies are run together with their gradients."""
+        return self.example.at_once(gradients=True, whole_vocabulary=True)
+
+    def outputs(self, states: Tensor) -> Tensor:
+        """The explained output, [copies], for copies with these embeddings; in the graph."""
+        example, count = self.example, len(states)
+        given = example.copies(count)
+        edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
+        trace = record(example.model, given, relevance=False, edit=edit, first_layer=self.first_layer)
+        said = Prediction(example.model, Batch(given, None, None), trace=trace)
+        said.target = example.target.repeat(count, *(1 for _ in example.target.shape[1:]))
+        versus = example.versus
+        said.versus = None if versus is None else versus.repeat(count, *(1 for _ in versus.shape[1:]))
+        example.evaluations += count
+        if example.told is not None:
+            example.told()
+        found = said.loss(trace.logits) if self.of_loss else trace.output(said.target, said.versus)
+        return found.to(example.dtype)
+
+    def gradients(self, forward_fn: Any, inputs: tuple[Tensor, ...], *_: Any, **__: Any) -> tuple[Tensor, ...]:
+        """What captum takes for its gradients: those of each copy's output, in batches that fit into memory."""
+        return (torch.cat([g for part in inputs[0].detach().split(self.at_once) for g in self._gradients(part)]),)
+
+    def _gradients(self, states: Tensor) -> list[Tensor]:
+        found: list[Tensor] = []
+
+        def run() -> None:
+            leaf = states.clone().requires_grad_()
+            try:
+                with torch.enable_grad():
+                    found.append(torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0])
+            except (AssertionError, NotImplementedError) as error:
+                raise UnsupportedModel(f"the model's own backward pass refuses: {error}") from error
+
+        if fits_in_memory(run, len(states)):
+            return found
+        half = len(states) // 2
+        return [*self._gradients(states[:half]), *self._gradients(states[half:])]
+
+    def said(self) -> Tensor:
+        """The explained output at the end of the path, then at each start, [1 + baselines]."""
+        ends = torch.cat((self.end, self.start)).split(self.at_once)
+        return torch.cat([self.outputs(part).detach() for part in ends])
+
+    def completeness(self, found: Tensor, said: Tensor) -> Report:
+        """How far vectors [units, width] are from adding up to the difference of the outputs, the starts' mean."""
+        expected = said[0].double() - said[1:].double().mean()
+        return {"delta": (found.double().sum() - expected).cpu()}
+
+
+def _token_embeddings(trace: Trace) -> Tensor:
+    if trace.embeddings is None:
+        raise BadOption("the model's token embeddings were not seen; use at='embedding_output'")
+    return trace.embeddings

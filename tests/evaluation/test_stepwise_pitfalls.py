@@ -1,0 +1,134 @@
+"""What once went wrong around stepwise: words by the sum of ranks, keys without the layer, parts added up."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+
+import families
+import whyformer
+from metrics.cases import TEXTS, subject
+from whyformer import Explainer, choices
+from whyformer.auto import methods_for
+from whyformer.choices import LayerChoice, record_layer
+from whyformer.errors import BadOption
+from whyformer.inputs import batch_of
+from whyformer.prediction import Prediction
+from whyformer.recommend import recommend
+from whyformer.specs import method_specs
+
+LONG_WORDS = "an unbelievably overwrought, charmless, unfunny snoozefest, yet gorgeous"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.slow
+def test_tokens_and_words_stand_in_the_order_in_which_words_went() -> None:
+    explainer = Explainer.load("sentiment")
+    e = explainer.explain(LONG_WORDS, "stepwise", steps=10, units="word")
+    spans = [(word.unit.span or (0, 0)) for word in e.words()]
+    starts = [unit.span[0] for unit in e.units if unit.span]
+    assert max(sum(start <= own < end for own in starts) for start, end in spans) > 2  # a word of many pieces
+    words = sorted(e.words(), key=lambda word: -(word.score or 0))
+    count = len(words)
+    assert [word.score for word in words] == pytest.approx([(count - rank) / count for rank in range(count)])
+    first, top = words[0].unit.span or (0, 0), e.top(1)[0].unit.span or (0, 0)
+    assert first[0] <= top[0] < first[1]
+    merged = e.by_word()
+    assert len(merged.diagnostics["step"]) == len(merged.diagnostics["sign"]) == len(merged.units)
+    by_step = [merged.diagnostics["step"][i] for i in merged.ranked]
+    assert by_step == sorted(by_step)
+
+
+def test_word_metrics_take_the_highest_token_of_ranks() -> None:
+    own = subject()
+    e = Explainer(own).explain(TEXTS[2], "stepwise", steps=5)
+    tokens = {word.text: word.score for word in e.words("max")}
+    assert {word.text: word.score for word in e.words()} == tokens
+    signed = Explainer(own).explain(TEXTS[2], "attn_lrp")
+    assert [w.score for w in signed.words()] == [w.score for w in signed.words("sum")]
+
+
+def test_keys_know_the_layer_that_is_best_inside_another_method() -> None:
+    own = subject()
+    written = ["stepwise(of=decoded_grad_cam(layer=best, decode=false, score=saliency))"]
+    facts = []
+    for layer in (1, 2):
+        record_layer(own.model, LayerChoice(layer, "decoded_grad_cam", "hiding_game", 0.5, 0.4, 0.6, 9, "texts"))
+        found = methods_for(own, written)[0]
+        facts.append(found.facts)
+        assert f"layer={layer}" in found.label
+    assert facts[0] != facts[1]
+
+
+def test_one_method_is_one_row_however_it_is_written() -> None:
+    written = [
+        "stepwise(of=attn_lrp())",
+        "stepwise(of=attcat( states = inputs ))",
+        "stepwise(of=attcat(states=inputs))",
+    ]
+    assert [spec.label for spec in method_specs(written)] == ["stepwise", "stepwise(of=attcat(states=inputs))"]
+
+
+def test_all_methods_can_be_named_beside_others() -> None:
+    fast = [name for name, method in whyformer.methods().items() if method.passes == "one"]
+    assert [spec.label for spec in method_specs("fast,stepwise,rollout")] == [*fast, "stepwise"]
+
+
+def test_a_method_made_of_one_without_classes_has_none() -> None:
+    rollout, attn = method_specs(["stepwise(of=rollout)", "stepwise(of=attn_lrp)"])
+    assert not rollout.class_specific
+    assert attn.class_specific
+
+
+def test_steps_and_signs_of_an_answer_are_told_by_part() -> None:
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37
+    )
+    model = hf.BertForQuestionAnswering(config).double().eval()
+    inputs = {"input_ids": torch.arange(5, 13)[None]}
+    prediction = Prediction(model, batch_of(model, inputs), (3, 5))
+    found = whyformer.methods()["stepwise"](prediction, steps=3)
+    steps, signs = (found.diagnostics[name].numpy() for name in ("step", "sign"))
+    assert steps.shape == signs.shape == (1, 2, 8)
+    assert steps.max() == 3
+    assert set(np.unique(signs)) <= {-1, 0, 1}
+
+
+def test_signs_are_told_only_where_scores_had_some() -> None:
+    model, inputs = families.build("bert"), families.batch()
+    prediction = Prediction(model, batch_of(model, inputs), 1)
+    steps: Any = whyformer.methods()["stepwise"]
+    of = "integrated_gradients(protocol=allennlp, steps=2)"
+    assert "sign" not in steps(prediction, of=of, steps=2).diagnostics
+    assert "sign" in steps(prediction, of="attn_lrp", steps=2).diagnostics
+
+
+def test_layers_are_ranked_only_for_methods_that_read_the_best() -> None:
+    with pytest.raises(BadOption, match="cam does not read layer='best'"):
+        recommend(subject(), "texts.csv", "cam", layers=True)
+
+
+@pytest.mark.slow
+def test_recommend_measures_more_effort_and_records_the_winner(tmp_path: Path) -> None:
+    good = ("gorgeous", "witty", "delightful", "brilliant", "moving", "superb")
+    bad = ("dull", "lifeless", "awful", "tedious", "clumsy", "terrible")
+    texts = [f"the film that we saw there is a {word} one" for word in (*good, *bad)]
+    (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts), encoding="utf-8")
+    own = Explainer.load("sentiment").subject
+    found = recommend(own, tmp_path / "texts.jsonl", "attn_lrp,rollout", effort="balanced")
+    assert (found.winner, found.stepped) == ("attn_lrp", "stepwise")
+    assert found.gain is not None
+    assert found.gain.n == len(texts)
+    assert f"stepwise is better by {found.gain.mean:+.3f}" in found.sentence
+    recorded = choices.recorded(own)
+    assert recorded is not None
+    assert recorded.method == "attn_lrp"
+    assert methods_for(own, "auto", "best")[0].label == "stepwise(steps=10)"
