@@ -40,7 +40,7 @@ METHODS = (
     "lrp",
 )
 TOGETHER = "all that share a trace"
-APART = ("attention_flow", "smooth_grad")  # these cost what they cost
+APART = ("attention_flow", "mask_lrp", "decoded_grad_cam")  # slow by itself, or without what it needs here
 FORWARD = "forward alone"
 PLAIN = "forward + backward"
 MEMORY_OF = (PLAIN, "attcat", "transformer_attribution")
@@ -88,7 +88,7 @@ def workloads(
 def together(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
     """Every method that shares the trace, on one input."""
     prediction = Prediction(model, batch_of(model, inputs), relevance=True)
-    scores = [m(prediction).total for name, m in whyformer.methods().items() if name not in APART]
+    scores = [m(prediction).total for name, m in whyformer.methods().items() if m.passes == "one" and name not in APART]
     return torch.stack(scores)
 
 

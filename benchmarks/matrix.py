@@ -33,9 +33,22 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
-OPTIONS = {"smooth_grad": {"samples": 2}, "mask_lrp": {"head_mask": "random", "rate": 0.5}}
+OPTIONS = {
+    "smooth_grad": {"samples": 2},
+    "mask_lrp": {"head_mask": "random", "rate": 0.5},
+    "decoded_grad_cam": {"decode": False},  # which families have an LM head: docs/decoded.md
+    "integrated_gradients": {"steps": 2, "baseline": "zero"},  # some have no padding token
+    "gradient_shap": {"samples": 2, "baseline": "zero"},
+    "deep_lift_shap": {"baseline": "zero"},
+    "occlusion": {"baseline": "zero"},
+    "lime": {"samples": 4, "baseline": "zero"},
+    "shapley_value_sampling": {"samples": 1, "baseline": "zero"},
+    "kernel_shap": {"samples": 4, "baseline": "zero"},
+    "stepwise": {"steps": 2, "of": "saliency"},
+}
 SAME_LOGITS = 1e-10  # relative; otherwise transformers itself depends on the batch
-TOKEN_METHODS = ("attn_lrp", "cp_lrp", "input_x_gradient", "random")  # these need no layers
+PERTURBING = ("integrated_gradients", "kernel_shap", "lime", "occlusion", "shapley_value_sampling")
+TOKEN_METHODS = ("attn_lrp", "cp_lrp", "input_x_gradient", "random", *PERTURBING)  # these need no layers
 
 
 @dataclass
