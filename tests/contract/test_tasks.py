@@ -88,8 +88,15 @@ def assert_near(found: Tensor, expected: Tensor, within: float = 1e-6) -> None:
     assert (found - expected).abs().max() <= within * expected.abs().max()
 
 
-@pytest.mark.parametrize("task", MODELS)
-@pytest.mark.parametrize("name", whyformer.methods())
+def test_patches_cannot_be_hidden_step_by_step() -> None:
+    with pytest.raises(BadInput, match="units are hidden in texts"):
+        whyformer.methods()["stepwise"](predicted("image", None), **options("image", "stepwise"))
+
+
+EVERYWHERE = [(name, task) for name in whyformer.methods() for task in MODELS if (name, task) != ("stepwise", "image")]
+
+
+@pytest.mark.parametrize(("name", "task"), EVERYWHERE)
 def test_every_method_explains_every_task_and_no_batch_matters(name: str, task: str) -> None:
     method = whyformer.methods()[name]
     scores = method(predicted(task, None), **options(task, name)).total
