@@ -9,7 +9,6 @@ that was stopped goes on where it was.
 """
 
 import argparse
-import io
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ from itertools import chain, combinations
 from pathlib import Path
 from statistics import fmean, stdev
 
-from results import RUNS, lines, marked, named, rows_of
+from results import RUNS, lines, marked, named, rows_of, save
 from whyformer.evaluate import evaluate
 from whyformer.journal import FILE, Journal
 from whyformer.load import load
@@ -154,14 +153,6 @@ def draw(name: str, table: Table, tables: dict[str, TokenTable], folder: Path) -
     for metric in table.metrics[:2]:
         chosen = tuple(m for m in table.methods if "decoded" in m or m in ("random", "shapley_value_sampling"))
         save(replace(table, methods=chosen).figure(metric), folder / f"curves-{name}-{metric}.png")
-
-
-def save(figure: object, path: Path, dpi: int = 110) -> None:
-    """A picture in few colours, so that the file is small."""
-    from PIL import Image
-
-    figure.savefig(buffer := io.BytesIO(), format="png", dpi=dpi)  # type: ignore[attr-defined]
-    Image.open(buffer).convert("RGB").quantize(96).save(path, optimize=True)
 
 
 def summarise(out: Path, pictures: Path | None) -> Iterator[str]:

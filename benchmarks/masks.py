@@ -22,7 +22,7 @@ from statistics import fmean, stdev
 import numpy as np
 import torch
 
-from results import RUNS, Run, lines, marked, named, number, rows_of
+from results import RUNS, Run, lines, marked, named, number, rows_of, save
 from whyformer.evaluate import evaluate
 from whyformer.heads import HeadMask, Treebank, head_statistics, positional_statistics
 from whyformer.inputs import collate, encode
@@ -309,16 +309,6 @@ def draw(out: Path, tables: dict[str, Table], folder: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].legend(frameon=False)
     save(figure, folder / "corruption-sst2.png")
-
-
-def save(figure: object, path: Path) -> None:
-    """A picture in few colours, so that the file is small."""
-    import io
-
-    from PIL import Image
-
-    figure.savefig(buffer := io.BytesIO(), format="png", dpi=110)  # type: ignore[attr-defined]
-    Image.open(buffer).convert("RGB").quantize(96).save(path, optimize=True)
 
 
 def summary(chosen: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
+from typing import TYPE_CHECKING
 
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.evaluate import evaluate
@@ -25,6 +26,9 @@ from whyformer.load import Subject, load
 from whyformer.reproduce import reproduction_named
 from whyformer.results import Results
 from whyformer.table import REFERENCES, Cell, Difference, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ONE_PASS = (
     "random,raw_attention,rollout,grads,att_grads,cam,grad_cam,cat,cat(states=inputs),attcat,attcat(states=inputs),"
@@ -287,16 +291,21 @@ def curve_table(table: Table, metric: str) -> str:
 
 
 def draw(finished: Finished, folder: Path) -> None:
-    """Pictures of a few curves, in few colours so that the files are small."""
-    from PIL import Image
-
+    """Pictures of a few curves."""
     for name, metric in PICTURES:
         table = finished.tables[name]
         figure = replace(table, methods=tuple(m for m in table.methods if m in DRAWN.split(","))).figure(metric)
         figure.axes[0].set_title(f"{RUNS[name].title}: {figure.axes[0].get_title(loc='left')}", loc="left", fontsize=11)
-        figure.savefig(buffer := io.BytesIO(), format="png", dpi=110)
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.open(buffer).convert("RGB").quantize(96).save(folder / f"curves-{name}-{metric}.png", optimize=True)
+        save(figure, folder / f"curves-{name}-{metric}.png")
+
+
+def save(figure: "Figure", path: Path, dpi: int = 110) -> None:
+    """A picture in few colours, so that the file is small."""
+    from PIL import Image
+
+    figure.savefig(buffer := io.BytesIO(), format="png", dpi=dpi)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.open(buffer).convert("RGB").quantize(96).save(path, optimize=True)
 
 
 def summarise(finished: Finished) -> Iterator[str]:
