@@ -1,5 +1,6 @@
 """decoded_grad_cam, re-derived with loops over positions and tokens from the stock models."""
 
+import copy
 import json
 import math
 from functools import cache
@@ -59,7 +60,7 @@ class Literal:
         inputs = cases.wordpiece()(*given, return_tensors="pt", return_special_tokens_mask=True)
         self.special = inputs.pop("special_tokens_mask")[0].bool().tolist()
         self.ids = inputs["input_ids"][0].tolist()
-        model = cases.subject().model
+        model = copy.deepcopy(cases.subject().model)  # asked for hidden states, a model keeps hooks
         said = model(**inputs, output_hidden_states=True)
         self.gradients = torch.autograd.grad(said.logits[0, target], said.hidden_states)
         self.hidden = tuple(states.detach() for states in said.hidden_states)
