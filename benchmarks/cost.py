@@ -137,6 +137,11 @@ def memory_of(name: str, batch: int, tokens: int) -> float:
     """The same for this process, which must have done nothing else."""
     workloads("cpu", torch.float32, 1, 8, layers=1, only=name)[name]()
     call = workloads("cpu", torch.float32, batch, tokens, only=name)[name]
+    return peak_above(call)
+
+
+def peak_above(call: Callable[[], object]) -> float:
+    """MiB above what is resident now at the highest point of one call."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what was freed must not be used again unseen
     Path("/proc/self/clear_refs").write_text("5")  # Linux: start the peak anew

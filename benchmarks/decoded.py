@@ -14,7 +14,6 @@ own.
 """
 
 import argparse
-import ctypes
 import gc
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from transformers.utils import logging
 
 import whyformer
+from cost import peak_above
 from whyformer.inputs import batch_of
 from whyformer.lm_heads import head, head_for, save_head
 from whyformer.prediction import Prediction
@@ -143,18 +143,7 @@ def peak_of_this_process(name: str, arguments: argparse.Namespace, batch: int) -
     case = Case(arguments, batch, arguments.lm_head)
     call = case.prediction if name == PLAIN else lambda: case.decoded(name)
     del warm
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed must not be used again unseen
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: start the peak anew
-    before = resident("VmRSS")
-    call()
-    return resident("VmHWM") - before
-
-
-def resident(field: str) -> float:
-    """Memory of this process in MiB: now (VmRSS), or at its peak (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 2**10
+    return peak_above(call)
 
 
 def described(arguments: argparse.Namespace, batch: int) -> str:
