@@ -1,0 +1,132 @@
+"""Files: written whole or not at all, read with a reason that names them, never anything but a file."""
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from whyformer.errors import BadInput
+
+DEVICES = ("/dev", "/proc")  # what lies there is written through, never replaced
+MEMORY_DISK = "/dev/shm"
+
+
+def write(path: str | Path, text: str) -> Path:
+    """Write a text file in UTF-8. Characters that it cannot hold (lone surrogates) are escaped."""
+    return write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> Path:
+    """Write a file: the old one stays as it is until the new one is complete."""
+    with replacing(path) as draft:
+        draft.write_bytes(content)
+    return Path(path)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A draft beside the file, which takes its place when all went well; otherwise the file is as it was.
+
+    A folder that is a link is followed; a file that is a link is replaced, and what it points to is left alone. Devices
+    and pipes that are named on purpose (`/dev/stdout`, `/dev/null`) are written through.
+    """
+    path = Path(path)
+    with _naming(path, "write"):
+        check_place(path)
+        if _is_written_through(path):
+            yield path
+            return
+        draft = _draft_beside(path)
+        try:
+            yield draft
+            _finish(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Raise before any work is done if a file cannot be written there: no such folder, or it is a folder."""
+    if path.is_dir():
+        raise BadInput(f"could not write {str(path)!r}: it is a folder; give a file in it")
+    if not path.parent.is_dir():
+        raise BadInput(f"could not write {str(path)!r}: there is no folder {str(path.parent)!r}")
+
+
+def read(path: str | Path, kind: str = "file") -> str:
+    """The text of a file in UTF-8; `kind` is what people call it."""
+    with _naming(Path(path), f"read the {kind}"):
+        return Path(path).read_text(encoding="utf-8")
+
+
+def read_json(path: str | Path, kind: str = "file") -> Any:
+    """What a JSON file holds; `kind` is what people call it."""
+    text = read(path, kind)
+    try:
+        return parsed_json(text)
+    except ValueError as error:
+        raise BadInput(f"the {kind} {str(path)!r} is not JSON: {error}") from error
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """What a JSON text holds; whatever is wrong with it, brackets without end included, is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The regular file of that name in a folder; names in data never lead out of it, nor to a device or pipe."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise BadInput(f"{name!r} lies outside {str(folder)!r}: names in data must stay in their folder")
+    return regular(path)
+
+
+def regular(path: Path) -> Path:
+    """The path, unless a device, socket or pipe lies there: to open one could wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # what is missing is named by whoever opens it
+        return path
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise BadInput(f"{str(path)!r} is not a file: devices, sockets and pipes are not read from folders")
+    return path
+
+
+@contextmanager
+def _naming(path: Path, action: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadInput(f"could not {action} {str(path)!r}: {reason or error}") from error
+
+
+def _is_written_through(path: Path) -> bool:
+    folder = path.parent.resolve()
+    if folder.is_relative_to(MEMORY_DISK):
+        return False
+    special = path.exists() and not path.is_file()
+    return special or any(folder.is_relative_to(place) for place in DEVICES)
+
+
+def _draft_beside(path: Path) -> Path:
+    """A new, empty file in the same folder, under a name that nobody can have prepared; endings tell formats."""
+    ending = path.suffix if len(path.suffix) <= 16 else ""
+    draft = path.parent / f".{secrets.token_hex(8)}{ending}"
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666))
+    return draft
+
+
+def _finish(draft: Path, path: Path) -> None:
+    """Wait until the draft is on the disk, and move it into place with the rights of what it replaces."""
+    if path.is_file() and not path.is_symlink():
+        draft.chmod(stat.S_IMODE(path.stat().st_mode))
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    draft.replace(path)
