@@ -12,8 +12,13 @@ A message says what was asked, what was found, and what to do. One warning, `Tru
 tokens did not fit into the model's window.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from itertools import islice
+from reprlib import Repr
+
+_LONGEST_QUOTE = 80  # characters
+_FIRST_FEW = 10
 
 
 class WhyformerError(Exception):
@@ -46,6 +51,24 @@ class MissingExtra(WhyformerError):
 
 class TruncationWarning(UserWarning):
     """Some tokens did not fit into the model's window and were dropped."""
+
+
+def quoted(value: object, longest: int = _LONGEST_QUOTE) -> str:
+    """A value as messages show it: on one line, and short, however long or deep it is."""
+    short = Repr()
+    short.maxstring = short.maxother = short.maxlong = longest
+    try:
+        text = short.repr(value)
+    except ValueError:  # Python writes no whole number of more than some thousand digits
+        return f"a number of {value.bit_length():,} bits" if isinstance(value, int) else type(value).__name__
+    return text if len(text) <= longest + 2 else f"{text[:longest]}…"
+
+
+def listed(names: Collection[str]) -> str:
+    """The first names of a list, each cut to a readable length, and how many more there are."""
+    first = [n if len(n) <= _LONGEST_QUOTE else f"{n[:_LONGEST_QUOTE]}…" for n in islice(names, _FIRST_FEW)]
+    more = [f"… and {len(names) - _FIRST_FEW:,} more"] if len(names) > _FIRST_FEW else []
+    return ", ".join([*first, *more]) or "none"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

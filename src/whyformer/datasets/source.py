@@ -2,15 +2,18 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from whyformer.datasets.records import Record
-from whyformer.errors import MissingExtra
+from whyformer.errors import BadInput, MissingExtra, WhyformerError
+from whyformer.files import naming
 
 Row = Record | str  # a record, or the reason why there is none
 BLOCK = 1 << 20  # bytes read at once
+_LONGEST_REASON = 300  # characters of what a library says
 
 
 class Source(Protocol):
@@ -27,6 +30,7 @@ class Source(Protocol):
     @property
     def seekable(self) -> bool:
         """Whether `read(start)` costs little."""
+        return False
 
     def columns(self) -> list[str]:
         """The names of the columns."""
@@ -36,9 +40,14 @@ class Source(Protocol):
 
     def count(self) -> int | None:
         """How many rows there are, if that is known without reading them."""
+        return None
 
     def digest(self) -> str:
         """A hash of the content."""
+
+    def place(self, row: int) -> str:
+        """Where a row stands, for messages."""
+        return f"{self.where}, row {row} (counted from 0)"
 
 
 def extra(module: str) -> Any:
@@ -50,12 +59,29 @@ def extra(module: str) -> Any:
         raise MissingExtra(f"this data needs {name}: pip install 'whyformer[data]'") from error
 
 
+@contextmanager
+def foreign(where: str, kind: str) -> Iterator[None]:
+    """Whatever a library raises while it reads data is a BadInput that names the data."""
+    try:
+        yield
+    except WhyformerError:
+        raise
+    except Exception as error:
+        raise BadInput(f"{where} cannot be read as {kind}: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """What a library says, in one line, and the kind of its error."""
+    first = (str(error).strip().splitlines() or [""])[0][:_LONGEST_REASON]
+    return f"{first} ({type(error).__name__})" if first else type(error).__name__
+
+
 def content_hash(paths: Sequence[Path]) -> str:
     """A hash of what files hold, whatever they are called; read in blocks."""
     total = hashlib.blake2b(digest_size=16)
     for path in paths:
         one = hashlib.blake2b(digest_size=16)
-        with path.open("rb") as file:
+        with naming(path, "read"), path.open("rb") as file:
             while block := file.read(BLOCK):
                 one.update(block)
         total.update(one.digest())
