@@ -18,6 +18,7 @@ from itertools import islice
 from reprlib import Repr
 
 _LONGEST_QUOTE = 80  # characters
+_LONGEST_REASON = 300
 _FIRST_FEW = 10
 
 
@@ -61,12 +62,19 @@ def quoted(value: object, longest: int = _LONGEST_QUOTE) -> str:
         text = short.repr(value)
     except ValueError:  # Python writes no whole number of more than some thousand digits
         return f"a number of {value.bit_length():,} bits" if isinstance(value, int) else type(value).__name__
+    text = " ".join(text.split()) if "\n" in text else text  # of objects that write themselves on several lines
     return text if len(text) <= longest + 2 else f"{text[:longest]}…"
 
 
-def listed(names: Collection[str]) -> str:
+def reason_of(error: Exception) -> str:
+    """What another library says is wrong, in one line, and the kind of its error."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{first[:_LONGEST_REASON]} ({type(error).__name__})" if first else type(error).__name__
+
+
+def listed(names: Collection[object]) -> str:
     """The first names of a list, each cut to a readable length, and how many more there are."""
-    first = [n if len(n) <= _LONGEST_QUOTE else f"{n[:_LONGEST_QUOTE]}…" for n in islice(names, _FIRST_FEW)]
+    first = [n if len(n) <= _LONGEST_QUOTE else f"{n[:_LONGEST_QUOTE]}…" for n in map(str, islice(names, _FIRST_FEW))]
     more = [f"… and {len(names) - _FIRST_FEW:,} more"] if len(names) > _FIRST_FEW else []
     return ", ".join([*first, *more]) or "none"
 

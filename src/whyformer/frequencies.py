@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from whyformer.errors import BadInput, MissingExtra, WhyformerError, listed, quoted
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, listed, quoted, reason_of
 from whyformer.files import parsed_json
 from whyformer.load import BUNDLED
 from whyformer.units import split_words
@@ -78,7 +78,7 @@ class Idf:
         except OSError as error:
             raise BadInput(f"could not read the word frequencies {str(path)!r}: {error.strerror or error}") from error
         except (ValueError, csv.Error, EOFError, zlib.error) as error:  # a ValueError: not UTF-8, or a NUL in the name
-            raise BadInput(f"could not read the word frequencies {str(path)!r}: {error}") from error
+            raise BadInput(f"could not read the word frequencies {str(path)!r}: {reason_of(error)}") from error
         if not values:
             raise BadInput(f"there are no words in {str(path)!r}")
         return cls(values, f"{path.name}, {len(values):,} words")
@@ -205,7 +205,7 @@ def _parquet(path: Path) -> Entries:
     except (WhyformerError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # pyarrow raises what it likes
-        raise BadInput(f"{str(path)!r} cannot be read as Parquet: {error}") from error
+        raise BadInput(f"{str(path)!r} cannot be read as Parquet: {reason_of(error)}") from error
 
 
 def _values(path: Path, documents: int | None, entries: Entries) -> dict[str, float]:

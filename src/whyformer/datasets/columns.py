@@ -21,6 +21,7 @@ ANSWERS = ("answers",)
 RATIONALES = ("rationale", "rationales")
 EVIDENCES = ("evidences",)
 EVIDENCE_TOKENS = ("evidence_start_token", "evidence_end_token")
+MANY = 1000  # columns; the nearest name among more takes seconds to find
 FLAGS = ("text", "label")  # roles that can be named on the command line
 ROLES = ("text", "label", "answers", "tokens", "rationale", "evidences")
 
@@ -49,8 +50,12 @@ def find_columns(found: Sequence[str], named: ColumnNames | None, where: str) ->
     for role, names in by_role.items():
         for name in names:
             if name not in found:
-                raise BadInput(f"{where} has no column {quoted(name)} for {role}: {nearest(name, found)}")
+                raise BadInput(f"{where} has no column {quoted(name)} for {role}: {_near(name, found)}")
     return _Finder(found, where).find(by_role)
+
+
+def _near(name: str, found: Sequence[str]) -> str:
+    return nearest(name, found) if len(found) <= MANY else f"found {listed(found)}"
 
 
 def _by_role(named: ColumnNames) -> dict[str, tuple[str, ...]]:

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.source import Row, Source, content_hash, extra, foreign, reason_of
-from whyformer.errors import BadInput, listed, quoted
+from whyformer.datasets.source import Row, Source, content_hash, extra, foreign
+from whyformer.errors import BadInput, listed, quoted, reason_of
 from whyformer.files import inside, read_json, regular
 
 SAVED = "a folder that save_to_disk wrote"
@@ -138,7 +138,9 @@ class SavedData(Source):
             state = read_json(inside(folder, "state.json"), "state of the saved data")
             for file in state["_data_files"]:
                 inside(folder, file["filename"])
-            return datasets.load_from_disk(str(folder))
+            table = datasets.load_from_disk(str(folder))
+            table.data.validate(full=True)  # Arrow believes what it reads: damage would end the process later
+            return table
 
     def _of_split(self) -> Path:
         splits = self.folder / "dataset_dict.json"

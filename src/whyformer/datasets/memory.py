@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from whyformer.datasets.source import Row, Source, foreign
-from whyformer.errors import BadInput, quoted
+from whyformer.errors import BadInput, listed, quoted
 
-ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or a Dataset of `datasets`"
+ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"
 
 
 class Table(Protocol):
@@ -28,9 +28,14 @@ class MemoryRows(Source):
     """Rows that are in memory already; `held` gives one for each index."""
 
     held: Any
-    where: str
+    name: str
     format = "memory"
     seekable = True
+
+    @property
+    def where(self) -> str:
+        """The kind of the object, for messages."""
+        return f"the {self.name}"
 
     def columns(self) -> list[str]:
         """The names in the first row that can be read."""
@@ -39,11 +44,11 @@ class MemoryRows(Source):
             if not isinstance(row, str):
                 return list(row)
             reason = reason or f": row 0 is {row}"
-        raise BadInput(f"the {self.where} holds no rows{' that can be used' * bool(reason)}{reason}")
+        raise BadInput(f"{self.where} holds no rows{' that can be used' * bool(reason)}{reason}")
 
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
         """The rows from number `start` on."""
-        with foreign(f"the {self.where}", "rows"):
+        with foreign(self.where, "rows"):
             for place in range(start, len(self.held)):
                 yield _record(self.held[place])
 
@@ -54,7 +59,7 @@ class MemoryRows(Source):
     @cached_property
     def _digest(self) -> str:
         total = hashlib.blake2b(digest_size=16)
-        with foreign(f"the {self.where}", "rows"):
+        with foreign(self.where, "rows"):
             for row in self.read():
                 total.update(json.dumps(row, sort_keys=True, default=_written).encode() + b"\n")
         return total.hexdigest()
@@ -67,18 +72,23 @@ class MemoryRows(Source):
 def rows_in_memory(held: Any) -> MemoryRows:
     """A list, DataFrame or Dataset as a source of rows."""
     name = type(held).__name__
-    if hasattr(held, "to_dict") and hasattr(held, "notna"):  # pandas; what is missing there is NaN, NaT or NA
-        with foreign(f"the {name}", "rows"):
-            known = held.astype(object).where(held.notna(), None)
-            twice = hasattr(known, "columns") and not known.columns.is_unique
-            held = known.to_list() if not hasattr(known, "columns") else known.to_dict("records")
-        if twice:
-            raise BadInput(f"the {name} needs a different name for each column")
+    if hasattr(held, "to_dict") and hasattr(held, "notna"):
+        held = _of_pandas(held)
     elif hasattr(held, "column_names") and hasattr(held, "__len__") and not isinstance(held, Mapping):
         return MemoryRows(held, name)
     elif not isinstance(held, Sequence) or isinstance(held, str | bytes | bytearray):
-        raise BadInput(f"the data is {quoted(held)}; give a path or a name, {ACCEPTED}")
+        raise BadInput(f"data cannot be a {name}; give a path or a name, {ACCEPTED}")
     return MemoryRows(list(held), name)
+
+
+def _of_pandas(held: Any) -> Sequence[Any]:
+    """The rows of a DataFrame, or the values of a Series; what is missing (NaN, NaT, NA) is None."""
+    with foreign(f"the {type(held).__name__}", "rows"):
+        if not hasattr(held, "columns"):
+            return list(held.astype(object).where(held.notna(), None))
+        if not held.columns.is_unique:
+            raise BadInput(f"the DataFrame needs a different name for each column; found {listed(list(held.columns))}")
+        return list(held.astype(object).where(held.notna(), None).to_dict("records"))
 
 
 def _record(row: Any) -> Row:

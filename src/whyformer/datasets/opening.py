@@ -66,7 +66,7 @@ def open_dataset(
     found = find_columns(opened.columns(), columns, opened.where)
     if choice.keep and found.label is None:
         raise BadInput(f"{opened.where}: the recipe keeps rows by their label, and no label column was found")
-    name = recipe.name if recipe else opened.where if isinstance(opened, MemoryRows) else str(source)
+    name = recipe.name if recipe else opened.name if isinstance(opened, MemoryRows) else str(source)
     return Dataset(opened, found, name=name, choice=choice, on_error=on_error, labels=labels)
 
 
@@ -105,6 +105,8 @@ def _open(source: Data, split: str | None) -> Source:
     kind, sign, rest = str(source).partition(":")
     if isinstance(source, str) and sign and kind == "hub":
         name, _, config = rest.partition(":")
+        if not name:
+            raise BadInput("hub: needs the name of a data set behind it, such as hub:stanfordnlp/imdb")
         return HubData(name, config or None, split)
     if isinstance(source, str) and sign and kind in FORMATS:
         return _open_file(Path(rest), kind, split)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.source import Row, Source, content_hash, extra, foreign, reason_of
-from whyformer.errors import BadInput, listed
+from whyformer.datasets.source import Row, Source, content_hash, extra, foreign
+from whyformer.errors import BadInput, listed, reason_of
 
 BATCH = 256  # rows decoded at once
 KIND = "Parquet"

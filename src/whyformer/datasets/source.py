@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whyformer.datasets.records import Record
-from whyformer.errors import BadInput, MissingExtra, WhyformerError
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of
 from whyformer.files import naming
 
 Row = Record | str  # a record, or the reason why there is none
 BLOCK = 1 << 20  # bytes read at once
-_LONGEST_REASON = 300  # characters of what a library says
 
 
 class Source(Protocol):
@@ -68,12 +67,6 @@ def foreign(where: str, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise BadInput(f"{where} cannot be read as {kind}: {reason_of(error)}") from error
-
-
-def reason_of(error: Exception) -> str:
-    """What a library says, in one line, and the kind of its error."""
-    first = (str(error).strip().splitlines() or [""])[0][:_LONGEST_REASON]
-    return f"{first} ({type(error).__name__})" if first else type(error).__name__
 
 
 def content_hash(paths: Sequence[Path]) -> str:

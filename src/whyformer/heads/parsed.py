@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer.errors import BadInput, MissingExtra, WhyformerError, quoted
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, quoted, reason_of
 from whyformer.heads.sentences import Sentence
 
 PARSED_AT_ONCE = 64
@@ -27,8 +27,7 @@ class ParsedTexts:
         except WhyformerError:
             raise
         except Exception as error:  # the pipeline may hold anything
-            after = f"after {parsed} texts ({type(error).__name__})"
-            raise BadInput(f"the spaCy pipeline failed {after}: {' '.join(str(error).split())[:300]}") from error
+            raise BadInput(f"the spaCy pipeline failed after {parsed} texts: {reason_of(error)}") from error
 
     def __len__(self) -> int:
         try:
