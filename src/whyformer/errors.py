@@ -12,9 +12,8 @@ A message says what was asked, what was found, and what to do. One warning, `Tru
 tokens did not fit into the model's window.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from itertools import islice
 from reprlib import Repr
 
 _LONGEST_QUOTE = 80  # characters
@@ -54,7 +53,7 @@ class TruncationWarning(UserWarning):
     """Some tokens did not fit into the model's window and were dropped."""
 
 
-def quoted(value: object, longest: int = _LONGEST_QUOTE) -> str:
+def shown(value: object, longest: int = _LONGEST_QUOTE) -> str:
     """A value as messages show it: on one line, and short, however long or deep it is."""
     short = Repr()
     short.maxstring = short.maxother = short.maxlong = longest
@@ -72,11 +71,11 @@ def reason_of(error: Exception) -> str:
     return f"{first[:_LONGEST_REASON]} ({type(error).__name__})" if first else type(error).__name__
 
 
-def listed(names: Collection[object]) -> str:
-    """The first names of a list, each cut to a readable length, and how many more there are."""
-    first = [n if len(n) <= _LONGEST_QUOTE else f"{n[:_LONGEST_QUOTE]}…" for n in map(str, islice(names, _FIRST_FEW))]
-    more = [f"… and {len(names) - _FIRST_FEW:,} more"] if len(names) > _FIRST_FEW else []
-    return ", ".join([*first, *more]) or "none"
+def listed(names: Sequence[object]) -> str:
+    """Names for a message, each on one line and short; of many the first few, and how many more there are."""
+    first = [" ".join(str(name).split()) for name in names[:_FIRST_FEW]]
+    short = [name if len(name) <= _LONGEST_QUOTE else f"{name[:_LONGEST_QUOTE]}…" for name in first]
+    return ", ".join(short) + (f", … and {len(names) - _FIRST_FEW:,} more" if len(names) > _FIRST_FEW else "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from whyformer.errors import BadInput, quoted
+from whyformer.errors import BadInput, shown
 
 DEVICES = ("/dev", "/proc")  # what lies there is written through, never replaced
 MEMORY_DISK = "/dev/shm"
@@ -90,9 +90,9 @@ def inside(folder: Path, name: str) -> Path:
     try:
         leaves = not path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a NUL
-        raise BadInput(f"{quoted(name)} cannot be a file in {str(folder)!r}: {error}") from error
+        raise BadInput(f"{shown(name)} cannot be a file in {str(folder)!r}: {error}") from error
     if leaves:
-        raise BadInput(f"{quoted(name)} lies outside {str(folder)!r}: names in data must stay in their folder")
+        raise BadInput(f"{shown(name)} lies outside {str(folder)!r}: names in data must stay in their folder")
     return regular(path)
 
 
@@ -137,7 +137,7 @@ def naming(path: Path, action: str) -> Iterator[None]:
         yield
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadInput(f"could not {action} {quoted(str(path), LONGEST_NAME)}: {reason or error}") from error
+        raise BadInput(f"could not {action} {shown(str(path), LONGEST_NAME)}: {reason or error}") from error
 
 
 def _is_written_through(path: Path) -> bool:

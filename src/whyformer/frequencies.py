@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from whyformer.errors import BadInput, MissingExtra, WhyformerError, listed, quoted, reason_of
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, listed, reason_of, shown
 from whyformer.files import parsed_json
 from whyformer.load import BUNDLED
 from whyformer.units import split_words
@@ -152,13 +152,13 @@ def _from_lines(path: Path, text: str, tabs: bool) -> tuple[int | None, Entries]
 def _entries(path: Path, rows: Iterable[list[str]], word: int, number: int) -> Entries:
     for row in filter(None, rows):
         if len(row) <= max(word, number):
-            raise BadInput(f"{str(path)!r}: the row of {quoted(row[0])} has {len(row)} columns, fewer than the header")
+            raise BadInput(f"{str(path)!r}: the row of {shown(row[0])} has {len(row)} columns, fewer than the header")
         yield row[word], row[number]
 
 
 def _documents(path: Path, count: Any) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST_DOCUMENTS:
-        raise BadInput(f"{str(path)!r} is of {quoted(count)} documents, where 1 … {MOST_DOCUMENTS:,} are needed")
+        raise BadInput(f"{str(path)!r} is of {shown(count)} documents, where 1 … {MOST_DOCUMENTS:,} are needed")
     return count
 
 
@@ -217,10 +217,10 @@ def _values(path: Path, documents: int | None, entries: Entries) -> dict[str, fl
             value = math.nan
         if not isinstance(word, str) or not math.isfinite(value) or value < 0:
             needed = "where a number of 0 or more is needed"
-            raise BadInput(f"{str(path)!r}: {quoted(word)} has {quoted(number)}, {needed}")
+            raise BadInput(f"{str(path)!r}: {shown(word)} has {shown(number)}, {needed}")
         if documents is not None:
             if not 0 < value <= documents:
-                raise BadInput(f"{str(path)!r}: {quoted(word)} stands in {number} of {documents} documents")
+                raise BadInput(f"{str(path)!r}: {shown(word)} stands in {number} of {documents} documents")
             value = rarity(value, documents)
         spelled = _spelled(word)
         values[spelled] = min(value, values.get(spelled, math.inf))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from whyformer.errors import BadInput, BadOption, listed, nearest, quoted
+from whyformer.errors import BadInput, BadOption, listed, nearest, shown
 
 ColumnNames = Mapping[str, str | Sequence[str]]
 
@@ -21,7 +21,6 @@ ANSWERS = ("answers",)
 RATIONALES = ("rationale", "rationales")
 EVIDENCES = ("evidences",)
 EVIDENCE_TOKENS = ("evidence_start_token", "evidence_end_token")
-MANY = 1000  # columns; the nearest name among more takes seconds to find
 FLAGS = ("text", "label")  # roles that can be named on the command line
 ROLES = ("text", "label", "answers", "tokens", "rationale", "evidences")
 
@@ -50,24 +49,20 @@ def find_columns(found: Sequence[str], named: ColumnNames | None, where: str) ->
     for role, names in by_role.items():
         for name in names:
             if name not in found:
-                raise BadInput(f"{where} has no column {quoted(name)} for {role}: {_near(name, found)}")
+                raise BadInput(f"{where} has no column {shown(name)} for {role}: {nearest(name, found)}")
     return _Finder(found, where).find(by_role)
-
-
-def _near(name: str, found: Sequence[str]) -> str:
-    return nearest(name, found) if len(found) <= MANY else f"found {listed(found)}"
 
 
 def _by_role(named: ColumnNames) -> dict[str, tuple[str, ...]]:
     if not isinstance(named, Mapping):
-        raise BadOption(f"columns={quoted(named)}: a dictionary is needed, such as {{'text': 'body', 'label': 'y'}}")
+        raise BadOption(f"columns={shown(named)}: a dictionary is needed, such as {{'text': 'body', 'label': 'y'}}")
     by_role = {}
     for role, names in named.items():
         if role not in ROLES:
-            raise BadOption(f"columns={{{quoted(role)}: …}}: {nearest(str(role), ROLES)}")
+            raise BadOption(f"columns={{{shown(role)}: …}}: {nearest(str(role), ROLES)}")
         by_role[role] = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else ()
         if not by_role[role] or not all(isinstance(name, str) for name in by_role[role]):
-            raise BadOption(f"columns={{{role!r}: {quoted(names)}}}: the name of a column is needed")
+            raise BadOption(f"columns={{{role!r}: {shown(names)}}}: the name of a column is needed")
     return by_role
 
 

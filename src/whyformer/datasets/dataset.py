@@ -13,7 +13,7 @@ from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import BadRow, Example, Unusable
 from whyformer.datasets.records import example
 from whyformer.datasets.source import Row, Source
-from whyformer.errors import BadInput, BadOption, quoted
+from whyformer.errors import BadInput, BadOption, shown
 
 OnError = Literal["refuse", "skip"]
 FAR = 10_000  # rows; over more than that a source that can jump is opened anew
@@ -190,7 +190,7 @@ class Dataset:
 
 def _check_rows(option: str, rows: int | None) -> None:
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
-        raise BadOption(f"{option}={quoted(rows)}: a whole number of rows is needed")
+        raise BadOption(f"{option}={shown(rows)}: a whole number of rows is needed")
     if rows is not None and rows < 1:
         raise BadOption(f"{option}={rows}: at least one row is needed")
 

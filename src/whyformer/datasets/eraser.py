@@ -12,7 +12,7 @@ from whyformer.datasets.examples import Unusable
 from whyformer.datasets.files import JSONLines
 from whyformer.datasets.records import Record, checked_spans
 from whyformer.datasets.source import Row, Source, content_hash
-from whyformer.errors import BadInput, listed, quoted
+from whyformer.errors import BadInput, listed, shown
 from whyformer.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
 
 EVIDENCE = ("evidence_start_token", "evidence_end_token")
@@ -114,7 +114,7 @@ class EraserFolder(Source):
             return None
         with naming(path, "read the document"):
             if path.stat().st_size > LONGEST_TEXT * _LONGEST_CHARACTER:
-                raise Unusable(f"the document {quoted(name)} has more than {LONGEST_TEXT:,} characters")
+                raise Unusable(f"the document {shown(name)} has more than {LONGEST_TEXT:,} characters")
             return path.read_text(encoding="utf-8-sig", errors="surrogateescape")
 
     def digest(self) -> str:
@@ -161,10 +161,10 @@ def _parsed_document(line: bytes) -> tuple[str, str]:
     document = held.get("document")
     if isinstance(document, list):
         if not all(_are_words(sentence) for sentence in document):
-            raise Unusable(f"the document {quoted(held['docid'])} is not a list of sentences of words")
+            raise Unusable(f"the document {shown(held['docid'])} is not a list of sentences of words")
         document = "\n".join(" ".join(sentence) for sentence in document)
     if not isinstance(document, str):
-        raise Unusable(f"the document {quoted(held['docid'])} is {quoted(document)}, not text")
+        raise Unusable(f"the document {shown(held['docid'])} is {shown(document)}, not text")
     return str(held["docid"]), document
 
 
@@ -199,11 +199,11 @@ def _query(line: Record) -> str | None:
 def _evidences(line: Record) -> list[Mapping[str, Any]]:
     groups = line.get("evidences") or []
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise Unusable(f"'evidences' is {quoted(groups)}, not a list of lists")
+        raise Unusable(f"'evidences' is {shown(groups)}, not a list of lists")
     evidences = [one for group in groups for one in group]
     for one in evidences:
         if not isinstance(one, Mapping) or not {"docid", "start_token", "end_token"} <= set(one):
-            raise Unusable(f"the evidence {quoted(one)} is not an object with 'docid', 'start_token' and 'end_token'")
+            raise Unusable(f"the evidence {shown(one)} is not an object with 'docid', 'start_token' and 'end_token'")
     return evidences
 
 
@@ -214,7 +214,7 @@ def _documents(line: Row) -> list[str]:
     evidences = [one["docid"] for one in _evidences(line)]
     names = line.get("docids") or evidences or [line.get("annotation_id")]
     if not isinstance(names, list) or not all(name is None or isinstance(name, str | int) for name in names):
-        raise Unusable(f"the documents are {quoted(names)}, not a list of names")
+        raise Unusable(f"the documents are {shown(names)}, not a list of names")
     unique = dict.fromkeys(str(name) for name in names if name)
     return sorted(unique, key=lambda name: name.endswith("_hypothesis"))
 
@@ -227,7 +227,7 @@ def _marked(line: Record, texts: Mapping[str, str]) -> list[tuple[int, int]]:
     for one in _evidences(line):
         name = str(one["docid"])
         if name not in lengths:
-            raise Unusable(f"an evidence stands in {quoted(name)}, which is none of the row's documents")
+            raise Unusable(f"an evidence stands in {shown(name)}, which is none of the row's documents")
         spans = checked_spans([(one["start_token"], one["end_token"])], lengths[name])
         marked += [(before[name] + start, before[name] + end) for start, end in spans]
     return marked

@@ -11,7 +11,7 @@ from typing import Any
 
 from whyformer.datasets.records import Record
 from whyformer.datasets.source import BLOCK, Row, Source, content_hash
-from whyformer.errors import BadInput, listed, quoted
+from whyformer.errors import BadInput, listed, shown
 from whyformer.files import LONGEST_TEXT, naming, parsed_json
 
 _COMMENT = re.compile(r"#\s*(\w+)\s*=\s*(.*)")
@@ -96,7 +96,7 @@ class CSVFile(TextFile):
         if isinstance(header, str):
             raise BadInput(f"{self.where} cannot be read as CSV: its first line is {header}")
         if not header or len(set(header)) < len(header):
-            problem = f"needs a first line with a different name for each column; found {listed(header)}"
+            problem = f"needs a first line with a different name for each column; found {listed(header) or 'nothing'}"
             raise BadInput(f"{self.where} {problem}")
         return header
 
@@ -166,7 +166,7 @@ def _annotated(block: list[str]) -> Row:
         return "no tokens"
     for number, line in enumerate(fields, 1):
         if len(line) not in (2, 3) or line[1] not in ("0", "1"):
-            return f"token {number} is not 'TOKEN 0' or 'TOKEN 1': {quoted(' '.join(line))}"
+            return f"token {number} is not 'TOKEN 0' or 'TOKEN 1': {shown(' '.join(line))}"
     labels = {line[2] for line in fields if len(line) == 3}
     if len(labels) > 1:
         return f"the tokens have different labels: {listed(sorted(labels))}"
@@ -225,7 +225,7 @@ def _decoded(text: str) -> tuple[Row, int | None]:
         article, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}", _end_of_object(text)
-    return article if isinstance(article, dict) else f"{quoted(article)}, not an object", end
+    return article if isinstance(article, dict) else f"{shown(article)}, not an object", end
 
 
 def _end_of_object(text: str) -> int | None:
@@ -247,10 +247,10 @@ def _objects(holder: Row, name: str) -> Iterator[Row]:
         return
     held = holder.get(name, [])
     if not isinstance(held, list):
-        yield f"{name!r} is {quoted(held)}, not a list"
+        yield f"{name!r} is {shown(held)}, not a list"
         return
     for one in held:
-        yield one if isinstance(one, dict) else f"{name!r} has {quoted(one)} in it, which is not an object"
+        yield one if isinstance(one, dict) else f"{name!r} has {shown(one)} in it, which is not an object"
 
 
 def _held(holder: Row, name: str) -> Any:
@@ -261,7 +261,7 @@ def _asked(question: Record, around: Record) -> Row:
     """The row of one question."""
     impossible = question.get("is_impossible")
     if impossible not in (None, True, False):
-        return f"'is_impossible' is {quoted(impossible)}, neither true nor false"
+        return f"'is_impossible' is {shown(impossible)}, neither true nor false"
     answers = [] if impossible else list(_objects({"answers": question.get("answers") or []}, "answers"))
     for answer in answers:
         if isinstance(answer, str):

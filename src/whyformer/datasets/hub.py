@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.datasets.source import Row, Source, content_hash, extra, foreign
-from whyformer.errors import BadInput, listed, quoted, reason_of
+from whyformer.errors import BadInput, listed, reason_of, shown
 from whyformer.files import inside, read_json, regular
 
 SAVED = "a folder that save_to_disk wrote"
@@ -25,7 +25,7 @@ def default_split(splits: Sequence[str], asked: str | None, where: str) -> str:
         if name in splits:
             return str(name)
     problem = f"no split {asked!r}" if asked else "several splits: name one with split= (--split)"
-    raise BadInput(f"{where} has {problem}; found {listed(splits)}")
+    raise BadInput(f"{where} has {problem}; found {listed(splits) or 'none'}")
 
 
 @dataclass
@@ -48,7 +48,7 @@ class HubData(Source):
         try:
             builder = datasets.load_dataset_builder(self.name, self.config)
         except Exception as error:  # datasets, and what it reads with, raise what they like
-            missing = f"the data set {quoted(self.name)} is no local file, nor found on the hub"
+            missing = f"the data set {shown(self.name)} is no local file, nor found on the hub"
             raise BadInput(f"{missing}: {reason_of(error)}") from error
         with foreign(self.where, "a data set"):
             _check_files(builder, self.where)
@@ -111,9 +111,7 @@ def _check_files(builder: Any, where: str) -> None:
                 leaves = _is_remote(path) or not _normal(path).is_relative_to(folder)
                 regular(Path(path))
             if leaves:
-                raise BadInput(
-                    f"{where}: its card names {quoted(path)}, which lies outside {base!r}; give it by itself"
-                )
+                raise BadInput(f"{where}: its card names {shown(path)}, which lies outside {base!r}; give it by itself")
 
 
 @dataclass

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from whyformer.datasets.source import Row, Source, foreign
-from whyformer.errors import BadInput, listed, quoted
+from whyformer.errors import BadInput, listed, shown
 
 ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"
 
@@ -101,7 +101,7 @@ def _record(row: Any) -> Row:
         text, label = row
         parts = dict(zip(("text1", "text2"), text, strict=False)) if _is_pair(text) else {"text": text}
         return {**parts, "label": _plain(label)}
-    return f"{quoted(row)}, where a text, (text, label) or a dictionary is needed"
+    return f"{shown(row)}, where a text, (text, label) or a dictionary is needed"
 
 
 def _is_pair(text: Any) -> bool:

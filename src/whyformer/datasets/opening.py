@@ -15,7 +15,7 @@ from whyformer.datasets.memory import MemoryRows, Rows, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import Recipe, recipes
 from whyformer.datasets.source import Source
-from whyformer.errors import BadInput, BadOption, listed, nearest, quoted
+from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.files import LONGEST_NAME, mode_of, regular, spooled
 
 Data = str | Path | Rows
@@ -118,12 +118,12 @@ def _open(source: Data, split: str | None) -> Source:
     named = isinstance(source, str) and len(source) <= LONGEST_HUB_NAME and path.suffix not in ENDINGS
     if isinstance(source, str) and named and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
         return HubData(source, None, split)
-    raise BadInput(f"there is no file or folder {quoted(str(source), LONGEST_NAME)}")
+    raise BadInput(f"there is no file or folder {shown(str(source), LONGEST_NAME)}")
 
 
 def _open_file(path: Path, kind: str | None = None, split: str | None = None) -> Source:
     if not (mode := mode_of(path)) or stat.S_ISDIR(mode):
-        raise BadInput(f"there is no file {quoted(str(path), LONGEST_NAME)}")
+        raise BadInput(f"there is no file {shown(str(path), LONGEST_NAME)}")
     if split is not None:
         raise BadOption(f"split={split!r}: the file {path} has no splits; give its folder, or leave split out")
     kind = kind or ENDINGS.get(path.suffix.casefold())
@@ -140,7 +140,7 @@ def _open_folder(folder: Path, split: str | None) -> Source:
         return open_eraser(folder, default_split(eraser_splits(folder), split, str(folder)))
     found = _split_files(folder) or _split_files(folder / "data")
     if not found:
-        raise BadInput(f"the folder {folder} holds no data: known endings are {listed(ENDINGS)}")
+        raise BadInput(f"the folder {folder} holds no data: known endings are {', '.join(ENDINGS)}")
     parts = [name for name in found if split and re.match(rf"{re.escape(split)}[-_.]", name)]
     if split is not None and split not in found and len(parts) == 1:
         split = parts[0]  # `test_2000.parquet` is what there is of `test`

@@ -7,7 +7,7 @@ from typing import Any
 
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import Answer, Example, Rationale, Unusable, label_index
-from whyformer.errors import BadInput, quoted
+from whyformer.errors import BadInput, shown
 from whyformer.files import LONGEST_TEXT
 from whyformer.inputs import Text
 from whyformer.units import Span, Unit, search_spans
@@ -105,19 +105,19 @@ def _plain_label(value: Any, labels: Sequence[str] | None) -> int | str | None:
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
         value = int(value)
     if not isinstance(value, int | str):
-        raise Unusable(f"the label is {quoted(value)}, neither a name nor an index")
+        raise Unusable(f"the label is {shown(value)}, neither a name nor an index")
     if isinstance(value, int) and abs(value) >= 10**_LONGEST_INDEX:
-        raise Unusable(f"the label is {quoted(value)}, too large for an index")
+        raise Unusable(f"the label is {shown(value)}, too large for an index")
     return None if value == -1 else value
 
 
 def _vote(labels: list[Any]) -> Any:
     """What most annotators say."""
     if not all(isinstance(label, str | int | float) for label in labels):
-        raise Unusable(f"the label is {quoted(labels)}, and not one name or index for each annotator")
+        raise Unusable(f"the label is {shown(labels)}, and not one name or index for each annotator")
     ranked = Counter(labels).most_common(2)
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
-        raise Unusable(f"the annotators do not agree on a label: {quoted(labels)}")
+        raise Unusable(f"the annotators do not agree on a label: {shown(labels)}")
     return ranked[0][0]
 
 
@@ -179,12 +179,12 @@ def checked_spans(spans: Sequence[tuple[Any, Any]], length: int) -> tuple[Span, 
     """Spans of positions, sorted; one outside the text is refused. Those that mark nothing are left out."""
     checked = set()
     for span in spans:
-        shown = " … ".join(map(quoted, span))
+        place = " … ".join(map(shown, span))
         if any(isinstance(end, bool) or not isinstance(end, int | float) or end % 1 for end in span):  # NaN too
-            raise Unusable(f"the rationale {shown} does not begin and end at a token: two whole numbers are needed")
+            raise Unusable(f"the rationale {place} does not begin and end at a token: two whole numbers are needed")
         start, end = span
         if not 0 <= start <= end <= length:
-            raise Unusable(f"the rationale {shown} is outside the {length} tokens of the text")
+            raise Unusable(f"the rationale {place} is outside the {length} tokens of the text")
         checked.add((int(start), int(end)))
     return tuple(sorted((start, end) for start, end in checked if start < end))
 
@@ -219,11 +219,9 @@ def _answers(record: Record, columns: Columns, text: Text) -> tuple[Answer, ...]
 
 def _answer(answer: Any, start: Any, context: str) -> Answer:
     if not isinstance(answer, str) or isinstance(start, bool) or not isinstance(start, int):
-        raise Unusable(
-            f"the answer {quoted(answer)} at {quoted(start)} is not a text with its first character's number"
-        )
+        raise Unusable(f"the answer {shown(answer)} at {shown(start)} is not a text with its first character's number")
     if not answer.strip():
         raise Unusable("an answer is empty; a question without an answer has an empty list of them")
     if start < 0 or not context.startswith(answer, start):
-        raise Unusable(f"the answer {quoted(answer)} does not stand at character {quoted(start)} of the context")
+        raise Unusable(f"the answer {shown(answer)} does not stand at character {shown(start)} of the context")
     return Answer(answer, start)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer.errors import BadInput, MissingExtra, WhyformerError, quoted, reason_of
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of, shown
 from whyformer.heads.sentences import Sentence
 
 PARSED_AT_ONCE = 64
@@ -50,7 +50,7 @@ def parsed_by(pipeline: Any, texts: Iterable[str]) -> ParsedTexts:
     elif not hasattr(pipeline, "pipe") or not hasattr(pipeline, "meta"):
         raise BadInput(f"a spaCy pipeline or the name of one is needed, found {type(pipeline).__name__}")
     if isinstance(texts, str):
-        raise BadInput(f"a list of texts is needed, found the text {quoted(texts)}")
+        raise BadInput(f"a list of texts is needed, found the text {shown(texts)}")
     return ParsedTexts(pipeline, texts)
 
 

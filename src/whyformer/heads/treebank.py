@@ -9,7 +9,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
-from whyformer.errors import BadInput, quoted
+from whyformer.errors import BadInput, shown
 from whyformer.files import LONGEST_TEXT, naming, spooled
 from whyformer.heads.sentences import Sentence
 from whyformer.units import Span
@@ -121,10 +121,10 @@ class _Block:
         identity, form, head, label = columns[0], columns[1], _number(columns[6]), columns[7]
         expected = len(self.heads) + 1
         if identity != str(expected):
-            self._wrong(number, f"the word has the number {quoted(identity)}, where {expected} follows")
+            self._wrong(number, f"the word has the number {shown(identity)}, where {expected} follows")
         if head is None:
             needed = "the number of a word, or 0 for the root, is needed"
-            self._wrong(number, f"the head is {quoted(columns[6])}, where {needed}")
+            self._wrong(number, f"the head is {shown(columns[6])}, where {needed}")
         if head == expected:
             self._wrong(number, f"the word {expected} is its own head")
         if label in ("", "_"):
@@ -163,7 +163,7 @@ class _Block:
             start, place = place, place + len(surface.form)
             if text[start:place] != surface.form:
                 found = text[start : start + 20]
-                self._wrong(surface.line, f"{quoted(surface.form)} is not what `# text` goes on with: {found!r}")
+                self._wrong(surface.line, f"{shown(surface.form)} is not what `# text` goes on with: {found!r}")
             yield from _inner(surface, start)
 
     def _wrong(self, line: int, reason: str) -> NoReturn:
