@@ -2,12 +2,12 @@
 
 import json
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from test_reading_datasets import write_csv, write_jsonl, write_parquet
 
+from fuzz import readers
 from whyformer.datasets import Dataset, open_dataset
+from whyformer.datasets.hub import _check_files
 from whyformer.errors import BadInput, BadOption, WhyformerError, listed, shown
 from whyformer.files import LONGEST_TEXT
-
-sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
-
-import readers
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5_000
@@ -370,6 +368,20 @@ def test_hub_folders_that_are_damaged_or_lead_out(saved: Path, tmp_path: Path) -
             open_dataset(f"hub:{folder}")
     with pytest.raises(BadInput, match="needs the name"):
         open_dataset("hub:")
+
+
+def test_the_card_of_a_hub_data_set_names_no_file_of_this_machine(tmp_path: Path) -> None:
+    def builder(base: str | None, *names: str) -> Any:
+        return SimpleNamespace(base_path=base, config=SimpleNamespace(data_files={"train": list(names)}))
+
+    _check_files(
+        builder("hf://datasets/a/b@1", "hf://datasets/a/b@1/x.csv", "zip://x.csv::hf://datasets/a/b@1/x.zip"), "b"
+    )
+    _check_files(builder(str(tmp_path), str(tmp_path / "x.csv"), f"zip://x.csv::{tmp_path}/x.zip"), "b")
+    _check_files(builder(None), "b")
+    for base, name in (("hf://datasets/a/b@1", "/etc/passwd"), (str(tmp_path), "https://example.org/x.csv")):
+        with pytest.raises(BadInput, match="which lies outside"):
+            _check_files(builder(base, name), "b")
 
 
 def test_names_that_no_file_can_have(tmp_path: Path) -> None:

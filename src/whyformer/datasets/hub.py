@@ -100,7 +100,9 @@ def _normal(path: str) -> Path:
 
 def _check_files(builder: Any, where: str) -> None:
     """The files that a card names must lie in its folder; the card of a hub data set must name none of this machine."""
-    base = str(builder.base_path or ".")
+    if builder.base_path is None:  # a copy that `datasets` keeps, without a card
+        return
+    base = str(builder.base_path)
     folder = _normal(base)
     for names in (builder.config.data_files or {}).values():
         for name in names:
