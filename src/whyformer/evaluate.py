@@ -10,7 +10,7 @@ from typing import Any
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.asking import Settings
 from whyformer.auto import methods_for
-from whyformer.datasets import Dataset, open_dataset
+from whyformer.datasets import Data, Dataset, open_dataset
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.engines import engine_named
@@ -62,7 +62,7 @@ class Evaluation:
 
 def evaluate(
     subject: Subject,
-    data: Dataset | str | Path,
+    data: Dataset | Data,
     methods: Written = FAST,
     metrics: Written = METRICS,
     *,

@@ -1,18 +1,23 @@
 """Files: written whole or not at all, read with a reason that names them, never anything but a file."""
 
+import atexit
 import json
 import os
 import secrets
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from whyformer.errors import BadInput
+from whyformer.errors import BadInput, shown
 
 DEVICES = ("/dev", "/proc")  # what lies there is written through, never replaced
 MEMORY_DISK = "/dev/shm"
+LONGEST_NAME = 300  # characters of a path in messages
+LONGEST_TEXT = 1 << 24  # characters of one text in data; a longer one is a mistake, and would hold up a run
 
 
 def write(path: str | Path, text: str) -> Path:
@@ -35,7 +40,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     and pipes that are named on purpose (`/dev/stdout`, `/dev/null`) are written through.
     """
     path = Path(path)
-    with _naming(path, "write"):
+    with naming(path, "write"):
         check_place(path)
         if _is_written_through(path):
             yield path
@@ -57,9 +62,9 @@ def check_place(path: Path) -> None:
 
 
 def read(path: str | Path, kind: str = "file") -> str:
-    """The text of a file in UTF-8; `kind` is what people call it."""
-    with _naming(Path(path), f"read the {kind}"):
-        return Path(path).read_text(encoding="utf-8")
+    """The text of a file in UTF-8, without a byte order mark; `kind` is what people call it."""
+    with naming(Path(path), f"read the {kind}"):
+        return Path(path).read_text(encoding="utf-8-sig")
 
 
 def read_json(path: str | Path, kind: str = "file") -> Any:
@@ -82,29 +87,57 @@ def parsed_json(text: str | bytes) -> Any:
 def inside(folder: Path, name: str) -> Path:
     """The regular file of that name in a folder; names in data never lead out of it, nor to a device or pipe."""
     path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise BadInput(f"{name!r} lies outside {str(folder)!r}: names in data must stay in their folder")
+    try:
+        leaves = not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a NUL
+        raise BadInput(f"{shown(name)} cannot be a file in {str(folder)!r}: {error}") from error
+    if leaves:
+        raise BadInput(f"{shown(name)} lies outside {str(folder)!r}: names in data must stay in their folder")
     return regular(path)
+
+
+def mode_of(path: Path) -> int:
+    """What lies at a path, as `stat` tells it; 0 for nothing, and for names that no file can have."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def regular(path: Path) -> Path:
     """The path, unless a device, socket or pipe lies there: to open one could wait for ever."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # what is missing is named by whoever opens it
-        return path
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    mode = mode_of(path)
+    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # what is missing is named by whoever opens it
         raise BadInput(f"{str(path)!r} is not a file: devices, sockets and pipes are not read from folders")
     return path
 
 
+def spooled(path: Path) -> Path:
+    """A file that can be read several times: the path itself, or a copy of what comes out of a pipe.
+
+    Pipes (`/dev/stdin`, `<(command)`) can be read once. The copy lasts as long as the process. Devices may have no end,
+    and are refused.
+    """
+    mode = mode_of(path)
+    if not mode or stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return path
+    with naming(path, "read"), path.open("rb") as pipe:
+        if not (stat.S_ISFIFO(mode) or pipe.isatty()):
+            raise BadInput(f"could not read {str(path)!r}: it is a device; give a file or a pipe")
+        with tempfile.NamedTemporaryFile(prefix="whyformer-", delete=False) as copy:
+            atexit.register(Path(copy.name).unlink, missing_ok=True)
+            shutil.copyfileobj(pipe, copy)
+    return Path(copy.name)
+
+
 @contextmanager
-def _naming(path: Path, action: str) -> Iterator[None]:
+def naming(path: Path, action: str) -> Iterator[None]:
+    """What the system refuses inside is a BadInput that names the file: `could not {action} …`."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadInput(f"could not {action} {str(path)!r}: {reason or error}") from error
+        raise BadInput(f"could not {action} {shown(str(path), LONGEST_NAME)}: {reason or error}") from error
 
 
 def _is_written_through(path: Path) -> bool:

@@ -3,9 +3,9 @@
 import csv
 import gzip
 import io
-import json
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,13 +14,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from whyformer.errors import BadInput, MissingExtra
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, listed, reason_of, shown
+from whyformer.files import parsed_json
 from whyformer.load import BUNDLED
 from whyformer.units import split_words
 
 BUNDLED_WORDS = BUNDLED / "word_frequencies.tsv.gz"
 WORD, VALUE, COUNT = "word", "idf", "doc_freq"  # the columns of a file
-_DOCUMENTS = re.compile(r"#\s*documents\s*=\s*(\d+)\s*")
+MOST_DOCUMENTS = 10**15
+_DOCUMENTS = re.compile(r"#\s*documents\s*=\s*(\d{1,20})\s*")
 
 Entries = Iterator[tuple[Any, Any]]  # words with their numbers
 
@@ -75,8 +77,8 @@ class Idf:
             values = _values(path, documents, entries)
         except OSError as error:
             raise BadInput(f"could not read the word frequencies {str(path)!r}: {error.strerror or error}") from error
-        except (UnicodeDecodeError, csv.Error, EOFError) as error:
-            raise BadInput(f"could not read the word frequencies {str(path)!r}: {error}") from error
+        except (ValueError, csv.Error, EOFError, zlib.error) as error:  # a ValueError: not UTF-8, or a NUL in the name
+            raise BadInput(f"could not read the word frequencies {str(path)!r}: {reason_of(error)}") from error
         if not values:
             raise BadInput(f"there are no words in {str(path)!r}")
         return cls(values, f"{path.name}, {len(values):,} words")
@@ -127,7 +129,7 @@ def _opened(path: Path) -> tuple[int | None, Entries]:
         raise BadInput(
             f"word frequencies are read from .csv, .tsv, .json, .csv.gz, .tsv.gz or .parquet; found {str(path)!r}"
         )
-    content = path.read_bytes()
+    content = path.read_bytes()  # once: it may be a pipe
     text = (gzip.decompress(content) if packed else content).decode("utf-8-sig")
     return _from_json(path, text) if kind == ".json" else _from_lines(path, text, kind == ".tsv")
 
@@ -138,14 +140,26 @@ def _from_lines(path: Path, text: str, tabs: bool) -> tuple[int | None, Entries]
     place = 0
     while (line := lines.readline()).startswith("#"):
         found = _DOCUMENTS.fullmatch(line)
-        documents = int(found[1]) if found else documents
+        documents = _documents(path, int(found[1])) if found else documents
         place = lines.tell()
     lines.seek(place)
     rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines)
     header = next(rows, [])
     word, number = _columns(path, header, documents)
-    entries = ((row[word], row[number]) for row in rows if len(row) > max(word, number))
-    return (None if header[number] == VALUE else documents), entries
+    return (None if header[number] == VALUE else documents), _entries(path, rows, word, number)
+
+
+def _entries(path: Path, rows: Iterable[list[str]], word: int, number: int) -> Entries:
+    for row in filter(None, rows):
+        if len(row) <= max(word, number):
+            raise BadInput(f"{str(path)!r}: the row of {shown(row[0])} has {len(row)} columns, fewer than the header")
+        yield row[word], row[number]
+
+
+def _documents(path: Path, count: Any) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST_DOCUMENTS:
+        raise BadInput(f"{str(path)!r} is of {shown(count)} documents, where 1 … {MOST_DOCUMENTS:,} are needed")
+    return count
 
 
 def _columns(path: Path, header: list[str], documents: int | None) -> tuple[int, int]:
@@ -153,8 +167,10 @@ def _columns(path: Path, header: list[str], documents: int | None) -> tuple[int,
     if WORD not in header or not {VALUE, COUNT} & set(header):
         raise BadInput(
             f"{str(path)!r} needs a header with the columns {WORD!r} and {VALUE!r} (or {COUNT!r}); found "
-            f"{', '.join(header) or 'nothing'}"
+            f"{listed(header) if header else 'nothing'}"
         )
+    if twice := [name for name in (WORD, VALUE, COUNT) if header.count(name) > 1]:
+        raise BadInput(f"{str(path)!r} has two columns {twice[0]!r}")
     if VALUE not in header and documents is None:
         raise BadInput(
             f"{str(path)!r} has {COUNT!r} and does not say of how many documents: write '# documents = NUMBER' before "
@@ -165,29 +181,31 @@ def _columns(path: Path, header: list[str], documents: int | None) -> tuple[int,
 
 def _from_json(path: Path, text: str) -> tuple[int | None, Entries]:
     try:
-        found = json.loads(text)
+        found = parsed_json(text)
     except ValueError as error:
         raise BadInput(f"the word frequencies {str(path)!r} are not JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadInput(f"{str(path)!r} holds no object of words and numbers, but a {type(found).__name__}")
     if isinstance(found.get(COUNT), dict):
-        if not isinstance(found.get("documents"), int):
+        if "documents" not in found:
             raise BadInput(f"{str(path)!r} has {COUNT!r} and does not say of how many 'documents'")
-        return found["documents"], iter(found[COUNT].items())
+        return _documents(path, found["documents"]), iter(found[COUNT].items())
     return None, iter(found.items())
 
 
 def _parquet(path: Path) -> Entries:
     try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        _, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise MissingExtra("word frequencies in parquet need pyarrow: pip install 'whyformer[data]'") from error
     try:
         _columns(path, [name for name in parquet.read_schema(path).names if name != COUNT], None)
         table = parquet.read_table(path, columns=[WORD, VALUE])
-    except arrow.ArrowException as error:
-        raise BadInput(f"{str(path)!r} cannot be read as Parquet: {error}") from error
-    return zip(table[WORD].to_pylist(), table[VALUE].to_pylist(), strict=True)
+        return zip(table[WORD].to_pylist(), table[VALUE].to_pylist(), strict=True)
+    except (WhyformerError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # pyarrow raises what it likes
+        raise BadInput(f"{str(path)!r} cannot be read as Parquet: {reason_of(error)}") from error
 
 
 def _values(path: Path, documents: int | None, entries: Entries) -> dict[str, float]:
@@ -195,13 +213,14 @@ def _values(path: Path, documents: int | None, entries: Entries) -> dict[str, fl
     for word, number in entries:
         try:
             value = float(number)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             value = math.nan
         if not isinstance(word, str) or not math.isfinite(value) or value < 0:
-            raise BadInput(f"{str(path)!r}: {word!r} has {number!r}, where a number of 0 or more is needed")
+            needed = "where a number of 0 or more is needed"
+            raise BadInput(f"{str(path)!r}: {shown(word)} has {shown(number)}, {needed}")
         if documents is not None:
             if not 0 < value <= documents:
-                raise BadInput(f"{str(path)!r}: {word!r} stands in {number} of {documents} documents")
+                raise BadInput(f"{str(path)!r}: {shown(word)} stands in {number} of {documents} documents")
             value = rarity(value, documents)
         spelled = _spelled(word)
         values[spelled] = min(value, values.get(spelled, math.inf))

@@ -72,7 +72,9 @@ class Results:
             raise BadOption(f"an interval needs at least one resample; found resamples={resamples}")
         if not self._numbers:
             why = "".join(f"; row {row}: {reason}" for row, reason in sorted(self.skipped.items())[:1])
-            raise BadInput(f"there is no example to tabulate: no record found, {len(self.skipped)} rows skipped{why}")
+            data = self.run.get("about", {}).get("data")
+            counted = f"no record found, {len(self.skipped)} rows{f' of {data}' if data else ''} skipped{why}"
+            raise BadInput(f"there is no example to tabulate: {counted}")
         methods = sorted(self._methods, key=lambda name: (name in REFERENCES, self._methods[name], name))
         metrics = sorted(self._metrics, key=lambda name: (self._metrics[name], name))
         measured = {row for numbers in self._numbers.values() for row in numbers.rows}

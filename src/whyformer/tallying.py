@@ -3,13 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.asking import Settings
 from whyformer.auto import methods_for
-from whyformer.datasets import Dataset, Example, open_dataset
+from whyformer.datasets import Data, Dataset, Example, open_dataset
 from whyformer.engines import engine_named
 from whyformer.errors import BadInput, BadOption
 from whyformer.frequencies import Idf
@@ -27,7 +26,7 @@ OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, besi
 
 def token_tables(
     subject: Subject,
-    data: Dataset | str | Path,
+    data: Dataset | Data,
     methods: Written = "auto",
     *,
     idf: Idf | None = None,
@@ -89,7 +88,7 @@ def idf_called(written: str | None, data: Dataset) -> Idf:
     return Idf.read(written)
 
 
-def _opened(data: Dataset | str | Path, **options: Any) -> Dataset:
+def _opened(data: Dataset | Data, **options: Any) -> Dataset:
     """A data set, opened unless it is open already, of which the texts alone are looked at."""
     if isinstance(data, Dataset) and options:
         raise BadOption(f"{next(iter(options))}= is for a file or name: this data set was opened already")
@@ -144,8 +143,16 @@ class _Tally:
         if not self.sums:
             reasons = [f"{name}: {reason}" for name in names for reason in self.refused[name]]
             reasons += [f"row {row}: {reason}" for row, reason in sorted(self.skipped.items())]
-            raise BadInput(f"there is no text to sum up: {reasons[0] if reasons else 'the data has no rows'}")
-        counted = {"rows": self.rows, "cut": self.cut, "skipped": len(self.skipped), "interrupted": self.interrupted}
+            reason = reasons[0] if reasons else "it has no rows"
+            raise BadInput(f"there is no text to sum up: {reason} (of {about['data']})")
+        counted: dict[str, Any] = {
+            "rows": self.rows,
+            "cut": self.cut,
+            "skipped": len(self.skipped),
+            "interrupted": self.interrupted,
+        }
+        first = min(self.skipped, default=None)
+        counted |= {} if first is None else {"first_skipped": f"row {first}: {self.skipped[first]}"}
         return {
             name: TokenTable(
                 self.sums[name].totals,

@@ -54,3 +54,11 @@ def test_plain_texts_give_positional_heads(tmp_path: Path, capsys: pytest.Captur
 def test_one_source_is_needed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run("heads", *arguments) == 2
     assert capsys.readouterr().err.startswith("whyformer: error: give --treebank")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_texts(tmp_path: Path) -> None:
+    for name, encoding in (("marked", "utf-8-sig"), ("plain", "utf-8")):
+        (tmp_path / f"{name}.txt").write_text("a good film\n", encoding=encoding)
+        assert run("heads", "--texts", tmp_path / f"{name}.txt", "--out", tmp_path / f"{name}.json") == 0
+    marked, plain = (HeadMask.load(tmp_path / f"{name}.json") for name in ("marked", "plain"))
+    assert marked.provenance["corpus"]["digest"] == plain.provenance["corpus"]["digest"]

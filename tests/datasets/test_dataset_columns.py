@@ -136,7 +136,7 @@ def test_sources_that_are_not_there(tmp_path: Path) -> None:
     for source, message in (
         ("nowhere.csv", "no file or folder"),
         (tmp_path / "nowhere", "no file or folder"),
-        ("csv:nowhere", "no file nowhere"),
+        ("csv:nowhere", "no file 'nowhere'"),
         ("a/b/c/d", "no file or folder"),
         (tmp_path / "notes.txt", "not known by its ending"),
         (tmp_path / "empty", "holds no data"),

@@ -17,6 +17,7 @@ from whyformer.cli.app import (
     say,
 )
 from whyformer.errors import BadInput, BadOption
+from whyformer.files import read
 from whyformer.heads import HeadMask, Treebank, head_statistics, parsed_by, positional_statistics
 from whyformer.load import Subject
 from whyformer.show.progress import counting
@@ -71,10 +72,7 @@ def _found(
         if treebank is not None:
             return head_statistics(subject, Treebank(treebank), **options, **parse, progress=progress)
         assert texts is not None
-        try:
-            lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"could not read {str(texts)!r}: {error}") from error
+        lines = [line for line in read(texts, "texts").splitlines() if line.strip()]
         if spacy is None:
             return positional_statistics(subject, lines, **options, progress=progress)
         return head_statistics(subject, parsed_by(spacy, lines), **options, **parse, progress=progress)

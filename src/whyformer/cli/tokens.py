@@ -149,7 +149,8 @@ def _remarks(tables: Tables) -> None:
         say(f"interrupted: this is of the first {about[0]['rows']} texts")
     for name, said in (("skipped", "rows were skipped"), ("cut", "texts were cut at the model's window")):
         if about[0].get(name):
-            say(f"{about[0][name]} {said}")
+            first = f" (counted from 0), the first is {about[0].get('first_skipped')}" if name == "skipped" else ""
+            say(f"{about[0][name]} {said}{first}")
     for method, table in tables.items():
         for reason, count in table.provenance.get("refused", {}).items():
             say(f"{method} refused {count} texts: {reason}")

@@ -2,12 +2,13 @@
 
 from whyformer.datasets.dataset import Dataset
 from whyformer.datasets.examples import Answer, BadRow, Example, Rationale, label_index
-from whyformer.datasets.opening import open_dataset
+from whyformer.datasets.opening import Data, open_dataset
 from whyformer.datasets.recipes import Recipe, recipes
 
 __all__ = [
     "Answer",
     "BadRow",
+    "Data",
     "Dataset",
     "Example",
     "Rationale",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from whyformer.errors import BadInput, BadOption, nearest
+from whyformer.errors import BadInput, BadOption, listed, nearest, shown
 
 ColumnNames = Mapping[str, str | Sequence[str]]
 
@@ -21,6 +21,7 @@ ANSWERS = ("answers",)
 RATIONALES = ("rationale", "rationales")
 EVIDENCES = ("evidences",)
 EVIDENCE_TOKENS = ("evidence_start_token", "evidence_end_token")
+FLAGS = ("text", "label")  # roles that can be named on the command line
 ROLES = ("text", "label", "answers", "tokens", "rationale", "evidences")
 
 
@@ -44,19 +45,25 @@ class Columns:
 
 def find_columns(found: Sequence[str], named: ColumnNames | None, where: str) -> Columns:
     """The columns of a data set; what is ambiguous or missing is refused with the columns that there are."""
-    named = named or {}
-    for role in named:
-        if role not in ROLES:
-            raise BadOption(f"columns={{{role!r}: …}}: {nearest(role, ROLES)}")
-    for role, names in named.items():
-        for name in _names(names):
+    by_role = _by_role(named or {})
+    for role, names in by_role.items():
+        for name in names:
             if name not in found:
-                raise BadInput(f"{where} has no column {name!r} for {role}: {nearest(name, found)}")
-    return _Finder(found, where).find({role: _names(names) for role, names in named.items()})
+                raise BadInput(f"{where} has no column {shown(name)} for {role}: {nearest(name, found)}")
+    return _Finder(found, where).find(by_role)
 
 
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _by_role(named: ColumnNames) -> dict[str, tuple[str, ...]]:
+    if not isinstance(named, Mapping):
+        raise BadOption(f"columns={shown(named)}: a dictionary is needed, such as {{'text': 'body', 'label': 'y'}}")
+    by_role = {}
+    for role, names in named.items():
+        if role not in ROLES:
+            raise BadOption(f"columns={{{shown(role)}: …}}: {nearest(str(role), ROLES)}")
+        by_role[role] = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else ()
+        if not by_role[role] or not all(isinstance(name, str) for name in by_role[role]):
+            raise BadOption(f"columns={{{role!r}: {shown(names)}}}: the name of a column is needed")
+    return by_role
 
 
 class _Finder:
@@ -111,4 +118,5 @@ class _Finder:
         return here[0]
 
     def _hint(self, role: str = "text", name: str = "…") -> str:
-        return f"; name it: columns={{{role!r}: {name!r}}}; found {', '.join(self.found)}"
+        flag = f" (--{role} {name})" if role in FLAGS else ""
+        return f"; name it: columns={{{role!r}: {name!r}}}{flag}; found {listed(self.found)}"

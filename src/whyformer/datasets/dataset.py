@@ -13,7 +13,7 @@ from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import BadRow, Example, Unusable
 from whyformer.datasets.records import example
 from whyformer.datasets.source import Row, Source
-from whyformer.errors import BadInput, BadOption
+from whyformer.errors import BadInput, BadOption, shown
 
 OnError = Literal["refuse", "skip"]
 FAR = 10_000  # rows; over more than that a source that can jump is opened anew
@@ -38,7 +38,7 @@ class Choice:
 class Dataset:
     """A stream of Examples that can be read several times; a few rows are held at a time.
 
-    `format` is csv, jsonl, parquet, eraser, conll, squad, hub or saved. `source` gives the rows as they are stored.
+    `format` is csv, jsonl, parquet, eraser, conll, squad, hub, saved or memory. `source` gives the rows as stored.
     `skipped` lists the bad rows that were met so far with `on_error="skip"`.
     """
 
@@ -57,8 +57,8 @@ class Dataset:
         self.source, self.columns = source, columns
         self.name = name or source.where
         self.choice = choice or Choice()
-        if self.choice.limit is not None and self.choice.limit < 1:
-            raise BadOption(f"limit={self.choice.limit}: at least one row is needed")
+        for option in ("limit", "sample"):
+            _check_rows(option, getattr(self.choice, option))
         self.on_error, self.labels = on_error, labels
         self._skipped: dict[int, str] = {}
         self._known: dict[str, Any] = {}  # what takes a pass over the data
@@ -99,11 +99,11 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Example]:
         numbered = enumerate(self.source.read(0, self.columns.used))
-        return islice(self._examples(self._taken(numbered)), self.choice.limit)
+        return islice(self._examples(self._taken(numbered)), min(self.choice.limit or sys.maxsize, sys.maxsize))
 
     def rows(self, start: int, stop: int) -> list[Example]:
         """The examples among the rows `start` to before `stop`; a call goes on where the last one ended."""
-        stop = min(stop, self._end())
+        stop = min(stop, self._end(), sys.maxsize)
         if start >= stop:
             return []
         row, rows = self._rows_from(start)
@@ -114,6 +114,8 @@ class Dataset:
 
     def chunks(self, size: int) -> Iterator[tuple[int, int]]:
         """Row numbers from … to before …, `size` rows each after random choice; `rows(*chunk)` gives their examples."""
+        if not self.total():
+            raise BadInput(f"{self.source.where} holds no rows")
         end = self._end()
         sample = self._sample()
         if sample is not None:
@@ -155,7 +157,7 @@ class Dataset:
         """The random rows: those with the smallest of as many random numbers, the same on every machine."""
         if self.choice.sample is None:
             return None
-        size = min(self.choice.sample, self.choice.limit or self.choice.sample)
+        size = min(self.choice.sample, self.choice.limit or self.choice.sample, self.total())
         if "sample" not in self._known:
             numbers = random.Random(self.choice.seed)
             drawn = ((numbers.random(), row) for row in range(self.total()))
@@ -168,7 +170,7 @@ class Dataset:
         for row, record in numbered:
             if sample is not None and row not in sample:
                 continue
-            if keep and label and not isinstance(record, str) and str(record.get(label)) not in keep:
+            if keep and label and not isinstance(record, str) and _is_other(record.get(label), keep):
                 continue
             yield row, record
 
@@ -181,7 +183,18 @@ class Dataset:
             except Unusable as reason:
                 if self.on_error == "refuse":
                     raise BadInput(
-                        f"{self.source.where}, row {row} (counted from 0): {reason}; "
-                        "on_error='skip' (--on-error skip) leaves such rows out"
+                        f"{self.source.place(row)}: {reason}; on_error='skip' (--on-error skip) leaves such rows out"
                     ) from None
                 self._skipped[row] = str(reason)
+
+
+def _check_rows(option: str, rows: int | None) -> None:
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
+        raise BadOption(f"{option}={shown(rows)}: a whole number of rows is needed")
+    if rows is not None and rows < 1:
+        raise BadOption(f"{option}={rows}: at least one row is needed")
+
+
+def _is_other(label: Any, keep: Sequence[str]) -> bool:
+    """Whether a label is none of those kept; what cannot be a label is a bad row, and not for this to decide."""
+    return label is None or (isinstance(label, str | int | float) and str(label) not in keep)

@@ -9,31 +9,34 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.source import BLOCK, Row, content_hash
-from whyformer.errors import BadInput
+from whyformer.datasets.records import Record
+from whyformer.datasets.source import BLOCK, Row, Source, content_hash
+from whyformer.errors import BadInput, listed, shown
+from whyformer.files import LONGEST_TEXT, naming, parsed_json
 
-LONGEST_FIELD = 1 << 24  # characters; the csv module would stop at 131,072
 _COMMENT = re.compile(r"#\s*(\w+)\s*=\s*(.*)")
+_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)  # or a string, with all brackets in it
+_BETWEEN = ", \t\r\n"
 
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines of a text file; bytes that are not UTF-8 become surrogates, which are reported with their row."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
+    with naming(path, "read"), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
         yield from file
 
 
 @dataclass
-class TextFile:
-    """What the files that are read line by line have in common."""
+class TextFile(Source):
+    """What the files that are read line by line have in common; `name` is what messages call a file."""
 
     path: Path
+    name: str = ""
     format = "text"
-    seekable = False
 
     @property
     def where(self) -> str:
         """The file, for messages."""
-        return str(self.path)
+        return self.name or str(self.path)
 
     def rows(self) -> Iterator[Row]:
         """All rows, from the first."""
@@ -41,22 +44,24 @@ class TextFile:
 
     def columns(self) -> list[str]:
         """The names in the first row that can be read."""
-        first = next((row for row in self.rows() if not isinstance(row, str)), None)
-        if not first:
-            raise BadInput(f"{self.where} holds no rows")
-        return list(first)
+        count, reason = 0, ""
+        for row in self.rows():
+            if not isinstance(row, str):
+                return list(row)
+            count, reason = count + 1, reason or row
+        raise BadInput(f"{self.where} holds no rows{_all_bad(count, reason)}")
 
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
         """The rows from number `start` on."""
         return islice(self.rows(), start, None)
 
-    def count(self) -> int | None:
-        """Not known before the file was read."""
-        return None
-
     def digest(self) -> str:
         """A hash of the content."""
         return content_hash([self.path])
+
+
+def _all_bad(count: int, reason: str) -> str:
+    return f" that can be used: {count:,} cannot, the first (row 0) because: {reason}" if count else ""
 
 
 @dataclass
@@ -66,25 +71,42 @@ class CSVFile(TextFile):
     delimiter: str = ","
     format = "csv"
 
-    def _reader(self) -> Iterator[list[str]]:
-        csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))  # the module has one limit for all
-        try:
-            yield from filter(None, csv.reader(_lines(self.path), delimiter=self.delimiter))
-        except csv.Error as error:
-            raise BadInput(f"{self.where} cannot be read as CSV: {error}") from error
+    def _lists(self) -> Iterator[list[str] | str]:
+        """The fields of each row, or the reason why it has none."""
+        csv.field_size_limit(max(csv.field_size_limit(), LONGEST_TEXT))  # the module has one limit for all
+        reader = csv.reader(_lines(self.path), delimiter=self.delimiter)
+        while True:
+            before = reader.line_num
+            try:
+                fields = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                if reader.line_num > before + 1:  # what is a row after that is anybody's guess
+                    last = f"the row from line {before + 1} on has no end in {reader.line_num - before:,} lines"
+                    raise BadInput(f"{self.where}: {last} ({error}): is a quote not closed?") from error
+                yield f"not CSV: {error}"
+                continue
+            if fields:
+                yield fields
 
     def columns(self) -> list[str]:
         """The header."""
-        header = next(self._reader(), [])
+        header = next(self._lists(), [])
+        if isinstance(header, str):
+            raise BadInput(f"{self.where} cannot be read as CSV: its first line is {header}")
         if not header or len(set(header)) < len(header):
-            raise BadInput(f"{self.where} needs a first line with a different name for each column; found {header}")
+            problem = f"needs a first line with a different name for each column; found {listed(header) or 'nothing'}"
+            raise BadInput(f"{self.where} {problem}")
         return header
 
     def rows(self) -> Iterator[Row]:
         """All rows after the header."""
         header = self.columns()
-        for fields in islice(self._reader(), 1, None):
-            if len(fields) != len(header):
+        for fields in islice(self._lists(), 1, None):
+            if isinstance(fields, str):
+                yield fields
+            elif len(fields) != len(header):
                 yield f"{len(fields)} fields where the header has {len(header)}"
             else:
                 yield dict(zip(header, fields, strict=True))
@@ -102,11 +124,14 @@ class JSONLines(TextFile):
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = parsed_json(line)
             except ValueError as error:
                 yield f"not JSON: {error}"
                 continue
-            yield row if isinstance(row, dict) else "not a JSON object"
+            if not isinstance(row, dict):
+                yield "not a JSON object"
+            else:
+                yield row or "an empty object"
 
 
 @dataclass
@@ -141,10 +166,10 @@ def _annotated(block: list[str]) -> Row:
         return "no tokens"
     for number, line in enumerate(fields, 1):
         if len(line) not in (2, 3) or line[1] not in ("0", "1"):
-            return f"token {number} is not 'TOKEN 0' or 'TOKEN 1': {' '.join(line)!r}"
+            return f"token {number} is not 'TOKEN 0' or 'TOKEN 1': {shown(' '.join(line))}"
     labels = {line[2] for line in fields if len(line) == 3}
     if len(labels) > 1:
-        return f"the tokens have different labels: {', '.join(sorted(labels))}"
+        return f"the tokens have different labels: {listed(sorted(labels))}"
     if labels:
         record["label"] = labels.pop()
     return {**record, "tokens": [line[0] for line in fields], "rationale": [int(line[1]) for line in fields]}
@@ -152,7 +177,10 @@ def _annotated(block: list[str]) -> Row:
 
 @dataclass
 class SquadJSON(TextFile):
-    """SQuAD's own JSON, version 1 or 2, read article by article."""
+    """SQuAD's own JSON, version 1 or 2, read article by article.
+
+    Each question is a row. So is each article, paragraph or question that cannot be used: a bad one.
+    """
 
     format = "squad"
 
@@ -163,40 +191,80 @@ class SquadJSON(TextFile):
     def rows(self) -> Iterator[Row]:
         """One record per question."""
         for article in self._articles():
-            for paragraph in article.get("paragraphs", []):
-                for asked in paragraph.get("qas", []):
-                    answers = [] if asked.get("is_impossible") else asked.get("answers") or []
-                    yield {
-                        "id": asked.get("id"),
-                        "title": article.get("title"),
-                        "question": asked.get("question"),
-                        "context": paragraph.get("context"),
-                        "answers": {
-                            "text": [answer.get("text") for answer in answers],
-                            "answer_start": [answer.get("answer_start") for answer in answers],
-                        },
-                    }
+            for paragraph in _objects(article, "paragraphs"):
+                around = {"title": _held(article, "title"), "context": _held(paragraph, "context")}
+                for question in _objects(paragraph, "qas"):
+                    yield question if isinstance(question, str) else _asked(question, around)
 
-    def _articles(self) -> Iterator[Any]:
+    def _articles(self) -> Iterator[Row]:
         """The objects of the list `data`, decoded one at a time."""
-        decode = json.JSONDecoder().raw_decode
-        with self.path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
-            rest = file.read(BLOCK)
-            _, found, rest = rest.partition('"data"')
+        with naming(self.path, "read"), self.path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+            _, name, rest = file.read(BLOCK).partition('"data"')
             rest = rest.lstrip().removeprefix(":").lstrip()
-            if not found or not rest.startswith("["):
+            if not name or not rest.startswith("["):
                 raise BadInput(
                     f'{self.where} is not SQuAD\'s {{"data": […]}}; write other data as JSONL, one object a line'
                 )
-            rest = rest[1:].lstrip()
+            rest, number = rest[1:].lstrip(), 0
             while not rest.startswith("]"):
-                try:
-                    article, end = decode(rest)
-                except ValueError as error:
+                article, end = _decoded(rest)
+                if end is None:
                     more = file.read(max(BLOCK, len(rest)))
                     if not more:
-                        raise BadInput(f"{self.where} is not whole: {error}") from error
-                    rest += more
+                        raise BadInput(f"{self.where} is not whole: article {number} is {article}")
+                    rest = (rest + more).lstrip(_BETWEEN)
                     continue
-                yield article
-                rest = rest[end:].lstrip().removeprefix(",").lstrip() or file.read(BLOCK).lstrip().lstrip(",").lstrip()
+                yield f"article {number} is {article}" if isinstance(article, str) else article
+                number += 1
+                rest = rest[end:].lstrip(_BETWEEN)
+
+
+def _decoded(text: str) -> tuple[Row, int | None]:
+    """The object that a text begins with, or what it is instead, and where that ends; None if further on."""
+    try:
+        article, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}", _end_of_object(text)
+    return article if isinstance(article, dict) else f"{shown(article)}, not an object", end
+
+
+def _end_of_object(text: str) -> int | None:
+    """Where the object that a text begins with ends, by its brackets, however deep they are; None if that is later."""
+    if not text.startswith("{"):
+        return None
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
+        if depth == 0:
+            return match.end()
+    return None
+
+
+def _objects(holder: Row, name: str) -> Iterator[Row]:
+    """The objects in a list; one that is none is given as the reason, and so is a holder that has no such list."""
+    if isinstance(holder, str):
+        yield holder
+        return
+    held = holder.get(name, [])
+    if not isinstance(held, list):
+        yield f"{name!r} is {shown(held)}, not a list"
+        return
+    for one in held:
+        yield one if isinstance(one, dict) else f"{name!r} has {shown(one)} in it, which is not an object"
+
+
+def _held(holder: Row, name: str) -> Any:
+    return None if isinstance(holder, str) else holder.get(name)
+
+
+def _asked(question: Record, around: Record) -> Row:
+    """The row of one question."""
+    impossible = question.get("is_impossible")
+    if impossible not in (None, True, False):
+        return f"'is_impossible' is {shown(impossible)}, neither true nor false"
+    answers = [] if impossible else list(_objects({"answers": question.get("answers") or []}, "answers"))
+    for answer in answers:
+        if isinstance(answer, str):
+            return answer
+    starts = {name: [_held(answer, name) for answer in answers] for name in ("text", "answer_start")}
+    return {"id": question.get("id"), "question": question.get("question"), **around, "answers": starts}

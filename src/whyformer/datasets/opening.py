@@ -1,6 +1,7 @@
-"""`open_dataset`: a file, a folder, a recipe or a name of the hub → Dataset."""
+"""`open_dataset`: a file, a folder, a recipe, a name of the hub, or rows in memory → Dataset."""
 
 import re
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,18 @@ from whyformer.datasets.columns import ColumnNames, find_columns
 from whyformer.datasets.dataset import Choice, Dataset, OnError
 from whyformer.datasets.eraser import eraser_splits, is_eraser, open_eraser
 from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
+from whyformer.datasets.memory import MemoryRows, Rows, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import Recipe, recipes
 from whyformer.datasets.source import Source
-from whyformer.errors import BadInput, BadOption, nearest
+from whyformer.errors import BadInput, BadOption, nearest, shown
+from whyformer.files import LONGEST_NAME, mode_of, regular, spooled
 
-FORMATS: dict[str, Callable[[Path], Source]] = {
+Data = str | Path | Rows
+LONGEST_HUB_NAME = 96  # characters
+FORMATS: dict[str, Callable[[Path, str], Source]] = {
     "csv": files.CSVFile,
-    "tsv": lambda path: files.CSVFile(path, "\t"),
+    "tsv": lambda path, name: files.CSVFile(path, name, "\t"),
     "jsonl": files.JSONLines,
     "parquet": ParquetFile,
     "conll": files.RationaleColumns,
@@ -27,7 +32,7 @@ ENDINGS = {**{f".{name}": name for name in FORMATS}, ".ndjson": "jsonl", ".json"
 
 
 def open_dataset(
-    source: str | Path,
+    source: Data,
     *,
     split: str | None = None,
     columns: ColumnNames | None = None,
@@ -39,16 +44,16 @@ def open_dataset(
 ) -> Dataset:
     """A file, a folder, a recipe (`sst2@attcat`) or a hub data set (`hub:NAME[:CONFIG]`) as a stream of Examples.
 
+    A file or folder of that name comes first, then a recipe, then the hub. Rows in memory are taken as well: a list of
+    texts, of (text, label) or of dictionaries, a pandas DataFrame, a Dataset of `datasets`.
     `columns` names what is not found by convention: {"text": "body", "label": "y"}, or {"text": ("a", "b")} for pairs.
     `sample` draws so many rows at random, the same ones each time. `limit` counts the examples given out, and makes a
-    random sample smaller. `labels`: the model's; then
-    a label becomes its index, and others are bad rows. `local`: for recipes, a folder or file in place of the hub.
+    random sample smaller. `labels`: the model's; then a label becomes its index, and others are bad rows. `local`: for
+    recipes, a folder or file in place of the hub.
     """
     recipe = _recipe(source)
     if recipe is None and local is not None:
-        raise BadOption(f"local= is for recipes; {source!s} is none: {nearest(str(source), recipes())}")
-    if sample is not None and sample < 1:
-        raise BadOption(f"sample={sample}: at least one row is needed")
+        raise BadOption(f"local= is for recipes; {_shown(source)} is none: {nearest(_shown(source), recipes())}")
     choice = Choice(limit=limit, sample=sample)
     if recipe is not None:
         choice = replace(recipe.choice, limit=limit, shortest=recipe.shortest, likeliest=recipe.likeliest)
@@ -61,13 +66,17 @@ def open_dataset(
     found = find_columns(opened.columns(), columns, opened.where)
     if choice.keep and found.label is None:
         raise BadInput(f"{opened.where}: the recipe keeps rows by their label, and no label column was found")
-    name = recipe.name if recipe else str(source)
+    name = recipe.name if recipe else opened.name if isinstance(opened, MemoryRows) else str(source)
     return Dataset(opened, found, name=name, choice=choice, on_error=on_error, labels=labels)
 
 
-def _recipe(source: str | Path) -> Recipe | None:
+def _shown(source: Data) -> str:
+    return str(source) if isinstance(source, str | Path) else type(source).__name__
+
+
+def _recipe(source: Data) -> Recipe | None:
     """The recipe of that name, unless a file or folder has it."""
-    if isinstance(source, Path) or Path(source).exists():
+    if not isinstance(source, str) or mode_of(Path(source)):
         return None
     if source not in recipes() and re.fullmatch(r"\w+@\w+", source):
         raise BadInput(f"there is no recipe {source!r}: {nearest(source, recipes())}")
@@ -76,6 +85,10 @@ def _recipe(source: str | Path) -> Recipe | None:
 
 def _open_recipe(recipe: Recipe, split: str | None, local: str | Path | None) -> Source:
     if local is None:
+        if mode_of(Path(recipe.hub)):  # `datasets` would read it in place of the hub
+            raise BadInput(
+                f"{recipe.name} is {recipe.hub!r} of the hub, and there is a folder of that name: give local="
+            )
         return HubData(recipe.hub, recipe.config, split or recipe.split)
     path = Path(local)
     if path.is_file():
@@ -84,33 +97,40 @@ def _open_recipe(recipe: Recipe, split: str | None, local: str | Path | None) ->
     return _open(path, split or recipe.split)
 
 
-def _open(source: str | Path, split: str | None) -> Source:
+def _open(source: Data, split: str | None) -> Source:
+    if not isinstance(source, str | Path):
+        if split is not None:
+            raise BadOption(f"split={split!r}: rows in memory have no splits; give those of one split")
+        return rows_in_memory(source)
     kind, sign, rest = str(source).partition(":")
     if isinstance(source, str) and sign and kind == "hub":
         name, _, config = rest.partition(":")
+        if not name:
+            raise BadInput("hub: needs the name of a data set behind it, such as hub:stanfordnlp/imdb")
         return HubData(name, config or None, split)
     if isinstance(source, str) and sign and kind in FORMATS:
         return _open_file(Path(rest), kind, split)
     path = Path(source)
-    if path.is_dir():
+    if stat.S_ISDIR(mode_of(path)):
         return _open_folder(path, split)
-    if path.is_file():
+    if mode_of(path):
         return _open_file(path, None, split)
-    if isinstance(source, Path) or path.suffix in ENDINGS or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
-        raise BadInput(f"there is no file or folder {source!s}")
-    return HubData(source, None, split)
+    named = isinstance(source, str) and len(source) <= LONGEST_HUB_NAME and path.suffix not in ENDINGS
+    if isinstance(source, str) and named and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
+        return HubData(source, None, split)
+    raise BadInput(f"there is no file or folder {shown(str(source), LONGEST_NAME)}")
 
 
 def _open_file(path: Path, kind: str | None = None, split: str | None = None) -> Source:
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}")
+    if not (mode := mode_of(path)) or stat.S_ISDIR(mode):
+        raise BadInput(f"there is no file {shown(str(path), LONGEST_NAME)}")
     if split is not None:
         raise BadOption(f"split={split!r}: the file {path} has no splits; give its folder, or leave split out")
     kind = kind or ENDINGS.get(path.suffix.casefold())
     if kind is None:
         known = ", ".join(f"{name}:" for name in FORMATS)
         raise BadInput(f"the format of {path} is not known by its ending; write it before the path: {known}")
-    return FORMATS[kind](path)
+    return FORMATS[kind](spooled(path), str(path))
 
 
 def _open_folder(folder: Path, split: str | None) -> Source:
@@ -132,6 +152,6 @@ def _split_files(folder: Path) -> dict[str, list[Path]]:
     """The files of each split; those called `test-00000-of-00002` belong together."""
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*")):
-        if path.suffix.casefold() in ENDINGS and path.is_file():
+        if path.suffix.casefold() in ENDINGS and regular(path).is_file():
             found.setdefault(re.sub(r"-\d+-of-\d+$", "", path.stem), []).append(path)
     return found

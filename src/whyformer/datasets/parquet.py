@@ -2,40 +2,48 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.source import Row, Source, content_hash, extra
-from whyformer.errors import BadInput
+from whyformer.datasets.source import Row, Source, content_hash, extra, foreign
+from whyformer.errors import BadInput, listed, reason_of
 
 BATCH = 256  # rows decoded at once
+KIND = "Parquet"
 BUFFER = 1 << 16  # bytes; without it a row group is held whole
 
 
 @dataclass
-class ParquetFile:
+class ParquetFile(Source):
     """A Parquet file, decoded a few rows at a time and only the columns that are needed."""
 
     path: Path
+    name: str = ""
     format = "parquet"
     seekable = True
 
     @property
     def where(self) -> str:
         """The file, for messages."""
-        return str(self.path)
+        return self.name or str(self.path)
 
-    def _open(self) -> Any:
-        try:
-            return extra("pyarrow.parquet").ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER)
-        except extra("pyarrow").ArrowException as error:
-            raise BadInput(f"{self.where} cannot be read as Parquet: {error}") from error
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        with (
+            foreign(self.where, KIND),
+            extra("pyarrow.parquet").ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER) as file,
+        ):
+            yield file
 
     def columns(self) -> list[str]:
         """The names of the columns."""
         with self._open() as file:
-            return list(file.schema_arrow.names)
+            names = list(file.schema_arrow.names)
+        if len(set(names)) < len(names):
+            raise BadInput(f"{self.where} needs a different name for each column; found {listed(names)}")
+        return names
 
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
         """The rows from number `start` on; whole row groups before it are not read."""
@@ -48,7 +56,7 @@ class ParquetFile:
             for group in groups:  # one at a time: together they would be held in memory
                 for batch in file.iter_batches(BATCH, row_groups=[group], columns=needed):
                     if start < len(batch):
-                        yield from batch.slice(start).to_pylist()
+                        yield from _records(batch.slice(start))
                     start = max(0, start - len(batch))
 
     def count(self) -> int | None:
@@ -61,6 +69,16 @@ class ParquetFile:
         return content_hash([self.path])
 
 
+def _records(batch: Any) -> list[Row]:
+    """The rows of a batch; if one cannot be decoded (text that is not UTF-8, a date of no year), the others can."""
+    try:
+        return list(batch.to_pylist())
+    except (ValueError, TypeError, ArithmeticError, NotImplementedError) as error:
+        if len(batch) == 1:
+            return [f"not readable: {reason_of(error)}"]
+    return [row for place in range(len(batch)) for row in _records(batch.slice(place, 1))]
+
+
 def _plain_columns(schema: Any) -> list[str]:
     """Columns of texts and numbers: what costs little to read along."""
     types = extra("pyarrow").types
@@ -69,7 +87,7 @@ def _plain_columns(schema: Any) -> list[str]:
 
 
 @dataclass
-class Shards:
+class Shards(Source):
     """Several files of one format, one after the other."""
 
     sources: Sequence[Source]
@@ -107,6 +125,17 @@ class Shards:
                 start = 0
             else:
                 start -= rows
+
+    def place(self, row: int) -> str:
+        """The file in which a row stands, and its number there."""
+        before = 0
+        for source in self.sources[:-1]:
+            rows = source.count()
+            rows = sum(1 for _ in source.read()) if rows is None else rows
+            if row < before + rows:
+                return f"{source.place(row - before)}, row {row} of all files"
+            before += rows
+        return f"{self.sources[-1].place(row - before)}, row {row} of all files"
 
     def count(self) -> int | None:
         """The sum, if all are known."""

@@ -7,12 +7,14 @@ from typing import Any
 
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import Answer, Example, Rationale, Unusable, label_index
-from whyformer.errors import BadInput
+from whyformer.errors import BadInput, shown
+from whyformer.files import LONGEST_TEXT
 from whyformer.inputs import Text
 from whyformer.units import Span, Unit, search_spans
 
 Record = Mapping[str, Any]
 _LONGEST_META = 200  # characters
+_LONGEST_INDEX = 18  # digits; more cannot be the index of a class
 
 
 def example(row: int, record: Record, columns: Columns, labels: Sequence[str] | None) -> Example:
@@ -42,7 +44,7 @@ def _value(record: Record, name: str) -> Any:
 
 def _text(record: Record, columns: Columns, tokens: list[str] | None) -> Text:
     if not columns.text:
-        return " ".join(tokens or [])
+        return _checked(" ".join(tokens or []), str(columns.tokens))
     texts = [_one_text(record, name) for name in columns.text]
     return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
@@ -51,13 +53,19 @@ def _one_text(record: Record, name: str) -> str:
     value = _value(record, name)
     if not isinstance(value, str):
         raise Unusable(f"{name!r} is {type(value).__name__}, not text")
-    if not value.strip():
+    return _checked(value, name)
+
+
+def _checked(text: str, name: str) -> str:
+    if not text.strip():
         raise Unusable(f"{name!r} is empty")
+    if len(text) > LONGEST_TEXT:
+        raise Unusable(f"{name!r} has {len(text):,} characters, more than the {LONGEST_TEXT:,} of the longest text")
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise Unusable(f"{name!r} is not valid UTF-8") from None
-    return value
+    return text
 
 
 def _tokens(record: Record, columns: Columns) -> list[str] | None:
@@ -82,27 +90,34 @@ def _label(record: Record, columns: Columns, labels: Sequence[str] | None) -> in
         return label
     try:
         return label_index(label, labels)
-    except BadInput as error:
+    except (BadInput, ValueError) as error:  # a number of very many digits
         raise Unusable(str(error)) from None
 
 
 def _plain_label(value: Any, labels: Sequence[str] | None) -> int | str | None:
     if isinstance(value, str) and not value.strip():
         raise Unusable("the label is empty")
-    if isinstance(value, str) and value not in (labels or ()) and re.fullmatch(r"\s*-?\d+(\.0+)?\s*", value, re.ASCII):
-        value = float(value)
+    if isinstance(value, str) and value not in (labels or ()):
+        number = re.fullmatch(r"\s*(-?\d+)(\.0+)?\s*", value, re.ASCII)
+        if number and len(number[1]) > _LONGEST_INDEX:
+            raise Unusable(f"the label is a number of {len(number[1]):,} digits, too large for an index")
+        value = int(number[1]) if number else value
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
         value = int(value)
     if not isinstance(value, int | str):
-        raise Unusable(f"the label is {value!r}, neither a name nor an index")
+        raise Unusable(f"the label is {shown(value)}, neither a name nor an index")
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST_INDEX:
+        raise Unusable(f"the label is {shown(value)}, too large for an index")
     return None if value == -1 else value
 
 
 def _vote(labels: list[Any]) -> Any:
     """What most annotators say."""
+    if not all(isinstance(label, str | int | float) for label in labels):
+        raise Unusable(f"the label is {shown(labels)}, and not one name or index for each annotator")
     ranked = Counter(labels).most_common(2)
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
-        raise Unusable(f"the annotators do not agree on a label: {labels}")
+        raise Unusable(f"the annotators do not agree on a label: {shown(labels)}")
     return ranked[0][0]
 
 
@@ -115,6 +130,8 @@ def _rationale(record: Record, columns: Columns, text: Text, tokens: list[str] |
     units = _document(text, columns)
     if len(columns.evidences) == 2:
         starts, ends = (_value(record, name) for name in columns.evidences)
+        if not isinstance(starts, list) or not isinstance(ends, list) or len(starts) != len(ends):
+            raise Unusable(f"{' and '.join(map(repr, columns.evidences))} are not two lists of the same length")
         return Rationale(units, checked_spans(list(zip(starts, ends, strict=True)), len(units)))
     return Rationale(units, _found(_value(record, columns.evidences[0]), [unit.text for unit in units]))
 
@@ -158,12 +175,18 @@ def words(text: str, part: int = 0) -> tuple[Unit, ...]:
     return tuple(Unit(match[0], "word", match.span(), part) for match in re.finditer(r"\S+", text))
 
 
-def checked_spans(spans: Sequence[tuple[int, int]], length: int) -> tuple[Span, ...]:
+def checked_spans(spans: Sequence[tuple[Any, Any]], length: int) -> tuple[Span, ...]:
     """Spans of positions, sorted; one outside the text is refused. Those that mark nothing are left out."""
-    for start, end in spans:
+    checked = set()
+    for span in spans:
+        place = " … ".join(map(shown, span))
+        if any(isinstance(end, bool) or not isinstance(end, int | float) or end % 1 for end in span):  # NaN too
+            raise Unusable(f"the rationale {place} does not begin and end at a token: two whole numbers are needed")
+        start, end = span
         if not 0 <= start <= end <= length:
-            raise Unusable(f"the rationale {start} … {end} is outside the {length} tokens of the text")
-    return tuple(sorted({(int(start), int(end)) for start, end in spans if start < end}))
+            raise Unusable(f"the rationale {place} is outside the {length} tokens of the text")
+        checked.add((int(start), int(end)))
+    return tuple(sorted((start, end) for start, end in checked if start < end))
 
 
 def _found(evidences: Any, tokens: list[str]) -> tuple[Span, ...]:
@@ -191,7 +214,14 @@ def _answers(record: Record, columns: Columns, text: Text) -> tuple[Answer, ...]
     texts, starts = value["text"], value["answer_start"]
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         raise Unusable(f"{columns.answers!r} does not have one start for each text")
-    for answer, start in zip(texts, starts, strict=True):
-        if not isinstance(answer, str) or not isinstance(start, int) or text[1][start : start + len(answer)] != answer:
-            raise Unusable(f"the answer {answer!r} does not stand at character {start} of the context")
-    return tuple(Answer(answer, start) for answer, start in zip(texts, starts, strict=True))
+    return tuple(_answer(answer, start, text[1]) for answer, start in zip(texts, starts, strict=True))
+
+
+def _answer(answer: Any, start: Any, context: str) -> Answer:
+    if not isinstance(answer, str) or isinstance(start, bool) or not isinstance(start, int):
+        raise Unusable(f"the answer {shown(answer)} at {shown(start)} is not a text with its first character's number")
+    if not answer.strip():
+        raise Unusable("an answer is empty; a question without an answer has an empty list of them")
+    if start < 0 or not context.startswith(answer, start):
+        raise Unusable(f"the answer {shown(answer)} does not stand at character {shown(start)} of the context")
+    return Answer(answer, start)

@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from whyformer.datasets.records import Record
-from whyformer.errors import MissingExtra
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of
+from whyformer.files import naming
 
 Row = Record | str  # a record, or the reason why there is none
 BLOCK = 1 << 20  # bytes read at once
@@ -27,6 +29,7 @@ class Source(Protocol):
     @property
     def seekable(self) -> bool:
         """Whether `read(start)` costs little."""
+        return False
 
     def columns(self) -> list[str]:
         """The names of the columns."""
@@ -36,9 +39,14 @@ class Source(Protocol):
 
     def count(self) -> int | None:
         """How many rows there are, if that is known without reading them."""
+        return None
 
     def digest(self) -> str:
         """A hash of the content."""
+
+    def place(self, row: int) -> str:
+        """Where a row stands, for messages."""
+        return f"{self.where}, row {row} (counted from 0)"
 
 
 def extra(module: str) -> Any:
@@ -50,12 +58,23 @@ def extra(module: str) -> Any:
         raise MissingExtra(f"this data needs {name}: pip install 'whyformer[data]'") from error
 
 
+@contextmanager
+def foreign(where: str, kind: str) -> Iterator[None]:
+    """Whatever a library raises while it reads data is a BadInput that names the data."""
+    try:
+        yield
+    except WhyformerError:
+        raise
+    except Exception as error:
+        raise BadInput(f"{where} cannot be read as {kind}: {reason_of(error)}") from error
+
+
 def content_hash(paths: Sequence[Path]) -> str:
     """A hash of what files hold, whatever they are called; read in blocks."""
     total = hashlib.blake2b(digest_size=16)
     for path in paths:
         one = hashlib.blake2b(digest_size=16)
-        with path.open("rb") as file:
+        with naming(path, "read"), path.open("rb") as file:
             while block := file.read(BLOCK):
                 one.update(block)
         total.update(one.digest())

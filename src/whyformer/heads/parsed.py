@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer.errors import BadInput, MissingExtra
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of, shown
 from whyformer.heads.sentences import Sentence
 
 PARSED_AT_ONCE = 64
@@ -19,8 +19,15 @@ class ParsedTexts:
     texts: Iterable[str]
 
     def __iter__(self) -> Iterator[Sentence]:
-        for document in self.pipeline.pipe(self.texts, batch_size=PARSED_AT_ONCE):
-            yield _sentence(document, self.pipeline)
+        parsed = 0
+        try:
+            for document in self.pipeline.pipe(self.texts, batch_size=PARSED_AT_ONCE):
+                yield _sentence(document, self.pipeline)
+                parsed += 1
+        except WhyformerError:
+            raise
+        except Exception as error:  # the pipeline may hold anything
+            raise BadInput(f"the spaCy pipeline failed after {parsed} texts: {reason_of(error)}") from error
 
     def __len__(self) -> int:
         try:
@@ -42,6 +49,8 @@ def parsed_by(pipeline: Any, texts: Iterable[str]) -> ParsedTexts:
         pipeline = _loaded(pipeline)
     elif not hasattr(pipeline, "pipe") or not hasattr(pipeline, "meta"):
         raise BadInput(f"a spaCy pipeline or the name of one is needed, found {type(pipeline).__name__}")
+    if isinstance(texts, str):
+        raise BadInput(f"a list of texts is needed, found the text {shown(texts)}")
     return ParsedTexts(pipeline, texts)
 
 

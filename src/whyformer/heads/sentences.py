@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whyformer.errors import BadInput
+from whyformer.errors import BadInput, shown
 from whyformer.units import Span, Unit
 
 RELATIONS = ("nsubj", "dobj", "amod", "advmod")
@@ -27,9 +27,10 @@ class Sentence:
     def __post_init__(self) -> None:
         count = len(self.words)
         if any(not 0 <= start < end <= len(self.text) for start, end in self.words):
-            raise BadInput(f"a word lies outside its text {self.text!r}: {self.words}")
+            raise BadInput(f"a word lies outside its text {shown(self.text)}: {shown(self.words)}")
         if any(not (0 <= d < count and 0 <= h < count and d != h) for d, h, _ in self.relations):
-            raise BadInput(f"a relation is not between two of the {count} words of {self.text!r}: {self.relations}")
+            wrong = f"a relation is not between two of the {count} words of {shown(self.text)}"
+            raise BadInput(f"{wrong}: {shown(self.relations)}")
 
 
 @dataclass(frozen=True)

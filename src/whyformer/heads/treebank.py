@@ -1,44 +1,56 @@
 """Treebanks in CoNLL-U, the format of Universal Dependencies, as parsed sentences; read as a stream."""
 
+import codecs
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
-from whyformer.errors import BadInput
+from whyformer.errors import BadInput, shown
+from whyformer.files import LONGEST_TEXT, naming, spooled
 from whyformer.heads.sentences import Sentence
 from whyformer.units import Span
 
 COLUMNS = 10
+LONGEST_NUMBER = 9  # digits; no sentence has as many words
 _TEXT = "# text ="
 
 
 @dataclass(frozen=True)
 class Treebank:
-    """The sentences of a CoNLL-U file; each pass over it reads the file anew."""
+    """The sentences of a CoNLL-U file; each pass over it reads the file anew, and a pipe is copied at first."""
 
     path: Path
+    _copy: Path = field(init=False, repr=False, compare=False)  # the file itself unless it is a pipe
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
-        with _opened(self.path):
+        object.__setattr__(self, "_copy", spooled(self.path))
+        with self._opened():
             pass
 
     def __iter__(self) -> Iterator[Sentence]:
-        with _opened(self.path) as file:
+        with self._opened() as file:
             yield from sentences(_decoded(file, str(self.path)), str(self.path))
 
     def __len__(self) -> int:
         """How many sentences there are, by their first words."""
-        with _opened(self.path) as file:
+        with self._opened() as file:
             return sum(1 for _ in _firsts(file))
 
     @property
     def provenance(self) -> dict[str, Any]:
         """The file's name and a hash of its bytes."""
-        with _opened(self.path) as file:
+        with self._opened() as file:
             return {"treebank": self.path.name, "file_digest": hashlib.file_digest(file, _blake).hexdigest()}
+
+    @contextmanager
+    def _opened(self) -> Iterator[BufferedReader]:
+        with naming(self.path, "read the treebank"), self._copy.open("rb") as file:
+            yield file
 
 
 def sentences(lines: Iterable[str], where: str = "the treebank") -> Iterator[Sentence]:
@@ -98,26 +110,29 @@ class _Block:
             self._word(number, columns, spaced)
 
     def _begin(self, number: int, identity: str, form: str, spaced: bool) -> None:
-        first, last = map(int, identity.split("-"))
-        if first != len(self.heads) + 1 or last <= first or self._inside():
-            self._wrong(number, f"the words {identity} are written as one, but the next word is {len(self.heads) + 1}")
+        first, last = map(_number, identity.split("-"))
+        if first is None or last is None or first != len(self.heads) + 1 or last <= first or self._inside():
+            self._wrong(
+                number, f"the words {identity[:40]} are written as one, but the next word is {len(self.heads) + 1}"
+            )
         self.surfaces.append(_Surface(form, number, spaced, last))
 
     def _word(self, number: int, columns: list[str], spaced: bool) -> None:
-        identity, form, head, label = columns[0], columns[1], columns[6], columns[7]
+        identity, form, head, label = columns[0], columns[1], _number(columns[6]), columns[7]
         expected = len(self.heads) + 1
         if identity != str(expected):
-            self._wrong(number, f"the word has the number {identity!r}, where {expected} follows")
-        if not (head.isascii() and head.isdigit()):
-            self._wrong(number, f"the head is {head!r}, where the number of a word, or 0 for the root, is needed")
-        if int(head) == expected:
+            self._wrong(number, f"the word has the number {shown(identity)}, where {expected} follows")
+        if head is None:
+            needed = "the number of a word, or 0 for the root, is needed"
+            self._wrong(number, f"the head is {shown(columns[6])}, where {needed}")
+        if head == expected:
             self._wrong(number, f"the word {expected} is its own head")
         if label in ("", "_"):
             self._wrong(number, "the relation is missing")
         if not self._inside():
             self.surfaces.append(_Surface(form, number, spaced, expected))
         self.surfaces[-1].words.append(form)
-        self.heads.append((number, int(head), label))
+        self.heads.append((number, head, label))
 
     def _inside(self) -> bool:
         """Whether the next word belongs to several that are written as one."""
@@ -132,6 +147,8 @@ class _Block:
             if head > len(self.heads):
                 self._wrong(line, f"the head is {head}, but the sentence has {len(self.heads)} words")
         text = self._written() if self.text is None else self.text
+        if len(text) > LONGEST_TEXT:
+            self._wrong(self.surfaces[0].line, f"the sentence has more than {LONGEST_TEXT:,} characters")
         relations = [(word, head - 1, label) for word, (_, head, label) in enumerate(self.heads) if head]
         return Sentence(text, tuple(self._spans(text)), tuple(relations))
 
@@ -146,7 +163,7 @@ class _Block:
             start, place = place, place + len(surface.form)
             if text[start:place] != surface.form:
                 found = text[start : start + 20]
-                self._wrong(surface.line, f"{surface.form!r} is not what `# text` goes on with: {found!r}")
+                self._wrong(surface.line, f"{shown(surface.form)} is not what `# text` goes on with: {found!r}")
             yield from _inner(surface, start)
 
     def _wrong(self, line: int, reason: str) -> NoReturn:
@@ -167,6 +184,11 @@ def _is_pair(identity: str, mark: str) -> bool:
     return bool(found) and first.isascii() and second.isascii() and first.isdigit() and second.isdigit()
 
 
+def _number(text: str) -> int | None:
+    """The number of a word; None if it cannot be one."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else None
+
+
 def _decoded(lines: Iterable[bytes], where: str) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         try:
@@ -178,7 +200,7 @@ def _decoded(lines: Iterable[bytes], where: str) -> Iterator[str]:
 def _firsts(lines: Iterable[bytes]) -> Iterator[bytes]:
     """The first line of each sentence that is neither a comment nor an empty node."""
     begun = False
-    for line in lines:
+    for line in map(_without_mark, lines):
         if not line.strip():
             begun = False
         elif not begun and not line.startswith((b"#", b"0.")):
@@ -186,11 +208,8 @@ def _firsts(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield line
 
 
-def _opened(path: Path) -> Any:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise BadInput(f"could not read the treebank {str(path)!r}: {error.strerror}") from error
+def _without_mark(line: bytes) -> bytes:
+    return line.removeprefix(codecs.BOM_UTF8)
 
 
 def _blake() -> Any:

@@ -1,0 +1,122 @@
+"""Rows in memory: a list, a pandas DataFrame, a Dataset of `datasets`."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from whyformer.datasets.source import Row, Source, foreign
+from whyformer.errors import BadInput, listed, shown
+
+ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"
+
+
+class Table(Protocol):
+    """A pandas DataFrame, or a Dataset of `datasets`."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+
+Rows = Sequence[Any] | Table
+
+
+@dataclass
+class MemoryRows(Source):
+    """Rows that are in memory already; `held` gives one for each index."""
+
+    held: Any
+    name: str
+    format = "memory"
+    seekable = True
+
+    @property
+    def where(self) -> str:
+        """The kind of the object, for messages."""
+        return f"the {self.name}"
+
+    def columns(self) -> list[str]:
+        """The names in the first row that can be read."""
+        reason = ""
+        for row in self.read():
+            if not isinstance(row, str):
+                return list(row)
+            reason = reason or f": row 0 is {row}"
+        raise BadInput(f"{self.where} holds no rows{' that can be used' * bool(reason)}{reason}")
+
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """The rows from number `start` on."""
+        with foreign(self.where, "rows"):
+            for place in range(start, len(self.held)):
+                yield _record(self.held[place])
+
+    def count(self) -> int | None:
+        """All of them."""
+        return len(self.held)
+
+    @cached_property
+    def _digest(self) -> str:
+        total = hashlib.blake2b(digest_size=16)
+        with foreign(self.where, "rows"):
+            for row in self.read():
+                total.update(json.dumps(row, sort_keys=True, default=_written).encode() + b"\n")
+        return total.hexdigest()
+
+    def digest(self) -> str:
+        """A hash of the content."""
+        return self._digest
+
+
+def rows_in_memory(held: Any) -> MemoryRows:
+    """A list, DataFrame or Dataset as a source of rows."""
+    name = type(held).__name__
+    if hasattr(held, "to_dict") and hasattr(held, "notna"):
+        held = _of_pandas(held)
+    elif hasattr(held, "column_names") and hasattr(held, "__len__") and not isinstance(held, Mapping):
+        return MemoryRows(held, name)
+    elif not isinstance(held, Sequence) or isinstance(held, str | bytes | bytearray):
+        raise BadInput(f"data cannot be a {name}; give a path or a name, {ACCEPTED}")
+    return MemoryRows(list(held), name)
+
+
+def _of_pandas(held: Any) -> Sequence[Any]:
+    """The rows of a DataFrame, or the values of a Series; what is missing (NaN, NaT, NA) is None."""
+    with foreign(f"the {type(held).__name__}", "rows"):
+        if not hasattr(held, "columns"):
+            return list(held.astype(object).where(held.notna(), None))
+        if not held.columns.is_unique:
+            raise BadInput(f"the DataFrame needs a different name for each column; found {listed(list(held.columns))}")
+        return list(held.astype(object).where(held.notna(), None).to_dict("records"))
+
+
+def _record(row: Any) -> Row:
+    """A row as files give it: a text, (text, label) where the text may be a pair, or a dictionary."""
+    if isinstance(row, str):
+        return {"text": row}
+    if isinstance(row, Mapping):
+        return {str(name): _plain(value) for name, value in row.items()} or "an empty dictionary"
+    if isinstance(row, tuple | list) and len(row) == 2:
+        text, label = row
+        parts = dict(zip(("text1", "text2"), text, strict=False)) if _is_pair(text) else {"text": text}
+        return {**parts, "label": _plain(label)}
+    return f"{shown(row)}, where a text, (text, label) or a dictionary is needed"
+
+
+def _is_pair(text: Any) -> bool:
+    return isinstance(text, tuple | list) and len(text) == 2
+
+
+def _plain(value: Any) -> Any:
+    """A value as files give it: what numpy and pandas hold becomes numbers and lists, a tuple a list."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain(held) for name, held in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _written(value: Any) -> str:
+    """What JSON cannot hold: bytes as they are, all else by its kind, since no example is made of it."""
+    return value.hex() if isinstance(value, bytes) else type(value).__name__
