@@ -171,7 +171,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], Any], type[WhyformerError], str]] 
     "torn": (lambda f: (f / "model.safetensors").write_bytes(b"torn"), BadInput, "could not load"),
     "misfit": (lambda f: configure(f, intermediate_size=8), WhyformerError, "could not load|not complete"),
     "pickle": (as_pickle, UnsupportedModel, "only in pickle files.*allow_pickle"),
-    "pickle beside others": (as_pickle_beside_others, BadInput, "pickle files need allow_pickle"),
+    "pickle beside others": (as_pickle_beside_others, UnsupportedModel, "only in pickle files.*allow_pickle"),
     "code": (with_code, UnsupportedModel, "its own code.*trust_remote_code"),
     "masked lm": (lambda f: configure(f, architectures=["BertForMaskedLM"]), UnsupportedModel, "BertForMaskedLM"),
     "no class": (lambda f: configure(f, architectures=None), UnsupportedModel, "does not say its class"),

@@ -1,0 +1,618 @@
+"""Whatever is wrong with a checkpoint is one named error, and no pickle is opened without leave."""
+
+import json
+import os
+import shutil
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from transformers.utils import logging
+
+import families
+import whyformer
+from metrics import cases
+from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
+from whyformer.lm_heads import head_for, load_head
+from whyformer.load import is_regression, labels_of
+
+TEXT = "the film is a fine film"
+INDEX = "model.safetensors.index.json"
+HIDDEN = torch.zeros(1, 1, 32)
+
+
+class Opened:
+    """A pickle that leaves a trace when it is read without restrictions, and is refused when it is read with them."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str, int]]:
+        return os.open, ("opened", os.O_CREAT)
+
+
+@pytest.fixture(autouse=True)
+def no_pickle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """Every call of torch.load, whatever it would have read."""
+    calls: list[str] = []
+    load = torch.load
+
+    def noted(file: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(str(file))
+        return load(file, *arguments, **options)
+
+    monkeypatch.setattr(torch, "load", noted)
+    monkeypatch.chdir(tmp_path)
+    yield calls
+    assert not (tmp_path / "opened").exists()
+
+
+def classifier(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    tokenizer = cases.wordpiece()
+    config = families.CONFIGS["bert"]()
+    config.update({"vocab_size": len(tokenizer), "num_labels": 3, **changes})
+    return hf.BertForSequenceClassification(config).eval()
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "good"
+    classifier().save_pretrained(folder)
+    cases.wordpiece().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("heads") / "good"
+    hf.BertForMaskedLM(families.CONFIGS["bert"]()).save_pretrained(folder)
+    return folder
+
+
+def configure(**changes: Any) -> Callable[[Path], None]:
+    return rewrite("config.json", lambda config: {**config, **changes})
+
+
+def rewrite(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def rewritten(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+    return rewritten
+
+
+def indexed(folder: Path, shard: Any, file: Any = None) -> None:
+    """The weights in one shard of that name, and an index that names it; a file of one byte stands beside."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    (folder / "x.safetensors").write_text("x")
+    if str(file or shard).endswith(".safetensors"):
+        save_file(weights, folder / (file or shard), {"format": "pt"})
+    else:
+        torch.save(weights, folder / (file or shard))
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, shard)}
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def malicious(folder: Path, name: str) -> None:
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    torch.save({"classifier.weight": Opened()}, folder / name)
+
+
+def linked(folder: Path) -> None:
+    indexed(folder, "shard.safetensors", "../away.safetensors")
+    (folder / "shard.safetensors").symlink_to(folder.parent / "away.safetensors")
+
+
+def explicit(name: str) -> Callable[[Path], None]:
+    def named(folder: Path) -> None:
+        configure(transformers_weights=name)(folder)
+        malicious(folder, name) if name.endswith(".bin") else indexed(folder, "w.bin")
+        if name.endswith("other.safetensors.index.json"):
+            (folder / INDEX).rename(folder / name)
+
+    return named
+
+
+def adapted(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "evil/base"}))
+    torch.save({"x": Opened()}, folder / "adapter_model.bin")
+
+
+def waiting(folder: Path) -> None:
+    indexed(folder, "shard.safetensors")
+    (folder / "shard.safetensors").unlink()
+    os.mkfifo(folder / "shard.safetensors")
+
+
+PICKLED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "a shard that is a pickle": (lambda f: indexed(f, "w.bin"), r"index\.json of .* names 'w\.bin' as weights: only"),
+    "a shard outside": (lambda f: indexed(f, "../w.safetensors"), r"names '\.\./w\.safetensors' as weights"),
+    "a shard at an absolute path": (
+        lambda f: indexed(f, str(f.parent / "w.safetensors")),
+        r"names '/.*w\.safetensors' as weights",
+    ),
+    "a shard beyond a backslash": (lambda f: indexed(f, "..\\w.safetensors"), "as weights: only safetensors"),
+    "a shard in a folder below": (
+        lambda f: ((f / "sub").mkdir(), indexed(f, "sub/w.safetensors")),
+        "as weights: only safetensors",
+    ),
+    "a shard that is an index": (lambda f: indexed(f, INDEX, "w.bin"), "as weights: only safetensors"),
+    "a shard that is no name": (lambda f: indexed(f, 5, "w.bin"), "names 5 as weights"),
+    "a shard linked from outside": (linked, "lies outside"),
+    "a shard that is a pipe": (waiting, "not a file"),
+    "a shard that is not there": (lambda f: indexed(f, "gone.safetensors", "w.safetensors"), "no file 'gone.saf"),
+    "an index without a map": (lambda f: (indexed(f, "w.bin"), (f / INDEX).write_text("{}")), "has no weight_map"),
+    "an index of nothing": (
+        lambda f: (indexed(f, "w.bin"), (f / INDEX).write_text('{"weight_map": {}}')),
+        "has no weight_map",
+    ),
+    "an index that is a list": (lambda f: (indexed(f, "w.bin"), (f / INDEX).write_text("[]")), "has no weight_map"),
+    "an index that is nested": (lambda f: (indexed(f, "w.bin"), (f / INDEX).write_text("[" * 10**5)), "not JSON"),
+    "weights named in the configuration": (explicit("adapter_model.bin"), r"config\.json of .* 'adapter_model\.bin'"),
+    "an index named in the configuration": (explicit("other.safetensors.index.json"), r"names 'w\.bin' as weights"),
+    "an adapter": (adapted, r"holds an adapter .*merge it"),
+}
+
+
+@pytest.mark.parametrize("name", PICKLED)
+def test_only_safetensors_of_the_folder_are_read(good: Path, tmp_path: Path, name: str, no_pickle: list[str]) -> None:
+    spoil, message = PICKLED[name]
+    folder = shutil.copytree(good, tmp_path / "model")
+    spoil(folder)
+    with pytest.raises(WhyformerError, match=message):
+        Explainer.load(folder)
+    assert not no_pickle
+
+
+@pytest.mark.parametrize("name", PICKLED)
+def test_lm_heads_are_read_in_the_same_way(
+    language_model: Path, tmp_path: Path, name: str, no_pickle: list[str]
+) -> None:
+    spoil, message = PICKLED[name]
+    folder = shutil.copytree(language_model, tmp_path / "model")
+    spoil(folder)
+    with pytest.raises(WhyformerError, match=message):
+        load_head(folder)
+    with pytest.raises(WhyformerError, match=message):  # as `decoded_grad_cam(lm_head=…)` asks, recorded or not
+        head_for(classifier(), str(folder), HIDDEN)
+    assert not no_pickle
+
+
+def test_lm_heads_in_pickle_files_are_refused(language_model: Path, tmp_path: Path, no_pickle: list[str]) -> None:
+    folder = shutil.copytree(language_model, tmp_path / "model")
+    malicious(folder, "pytorch_model.bin")
+    with pytest.raises(BadInput, match="no weights in safetensors"):
+        load_head(folder)
+    assert not no_pickle
+
+
+def test_shards_that_are_safetensors_are_read(good: Path, tmp_path: Path) -> None:
+    expected = load_file(good / "model.safetensors")
+    folder = shutil.copytree(good, tmp_path / "model")
+    indexed(folder, "shard.safetensors")
+    found = Explainer.load(folder).subject.model.state_dict()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+def test_weights_that_the_configuration_names_are_read(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    configure(transformers_weights="other.safetensors")(folder)
+    assert Explainer.load(folder).subject.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_a_linked_file_of_weights_is_read(good: Path, tmp_path: Path) -> None:
+    """One that the user put there, not one that an index names."""
+    folder = shutil.copytree(good, tmp_path / "model")
+    (folder / "model.safetensors").rename(tmp_path / "elsewhere")
+    (folder / "model.safetensors").symlink_to(tmp_path / "elsewhere")
+    assert Explainer.load(folder).subject.task == "classes"
+
+
+# The hub
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def cached(folder: Path, cache: Path, name: str = "some/model") -> Path:
+    """A folder as the hub's cache would hold it: links to blobs."""
+    place = cache / f"models--{name.replace('/', '--')}"
+    snapshot = place / "snapshots" / COMMIT
+    for part in (place / "blobs", place / "refs", snapshot):
+        part.mkdir(parents=True)
+    (place / "refs" / "main").write_text(COMMIT)
+    for number, file in enumerate(sorted(folder.iterdir())):
+        shutil.copy(file, place / "blobs" / str(number))
+        (snapshot / file.name).symlink_to(Path("../../blobs") / str(number))
+    return snapshot
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_a_hub_id_in_the_cache_is_read_with_its_revision(good: Path, hub: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    indexed(folder, "shard.safetensors")
+    snapshot = cached(folder, hub)
+    for found in (Explainer.load("some/model").subject, Explainer.load("some/model", revision=COMMIT).subject):
+        assert (found.name, found.revision) == ("some/model", COMMIT)
+        assert found.provenance["revision"] == COMMIT
+    assert Explainer.load(snapshot).subject.task == "classes"  # the same as a folder, whose shard is a link
+
+
+def test_an_lm_head_of_a_hub_id_in_the_cache(language_model: Path, hub: Path) -> None:
+    snapshot = cached(language_model, hub)
+    assert load_head("some/model").vocabulary == load_head(snapshot).vocabulary == families.VOCABULARY
+
+
+@pytest.mark.parametrize("name", ["a shard that is a pickle", "a shard outside", "an adapter"])
+def test_a_hub_id_whose_weights_are_not_safetensors(
+    good: Path, language_model: Path, hub: Path, tmp_path: Path, name: str, no_pickle: list[str]
+) -> None:
+    spoil, message = PICKLED[name]
+    for kind, folder in (("model", good), ("head", language_model)):
+        spoiled = shutil.copytree(folder, tmp_path / kind)
+        spoil(spoiled)
+        cached(spoiled, hub, f"some/{kind}")
+        with pytest.raises(UnsupportedModel, match=message):
+            (Explainer.load if kind == "model" else load_head)(f"some/{kind}")
+    assert not no_pickle
+
+
+def test_a_hub_id_with_pickles_only(good: Path, hub: Path, tmp_path: Path, no_pickle: list[str]) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    cached(folder, hub)
+    with pytest.raises(UnsupportedModel, match=r"only in pickle files \(pytorch_model\.bin\).*allow_pickle"):
+        Explainer.load("some/model")
+    assert not no_pickle
+    assert Explainer.load("some/model", allow_pickle=True).subject.task == "classes"
+    assert no_pickle
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sentimnt", r"could not load 'sentimnt': there is no bundled model \(did you mean 'sentiment'\?"),
+        ("some/model", r"could not load 'some/model': there is no bundled model or folder of that name, and on the hub"),
+    ],
+)
+def test_a_name_that_nobody_knows(name: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
+        Explainer.load(name)
+    assert "pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"sentiment", "", " ", "a\0b", "x" * 300, "x/" * 3000, "\ud800", Path("\0")])
+def test_names_that_cannot_be_those_of_models(name: Any) -> None:
+    with pytest.raises(BadInput) as caught:
+        Explainer.load(name)
+    assert len(str(caught.value)) < 500
+    with pytest.raises(WhyformerError):
+        head_for(classifier(), name or "\0", HIDDEN) if isinstance(name, str) else load_head(name)
+
+
+# Failures of transformers
+
+
+def pickled(content: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        content(folder / "pytorch_model.bin")
+
+    return change
+
+
+FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "a configuration of nothing": (lambda f: (f / "config.json").write_text("null"), "config.json"),
+    "a configuration that is a list": (lambda f: (f / "config.json").write_text("[]"), "config.json"),
+    "a configuration in another encoding": (lambda f: (f / "config.json").write_bytes(b"\xff{}"), "config.json"),
+    "a configuration without end": (lambda f: (f / "config.json").write_text('{"a":' * 10**5), "config.json"),
+    "architectures of numbers": (configure(architectures=[5]), "holds 5; a sequence|config.json"),
+    "architectures as a string": (configure(architectures="BertModel"), "holds BertModel; a sequence|config.json"),
+    "labels in a list": (configure(id2label=["A", "B", "C"]), "config.json"),
+    "labels without numbers": (configure(id2label={"A": "A"}), "config.json"),
+    "labels from another number on": (configure(id2label={"1": "A", "2": "B", "3": "C"}), "0 … 2; found 1, 2, 3"),
+    "labels with a negative number": (configure(id2label={"-1": "A", "0": "B", "1": "C"}), "0 … 2; found -1, 0, 1"),
+    "labels with a gap": (configure(id2label={"0": "A", "5": "B", "1": "C"}), "0 … 2; found 0, 5, 1"),
+    "another number of labels": (
+        configure(id2label={str(n): str(n) for n in range(5)}),
+        r"classifier\.\w+ is \[3(, 32)?\] in the files, and \[5(, 32)?\] by config\.json",
+    ),
+    "an empty tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "its tokenizer"),
+    "a torn tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "its tokenizer"),
+    "a tokenizer that is a number": (lambda f: (f / "tokenizer.json").write_text("5"), "its tokenizer"),
+    "a tokenizer's settings in a list": (lambda f: (f / "tokenizer_config.json").write_text("[]"), "its tokenizer"),
+    "a vocabulary without unknown words": (
+        rewrite("tokenizer.json", lambda content: without_unknown(content)),
+        r"lacks '\[UNK\]', which stands for unknown words",
+    ),
+    "an activation that is not known": (configure(hidden_act="nope"), "nope"),
+    "a dtype that is not known": (configure(dtype="nope"), "nope"),
+    "a dtype of eight bits": (configure(dtype="float8_e4m3fn"), "is in float8_e4m3fn, in which nothing is explained: give dtype=float32"),
+    "a dtype of whole numbers": (configure(dtype="int8"), "is in int8, in which"),
+    "no heads": (configure(num_attention_heads=0), "could not load"),
+    "a size that is a word": (configure(hidden_size="big"), "hidden_size"),
+    "a size that is negative": (configure(hidden_size=-32), "could not load"),
+    "a size beyond all memory": (configure(hidden_size=2**40), r"by config\.json|could not load"),
+    "a vocabulary beyond all memory": (configure(vocab_size=2**33), r"\[8589934592, 32\] by config\.json"),
+    "positions beyond all memory": (configure(max_position_embeddings=2**33), r"8589934592, 32\] by config\.json"),
+    "layers without end": (configure(num_hidden_layers=20_000), r"not complete: num_hidden_layers is 20000 .* \d\d w"),
+    "layers that are not there": (configure(num_hidden_layers=3), "not complete: .*layer.2.* would be random"),
+    "quantised for a package": (
+        configure(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
+        "could not load",
+    ),
+    "attention from the hub": (
+        configure(attn_implementation="evil/kernel"),
+        "'evil/kernel', code from the hub, which is not run without trust_remote_code",
+    ),
+    "attention that is not known": (configure(attn_implementation="nope"), "nope"),
+    "weights of one byte": (lambda f: (f / "model.safetensors").write_bytes(b"x"), "its weights"),
+    "weights with a torn header": (
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:100]),
+        "its weights",
+    ),
+    "weights that are a folder": (
+        lambda f: ((f / "model.safetensors").unlink(), (f / "model.safetensors").mkdir()),
+        "has no weights",
+    ),
+    "a pickle that runs code": (pickled(lambda p: malicious(p.parent, p.name)), "its weights"),
+    "a broken pickle": (pickled(lambda p: p.write_bytes(b"broken")), "its weights"),
+    "an empty pickle": (pickled(lambda p: p.write_bytes(b"")), "its weights"),
+    "a pickle of no weights": (pickled(lambda p: torch.save([1], p)), "its weights"),
+}
+
+
+def without_unknown(content: Any) -> Any:
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] != "[UNK]"]
+    del content["model"]["vocab"]["[UNK]"]
+    return content
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_transformers_cannot_load_is_one_named_error(good: Path, tmp_path: Path, name: str) -> None:
+    spoil, message = FAULTS[name]
+    folder = shutil.copytree(good, tmp_path / "model")
+    spoil(folder)
+    with pytest.raises(WhyformerError, match=message) as caught:
+        Explainer.load(folder, allow_pickle="pickle" in name)
+    text = str(caught.value)
+    assert str(folder) in text or "id2label" in text
+    assert len(text) < 700
+    assert "\n" not in text
+    assert "above report" not in text
+
+
+HEADS: dict[str, Callable[[Path], Any]] = {
+    "a configuration of nothing": FAULTS["a configuration of nothing"][0],
+    "an activation that is not known": FAULTS["an activation that is not known"][0],
+    "no heads": FAULTS["no heads"][0],
+    "layers without end": FAULTS["layers without end"][0],
+    "a torn file": FAULTS["weights with a torn header"][0],
+    "another width": configure(hidden_size=16),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_transformers_cannot_load_of_an_lm_head(language_model: Path, tmp_path: Path, name: str) -> None:
+    folder = shutil.copytree(language_model, tmp_path / "model")
+    HEADS[name](folder)
+    with pytest.raises(WhyformerError, match="LM head|not complete"):
+        load_head(folder)
+
+
+@pytest.mark.parametrize("about", ["", "{", "[]", "{}", '{"model_type": "nope"}', '{"model_type": "bert", "layers": 1}'])
+def test_an_lm_head_that_says_nonsense_about_itself(language_model: Path, tmp_path: Path, about: str) -> None:
+    weights = load_file(language_model / "model.safetensors")
+    save_file(weights, tmp_path / "head.safetensors", {"format": "pt", "config": about})
+    with pytest.raises(WhyformerError, match="LM head"):
+        load_head(tmp_path / "head.safetensors")
+
+
+def test_an_lm_head_of_layers_without_end(language_model: Path, tmp_path: Path) -> None:
+    about = json.dumps({"model_type": "bert", "num_hidden_layers": 20_000})
+    save_file(load_file(language_model / "model.safetensors"), tmp_path / "x", {"format": "pt", "config": about})
+    with pytest.raises(UnsupportedModel, match="num_hidden_layers is 20000"):
+        load_head(tmp_path / "x")
+
+
+def test_a_broken_tokenizer_beside_an_lm_head_is_said(language_model: Path, tmp_path: Path) -> None:
+    """Without it nobody could tell whether the head means the same tokens."""
+    folder = shutil.copytree(language_model, tmp_path / "model")
+    assert head_for(classifier(vocab_size=60), str(folder), HIDDEN).width == 32
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(BadInput, match="could not compare the tokens of .*: its tokenizer"):
+        head_for(classifier(vocab_size=60), str(folder), HIDDEN)
+
+
+# Options
+
+
+@pytest.mark.parametrize("device", ["meta", "nonsense", "cuda:99", "cpu:x", "hpu", "vulkan", "", object(), 1.5])
+def test_devices_that_cannot_be_used(good: Path, device: Any) -> None:
+    with pytest.raises(BadOption, match="cannot be used"):
+        Explainer.load(good, device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8", "nope", "", 5, torch.int8, torch.float8_e5m2])
+def test_dtypes_in_which_nothing_is_explained(good: Path, dtype: Any) -> None:
+    with pytest.raises(BadOption, match="is not known; use float64"):
+        Explainer.load(good, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", torch.float16])
+def test_dtypes_in_which_models_are_explained(good: Path, dtype: Any) -> None:
+    assert str(Explainer.load(good, dtype=dtype).subject.model.dtype).endswith(str(dtype).removeprefix("torch."))
+
+
+# Silence
+
+
+@pytest.mark.parametrize("spoil", [lambda _: None, configure(num_hidden_layers=3), configure(dtype="nope")])
+def test_loading_is_quiet_and_leaves_settings_as_they_were(
+    good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], spoil: Any
+) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "unexpected": torch.zeros(1)}, folder / "model.safetensors", {"format": "pt"})
+    spoil(folder)
+    bars, level, filters = logging.is_progress_bar_enabled(), logging.get_verbosity(), list(warnings.filters)
+    logging.enable_progress_bar()
+    logging.set_verbosity_info()
+    capfd.readouterr()
+    try:
+        Explainer.load(folder)
+    except WhyformerError:
+        pass
+    finally:
+        state = logging.is_progress_bar_enabled(), logging.get_verbosity()
+        logging.set_verbosity(level)
+        if not bars:
+            logging.disable_progress_bar()
+    assert capfd.readouterr() == ("", "")
+    assert state == (True, logging.INFO)
+    assert warnings.filters == filters
+
+
+# Scores, labels, windows
+
+
+def test_scores_are_not_shown_as_classes(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    configure(problem_type="regression")(folder)
+    explainer = Explainer.load(folder)
+    model, data = explainer.subject.model, tmp_path / "data.csv"
+    data.write_text("text,label\nthe film is fine,0\na bad film,1\n")
+    for ask in (
+        lambda: explainer.explain(TEXT, "attcat"),
+        lambda: explainer.compare(TEXT, ["attcat"]),
+        lambda: explainer.evaluate(data, ["attcat"], metrics=["aopc"]),
+    ):
+        with pytest.raises(UnsupportedModel, match=r"BertForSequenceClassification predicts 3 scores .*attribute"):
+            ask()
+    inputs = dict(explainer.subject.tokenizer(TEXT, return_tensors="pt"))
+    assert whyformer.attribute(model, inputs, "attcat", target=1).shape == inputs["input_ids"].shape
+    with pytest.raises(BadOption, match="model of scores"):
+        whyformer.attribute(model, inputs, "saliency", of="loss", target=1)
+    with pytest.raises(UnsupportedModel, match="gives no probabilities of classes"):
+        whyformer.perturb.probabilities(model, inputs)
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem", "expected"),
+    [
+        (3, None, False),
+        (3, "regression", True),
+        (3, "single_label_classification", False),
+        (1, None, True),
+        (1, "regression", True),
+        (1, "multi_label_classification", False),
+    ],
+)
+def test_what_a_regression_is(labels: int, problem: str | None, expected: bool) -> None:
+    model = classifier(num_labels=labels)
+    model.config.problem_type = problem
+    assert is_regression(model) is expected
+    assert not is_regression(torch.nn.Linear(1, 1))
+
+
+def test_labels_that_are_not_those_of_the_outputs_are_refused() -> None:
+    model = classifier()
+    model.config.id2label = {0: "A", 1: "B"}
+    with pytest.raises(UnsupportedModel, match="has 3 outputs, and its configuration names 2 labels"):
+        Explainer(model, cases.wordpiece()).explain(TEXT, "attcat")
+
+
+@pytest.mark.parametrize("labels", [{0: "A", 2: "B"}, {"x": "A"}, ["A", "B"], {-1: "A", 0: "B"}, {0: "A", "0": "B"}])
+def test_labels_without_their_numbers_are_refused(labels: Any) -> None:
+    model = classifier()
+    model.config.__dict__["id2label"] = labels
+    with pytest.raises(UnsupportedModel, match="must name the classes 0 …"):
+        labels_of(model)
+
+
+def test_labels_in_another_order_and_as_text() -> None:
+    model = classifier()
+    model.config.id2label = {"1": "B", "0": "A", "2": "C"}
+    assert labels_of(model) == ("A", "B", "C")
+
+
+def test_a_label_of_several_classes_is_given_by_index() -> None:
+    model = classifier()
+    model.config.id2label = {0: "A", 1: "B", 2: "A"}
+    explainer = Explainer(model, cases.wordpiece())
+    with pytest.raises(BadOption, match=r"target 'A' is the label of several classes: give one by its index \(0, 2\)"):
+        explainer.explain(TEXT, "attcat", target="A")
+    assert explainer.explain(TEXT, "attcat", target=2).target.index == 2
+    assert explainer.explain(TEXT, "attcat", target="b").target.index == 1
+
+
+@pytest.mark.parametrize("length", [-5, "many", float("nan"), float("-inf"), [512]])
+def test_windows_that_are_none(length: Any) -> None:
+    tokenizer = cases.wordpiece()
+    tokenizer.model_max_length = length
+    with pytest.raises(BadInput, match="model_max_length must be a number of tokens; found"):
+        Explainer(classifier(), tokenizer).explain(TEXT, "attcat")
+
+
+@pytest.mark.parametrize("length", [float("inf"), 1e30, 64.0])
+def test_windows_without_a_bound_of_the_tokenizer(length: Any) -> None:
+    tokenizer = cases.wordpiece()
+    tokenizer.model_max_length = length
+    assert len(Explainer(classifier(), tokenizer).explain(TEXT, "attcat").units) == 8
+
+
+def test_a_configuration_without_a_bound_of_positions() -> None:
+    model = classifier()
+    model.config.max_position_embeddings = -1
+    assert len(Explainer(model, cases.wordpiece()).explain(TEXT, "attcat").units) == 8
+
+
+# Pipelines
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["ner", "token-classification", "fill-mask", "text-generation", "image-classification", "summarization", ""],
+)
+def test_pipelines_of_other_tasks_are_refused(task: str) -> None:
+    pipeline = types.SimpleNamespace(task=task, model=classifier(), tokenizer=cases.wordpiece())
+    with pytest.raises(UnsupportedModel, match=rf"a pipeline for '{task}' is not explained.*pipeline\.model"):
+        Explainer(pipeline)
+
+
+def test_a_zero_shot_pipeline_is_refused_by_name() -> None:
+    names = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}}
+    pipeline = hf.pipeline(
+        "zero-shot-classification", model=classifier(**names), tokenizer=cases.wordpiece(), device="cpu"
+    )
+    with pytest.raises(UnsupportedModel, match=r"'zero-shot-classification' is not explained.*judges pairs.*hypothesis"):
+        Explainer(pipeline)
+
+
+@pytest.mark.parametrize("task", ["text-classification", "sentiment-analysis"])
+def test_pipelines_that_classify_texts_are_explained(task: str) -> None:
+    pipeline = hf.pipeline(task, model=classifier(), tokenizer=cases.wordpiece(), device="cpu")
+    assert Explainer(pipeline).explain(TEXT, "attcat").prediction.label.startswith("LABEL_")
+
+
+def test_pipelines_that_answer_questions_are_explained() -> None:
+    config = families.CONFIGS["bert"]()
+    config.vocab_size = len(cases.wordpiece())
+    model = hf.BertForQuestionAnswering(config).eval()
+    pipeline = types.SimpleNamespace(task="question-answering", model=model, tokenizer=cases.wordpiece())
+    assert Explainer(pipeline).subject.task == "answer"
