@@ -1,11 +1,12 @@
 """Checkpoints: the files of a folder or hub id. Weights are read from safetensors inside it, and from nothing else."""
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from logging import ERROR
 from pathlib import Path
+from pickle import UnpicklingError
 from threading import RLock
 from typing import Any
 
@@ -19,6 +20,7 @@ SAFE, LISTING = ".safetensors", ".safetensors.index.json"  # endings: transforme
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 ADAPTER = "adapter_config.json"
 DEPTHS = ("num_hidden_layers", "encoder_layers", "decoder_layers")  # fields that say how many layers are built
+PANIC = "PanicException"  # of Rust, in tokenizers: it is not an Exception, and its class cannot be imported
 
 _QUIET = RLock()  # how much transformers says is one setting for the whole process
 
@@ -44,7 +46,7 @@ class Checkpoint:
 
     def file(self, name: str) -> Path | None:
         """The file of that name, downloaded if need be; None where there is none."""
-        from transformers.utils import cached_file
+        from transformers.utils.hub import cached_file
 
         path = cached_file(self.name, name, **self.options, _raise_exceptions_for_missing_entries=False)
         return None if path is None else Path(path)
@@ -72,7 +74,7 @@ class Checkpoint:
 
     def pickle(self) -> str | None:
         """The name of a pickle file with weights, if there is one; it is neither opened nor downloaded."""
-        from transformers.utils import has_file
+        from transformers.utils.hub import has_file
 
         if self.local:
             return min((path.name for path in Path(self.name).glob("pytorch_model*.bin")), default=None)
@@ -95,11 +97,11 @@ class Checkpoint:
 
     def _checked(self, name: Any, place: str, endings: tuple[str, ...] = (SAFE,)) -> str:
         """A name of weights that a file gives, if it is that of a safetensors file in this very folder."""
-        plain = isinstance(name, str) and name.endswith(endings) and name == os.path.basename(name.replace("\\", "/"))
+        plain = isinstance(name, str) and name.endswith(endings) and name == Path(name.replace("\\", "/")).name
         if not plain:
             raise UnsupportedModel(
-                f"{place} of {self.name!r} names {name!r} as weights: only safetensors files beside it are read (others "
-                "can run code when they are read); save the model again with save_pretrained"
+                f"{place} of {self.name!r} names {name!r} as weights: only safetensors files beside it are read, "
+                "others can run code when they are read; save the model again with save_pretrained"
             )
         if self.local and not _is_snapshot(Path(self.name)):
             inside(Path(self.name), name)
@@ -124,16 +126,18 @@ def reading(task: str) -> Iterator[None]:
     try:
         with _quiet():
             yield
-    except WhyformerError:
-        raise
-    except Exception as error:  # configurations, weights and tokenizers of others can make anything fail
+    except BaseException as error:  # configurations, weights and tokenizers of others can make anything fail
+        if isinstance(error, WhyformerError) or not (isinstance(error, Exception) or type(error).__name__ == PANIC):
+            raise
         reason = " ".join(str(error).split())
         if "trust_remote_code" in reason:
             raise UnsupportedModel(
                 f"{task}: it comes with its own code, which is not run without trust_remote_code (--trust-remote-code)"
             ) from error
-        if not isinstance(error, OSError | RuntimeError | SafetensorError | ValueError):
-            reason = f"{type(error).__name__}: {reason}"  # the text alone may be no more than a name
+        if isinstance(error, UnpicklingError):  # torch advises to read it all the same
+            reason = "the pickle file holds other things than weights, which are not read"
+        elif not isinstance(error, OSError | RuntimeError | SafetensorError | ValueError):
+            reason = f"{type(error).__name__} {reason}"  # the text alone may be no more than a name
         raise BadInput(f"{task}: {reason[:300]}") from error
 
 
@@ -146,8 +150,8 @@ def _quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         bars, levels = logging.is_progress_bar_enabled(), (logging.get_verbosity(), hub.get_verbosity())
         logging.disable_progress_bar()
-        logging.set_verbosity_error()
-        hub.set_verbosity_error()
+        logging.set_verbosity(ERROR)
+        hub.set_verbosity(ERROR)
         try:
             yield
         finally:

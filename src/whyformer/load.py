@@ -15,12 +15,14 @@ from torch import nn
 
 from whyformer.checkpoints import WHOLE, Checkpoint, check_depth, reading
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
+from whyformer.files import read_json
 from whyformer.rounding import ROUNDING
 
 Task = Literal["classes", "answer"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 DTYPES = tuple(ROUNDING)  # in which models are explained
+ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
 PIPELINES = ("text-classification", "sentiment-analysis", "question-answering")
 HEADS: dict[str, Task] = {"ForSequenceClassification": "classes", "ForQuestionAnswering": "answer"}  # in class names
 TOKENIZER_FILES = (
@@ -138,7 +140,9 @@ def _check_pipeline(pipeline: Any) -> None:
     task = getattr(pipeline, "task", None)
     if task is None or task in PIPELINES:
         return
-    advice = "pass its model and tokenizer, Explainer(pipeline.model, pipeline.tokenizer), if that model is one of these"
+    advice = (
+        "pass its model and tokenizer, Explainer(pipeline.model, pipeline.tokenizer), if that model is one of these"
+    )
     if task == "zero-shot-classification":
         advice = (
             "its model judges pairs: explain those with Explainer(pipeline.model, pipeline.tokenizer).explain((text, "
@@ -156,13 +160,18 @@ def task_of(classes: Iterable[str]) -> Task | None:
 
 def labels_of(model: nn.Module) -> tuple[str, ...]:
     """The names of the model's classes, by index."""
-    names = getattr(getattr(model, "config", None), "id2label", None) or {}
-    by_index = {int(key): str(names[key]) for key in names if str(key).isdecimal()} if isinstance(names, Mapping) else {}
-    if sorted(by_index) != list(range(len(names))):
-        keys = ", ".join(str(key) for key in list(names)[:5]) + (", …" if len(names) > 5 else "")
+    return _class_names(getattr(getattr(model, "config", None), "id2label", None) or {})
+
+
+def _class_names(names: Any) -> tuple[str, ...]:
+    by_index = (
+        {int(key): str(names[key]) for key in names if str(key).isdecimal()} if isinstance(names, Mapping) else {}
+    )
+    if not isinstance(names, Mapping) or sorted(by_index) != list(range(len(names))):
+        keys = ", ".join(map(str, [*names][:5])) if isinstance(names, Mapping) else f"a {type(names).__name__}"
         raise UnsupportedModel(
-            f"id2label in the model's configuration must name the classes 0 … {len(names) - 1}; found {keys}: correct "
-            "it in config.json, or set model.config.id2label"
+            "id2label in the model's configuration must name the classes 0, 1 and so on, each once; found "
+            f"{keys}{', …' if keys.count(',') == 4 else ''}: correct it in config.json, or set model.config.id2label"
         )
     return tuple(by_index[index] for index in range(len(names)))
 
@@ -262,6 +271,11 @@ def _check_folder(folder: Path) -> None:
 def _configuration(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
+    path = checkpoint.file("config.json")
+    content = {} if path is None else read_json(path, "configuration")
+    if not isinstance(content, dict):
+        raise BadInput(f"the configuration {str(path)!r} holds no fields {{…}}: save the model again")
+    _class_names(content.get("id2label") or {})
     return AutoConfig.from_pretrained(checkpoint.name, **checkpoint.options, **trust)
 
 
@@ -270,7 +284,7 @@ def _kind(checkpoint: Checkpoint, config: Any) -> Any:
     from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
 
     architectures = config.architectures or []
-    names = [architectures] if isinstance(architectures, str) else [str(name) for name in architectures]
+    names = [str(name) for name in (architectures if isinstance(architectures, list) else [architectures])]
     task = task_of(names)
     if task is None:
         raise UnsupportedModel(
@@ -311,7 +325,8 @@ def _check_fit(checkpoint: Checkpoint, config: Any, kind: Any, stored: Mapping[s
     check_depth(config, len(stored), checkpoint.name)
     if type(config) not in kind._model_mapping or getattr(config, "quantization_config", None) is not None:
         return  # code of its own, or weights that are packed
-    with torch.device("meta"):
+    task = f"could not load {checkpoint.name!r}: the model that its config.json describes"
+    with reading(task), torch.device("meta"):
         built = kind.from_config(copy.deepcopy(config)).state_dict()
     for name, weight in built.items():
         shape = stored.get(name, weight.shape)
@@ -341,21 +356,13 @@ def _tokenizer(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, **checkpoint.options, **trust)
-    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
-    unknown = getattr(model, "unk_token", None)
-    if type(model).__name__ in ("WordPiece", "WordLevel") and model.token_to_id(unknown) is None:
-        raise BadInput(
-            f"the vocabulary of {checkpoint.name!r} lacks {unknown!r}, which stands for unknown words: add it to "
-            "tokenizer.json"
-        )
+    tokenizer(ANY_TEXT)  # raises here, and not at some later text, if it cannot be used
     return tokenizer
 
 
 def _dtype(dtype: Any) -> torch.dtype | None:
-    if dtype is None or dtype in DTYPES:
-        return dtype  # type: ignore[no-any-return]
-    precision = getattr(torch, dtype, None) if isinstance(dtype, str) else None
-    if precision not in DTYPES:
+    precision = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and precision not in DTYPES:
         raise BadOption(f"dtype {str(dtype)!r} is not known; use float64, float32, bfloat16 or float16")
     return precision
 
@@ -365,8 +372,10 @@ def _device(device: Any) -> torch.device | None:
         return None
     try:
         place = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except RuntimeError as error:
         raise BadOption(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
+    except TypeError as error:
+        raise BadOption(f"device {str(device)!r} cannot be used: give a name such as cpu or cuda:0") from error
     if place.type == "meta":
         raise BadOption("device 'meta' cannot be used: it holds no numbers; use cpu or cuda")
     return place

@@ -166,7 +166,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], Any], type[WhyformerError], str]] 
     "no config": (lambda f: (f / "config.json").unlink(), BadInput, "no config.json"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), BadInput, "no weights"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), BadInput, "no tokenizer"),
-    "no JSON": (lambda f: (f / "config.json").write_text("{"), BadInput, "could not load"),
+    "no JSON": (lambda f: (f / "config.json").write_text("{"), BadInput, "config.json' is not JSON"),
     "unknown type": (lambda f: configure(f, model_type="homemade"), BadInput, "does not recognize"),
     "torn": (lambda f: (f / "model.safetensors").write_bytes(b"torn"), BadInput, "could not load"),
     "misfit": (lambda f: configure(f, intermediate_size=8), WhyformerError, "could not load|not complete"),

@@ -95,8 +95,7 @@ def _stored(source: str) -> tuple[Any, dict[str, Tensor]]:
     if not files:
         raise BadInput(f"{source!r} has no weights in safetensors files: LM heads are read from no others")
     skeleton = _skeleton(config, len(files), source)
-    tensors = _found(checkpoint, files, skeleton)
-    return skeleton, _through_transformers(checkpoint, skeleton) if tensors is None else tensors
+    return skeleton, _found(checkpoint, files, skeleton) or _through_transformers(checkpoint, skeleton)
 
 
 def _of_file(source: str) -> tuple[Any, dict[str, Tensor]]:
