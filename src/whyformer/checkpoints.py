@@ -19,7 +19,7 @@ WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SAFE, LISTING = ".safetensors", ".safetensors.index.json"  # endings: transformers opens files by them
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 ADAPTER = "adapter_config.json"
-DEPTHS = ("num_hidden_layers", "encoder_layers", "decoder_layers")  # fields that say how many layers are built
+DEPTHS = ("num_hidden_layers", "decoder_layers", "num_decoder_layers")  # fields that say how many layers are built
 PANIC = "PanicException"  # of Rust, in tokenizers: it is not an Exception, and its class cannot be imported
 
 _QUIET = RLock()  # how much transformers says is one setting for the whole process
@@ -134,7 +134,9 @@ def reading(task: str) -> Iterator[None]:
             raise UnsupportedModel(
                 f"{task}: it comes with its own code, which is not run without trust_remote_code (--trust-remote-code)"
             ) from error
-        if isinstance(error, UnpicklingError):  # torch advises to read it all the same
+        if "above report" in reason:  # which nobody sees
+            reason = "they do not have the shapes that config.json asks for"
+        elif isinstance(error, UnpicklingError):  # torch advises to read it all the same
             reason = "the pickle file holds other things than weights, which are not read"
         elif not isinstance(error, OSError | RuntimeError | SafetensorError | ValueError):
             reason = f"{type(error).__name__} {reason}"  # the text alone may be no more than a name

@@ -168,10 +168,11 @@ def _class_names(names: Any) -> tuple[str, ...]:
         {int(key): str(names[key]) for key in names if str(key).isdecimal()} if isinstance(names, Mapping) else {}
     )
     if not isinstance(names, Mapping) or sorted(by_index) != list(range(len(names))):
-        keys = ", ".join(map(str, [*names][:5])) if isinstance(names, Mapping) else f"a {type(names).__name__}"
+        keys = [*map(str, names)] if isinstance(names, Mapping) else [f"a {type(names).__name__}"]
+        listed = ", ".join(keys[:5] + ["…"] * (len(keys) > 5))
         raise UnsupportedModel(
-            "id2label in the model's configuration must name the classes 0, 1 and so on, each once; found "
-            f"{keys}{', …' if keys.count(',') == 4 else ''}: correct it in config.json, or set model.config.id2label"
+            f"id2label in the model's configuration must name the classes 0, 1 and so on, each once; found {listed}: "
+            "correct it in config.json, or set model.config.id2label"
         )
     return tuple(by_index[index] for index in range(len(names)))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from huggingface_hub.utils import logging as hub_logging
 from safetensors.torch import load_file, save_file
 from transformers.utils import logging
 
@@ -19,6 +20,7 @@ import families
 import whyformer
 from metrics import cases
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
+from whyformer.checkpoints import check_depth
 from whyformer.lm_heads import head_for, load_head
 from whyformer.load import is_regression, labels_of
 
@@ -215,6 +217,53 @@ def test_a_linked_file_of_weights_is_read(good: Path, tmp_path: Path) -> None:
     assert Explainer.load(folder).subject.task == "classes"
 
 
+def test_an_index_beside_whole_weights_is_not_looked_at(good: Path, tmp_path: Path, no_pickle: list[str]) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    indexed(folder, "w.bin")
+    shutil.copy(good / "model.safetensors", folder)
+    assert Explainer.load(folder).subject.task == "classes"
+    assert not no_pickle
+
+
+def test_a_folder_is_of_the_hub_s_cache_only_where_blobs_lie(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "snapshots" / "model")
+    linked(folder)
+    with pytest.raises(BadInput, match="lies outside"):
+        Explainer.load(folder)
+    elsewhere = Path(shutil.copytree(folder, tmp_path / "other" / "model", symlinks=True))
+    (tmp_path / "blobs").mkdir()
+    with pytest.raises(BadInput, match="lies outside"):
+        Explainer.load(elsewhere)
+
+
+def test_kernels_for_attention_are_left_to_those_who_trust(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    configure(attn_implementation="evil/kernel")(folder)
+    with pytest.raises(WhyformerError, match="could not load") as caught:
+        Explainer.load(folder, trust_remote_code=True)
+    assert "not run without" not in str(caught.value)
+
+
+def test_code_beside_an_lm_head_is_neither_run_nor_asked_about(language_model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(language_model, tmp_path / "model")
+    configure(model_type="homemade", auto_map={"AutoConfig": "homemade.Config"})(folder)
+    (folder / "homemade.py").write_text("raise SystemExit('the code was run')")
+    with pytest.raises(UnsupportedModel, match=r"LM head of .* its own code, which is not run"):
+        load_head(folder)
+
+
+def test_depths_are_compared_with_the_number_of_weights() -> None:
+    check_depth(hf.AlbertConfig(num_hidden_layers=12), 25, "shared")  # one layer's weights for all
+    check_depth(hf.BartConfig(encoder_layers=9, decoder_layers=9), 9, "as many")
+    for field, config in (
+        ("num_hidden_layers", hf.BartConfig(encoder_layers=10, decoder_layers=9)),
+        ("decoder_layers", hf.BartConfig(encoder_layers=9, decoder_layers=10)),
+        ("num_decoder_layers", hf.T5Config(num_layers=9, num_decoder_layers=10)),
+    ):
+        with pytest.raises(UnsupportedModel, match=rf"weights of 'deep' are not complete: {field} is 10 .* hold 9 w"):
+            check_depth(config, 9, "deep")
+
+
 # The hub
 
 
@@ -271,6 +320,16 @@ def test_a_hub_id_whose_weights_are_not_safetensors(
     assert not no_pickle
 
 
+def test_a_hub_id_with_pickles_in_shards(good: Path, hub: Path, tmp_path: Path, no_pickle: list[str]) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    indexed(folder, "w.bin")
+    (folder / INDEX).rename(folder / "pytorch_model.bin.index.json")
+    cached(folder, hub)
+    with pytest.raises(UnsupportedModel, match=r"only in pickle files \(pytorch_model\.bin\.index\.json\)"):
+        Explainer.load("some/model")
+    assert not no_pickle
+
+
 def test_a_hub_id_with_pickles_only(good: Path, hub: Path, tmp_path: Path, no_pickle: list[str]) -> None:
     folder = shutil.copytree(good, tmp_path / "model")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
@@ -319,6 +378,12 @@ def pickled(content: Callable[[Path], Any]) -> Callable[[Path], None]:
     return change
 
 
+def exchanged(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.weight"] = weights["classifier.weight"].T.contiguous()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
 FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a configuration of nothing": (lambda f: (f / "config.json").write_text("null"), r"config\.json' holds no fields"),
     "a configuration that is a list": (
@@ -339,6 +404,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
         configure(id2label={str(n): str(n) for n in range(5)}),
         r"classifier\.\w+ is \[3(, 32)?\] in the files, and \[5(, 32)?\] by config\.json",
     ),
+    "a weight whose axes are exchanged": (exchanged, "its weights: they do not have the shapes that config.json asks"),
     "an empty tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "its tokenizer"),
     "a torn tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "its tokenizer"),
     "a tokenizer that is a number": (lambda f: (f / "tokenizer.json").write_text("5"), "its tokenizer"),
@@ -516,6 +582,20 @@ def test_loading_is_quiet_and_leaves_settings_as_they_were(
     assert warnings.filters == filters
 
 
+def test_progress_bars_that_were_off_stay_off(good: Path) -> None:
+    before, level = logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
+    logging.disable_progress_bar()
+    hub_logging.set_verbosity_debug()
+    try:
+        Explainer.load(good)
+        assert not logging.is_progress_bar_enabled()
+        assert hub_logging.get_verbosity() == 10
+    finally:
+        hub_logging.set_verbosity(level)
+        if before:
+            logging.enable_progress_bar()
+
+
 # Scores, labels, windows
 
 
@@ -571,6 +651,14 @@ def test_labels_without_their_numbers_are_refused(labels: Any) -> None:
     model.config.__dict__["id2label"] = labels
     with pytest.raises(UnsupportedModel, match="must name the classes 0, 1 and so on"):
         labels_of(model)
+
+
+def test_only_some_of_many_labels_are_listed() -> None:
+    model = classifier()
+    for count, end in ((5, "5: correct"), (6, "5, …: correct")):
+        model.config.__dict__["id2label"] = {index + 1: "A" for index in range(count)}
+        with pytest.raises(UnsupportedModel, match=f"found 1, 2, 3, 4, {end}"):
+            labels_of(model)
 
 
 def test_labels_in_another_order_and_as_text() -> None:
