@@ -21,7 +21,7 @@ from whyformer.perturb import Outcomes, fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.records import Record
 from whyformer.registry import Measured, Method, Metric, method_named
-from whyformer.said import best_answer
+from whyformer.said import best_answer, check_classes
 from whyformer.specs import Spec
 from whyformer.table import CEILING, CHANCE, Pair
 from whyformer.trust import ORDERS
@@ -130,6 +130,7 @@ class Asked:
             return prediction.towards([best_answer(row[:, : len(e.units)], e) for row, e in rows])
         if prediction.trace.outputs.task != "classes":
             raise UnsupportedModel(f"{type(subject.model).__name__} neither classifies nor answers questions")
+        check_classes(prediction)
         return prediction
 
     def _note(self, prediction: Prediction, items: Sequence[Item]) -> None:

@@ -1,6 +1,7 @@
 """From texts, pairs, questions or tensors to a Batch: what the model is given, and the unit behind each position."""
 
 import inspect
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -221,8 +222,15 @@ def _check_ids(model: nn.Module, ids: Tensor | None) -> None:
 def window_of(subject: Subject) -> int:
     """How many tokens the model can take: the smallest of what tokenizer, configuration and position table say."""
     config = getattr(subject.model, "config", None)
-    stated = [getattr(subject.tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None)]
-    return min((int(n) for n in (*stated, *_position_tables(subject.model)) if n), default=10**30)
+    limit = getattr(subject.tokenizer, "model_max_length", None) or math.inf
+    if not isinstance(limit, int | float) or not limit > 0:
+        raise BadInput(
+            f"the tokenizer's model_max_length must be a number of tokens; found {limit!r}: correct it in "
+            "tokenizer_config.json, or set tokenizer.model_max_length"
+        )
+    positions = getattr(config, "max_position_embeddings", None)
+    stated = (limit, positions if isinstance(positions, int) and positions > 0 else math.inf)  # XLNet has -1 for none
+    return int(min(*stated, *_position_tables(subject.model), 10**30))
 
 
 def _position_tables(model: nn.Module) -> tuple[int, ...]:

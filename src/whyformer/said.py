@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer.errors import UnsupportedModel
 from whyformer.explanation import AnswerSpan, Label, Predicted
 from whyformer.inputs import NO_ANSWER, Encoded
-from whyformer.load import Task
+from whyformer.load import Task, is_regression
 from whyformer.prediction import Prediction
 from whyformer.recorder.outputs import ANSWER_LENGTH
 
@@ -30,8 +31,24 @@ def said_of(prediction: Prediction, task: Task, target: Targets = None, versus: 
     return (_answers if task == "answer" else _classes)(prediction, target, versus)
 
 
+def check_classes(prediction: Prediction) -> None:
+    """Raise for a model with several outputs that are scores, or whose labels are not those of its outputs."""
+    name, outputs = type(prediction.model).__name__, prediction.trace.logits.shape[-1]
+    if outputs > 1 and is_regression(prediction.model):
+        raise UnsupportedModel(
+            f"{name} predicts {outputs} scores (problem_type is 'regression'), not classes with probabilities: explain "
+            "one of them from tensors, whyformer.attribute(model, inputs, target=0)"
+        )
+    if len(prediction.labels) not in (0, outputs):
+        raise UnsupportedModel(
+            f"{name} has {outputs} outputs, and its configuration names {len(prediction.labels)} labels: set "
+            "model.config.id2label to one name for each output"
+        )
+
+
 def _classes(prediction: Prediction, target: Targets, versus: Targets) -> Said:
     """What a classifier said: of each example a class."""
+    check_classes(prediction)
     chosen = prediction.towards(target, versus)
     rows = range(len(prediction.batch.examples))
     return Said(
@@ -50,7 +67,7 @@ def _class(prediction: Prediction, index: int) -> Label:
 def _predicted_class(prediction: Prediction, row: int) -> Predicted:
     logits = prediction.trace.logits[row].detach().double().cpu()
     problem = getattr(getattr(prediction.model, "config", None), "problem_type", None)
-    if len(logits) == 1 and problem != "multi_label_classification":
+    if is_regression(prediction.model) or (len(logits) == 1 and problem != "multi_label_classification"):
         probabilities = None
     elif problem == "multi_label_classification":
         probabilities = tuple(torch.sigmoid(logits).tolist())

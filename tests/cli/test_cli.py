@@ -116,7 +116,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no-weights": (lambda f: (f / "model.safetensors").unlink(), "has no weights"),
     "no-tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer"),
     "pickle": (as_pickle, "only in pickle files .*--allow-pickle"),
-    "code": (with_code, "brings its own code.*--trust-remote-code"),
+    "code": (with_code, "comes with its own code.*--trust-remote-code"),
     "masked-lm": (
         lambda f: configure(f, architectures=["BertForMaskedLM"]),
         "holds BertForMaskedLM; .*question-answering model",

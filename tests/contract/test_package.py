@@ -26,6 +26,7 @@ ORDER = (  # a module imports only those that stand before it
         "files",
         "rounding",
         "units",
+        "checkpoints",
         "load",
         "lm_heads",
         "inputs",

@@ -6,10 +6,11 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
+from whyformer.checkpoints import Checkpoint, reading
 from whyformer.errors import BadOption
 from whyformer.lm_heads.head import LmHead
 from whyformer.lm_heads.stored import CAUSAL, FAMILIES, load_head, made
-from whyformer.load import BUNDLED, bundled_models, text_config
+from whyformer.load import BUNDLED, TOKENIZER_FILES, bundled_models, text_config
 
 SHIPPED = "lm_head.safetensors"
 KEPT = 2  # heads that are kept for one model
@@ -68,8 +69,11 @@ def _shipped(model: nn.Module) -> str | None:
 def _state(place: str) -> tuple[tuple[str, int, int], ...]:
     """What tells that files were written anew."""
     path = Path(place)
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
-    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    try:
+        files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
+        return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    except (OSError, ValueError):  # what is wrong with the place is said by whoever reads it
+        return ()
 
 
 def _check(head: LmHead, model: nn.Module, width: int, tokenizer: Any) -> None:
@@ -106,7 +110,8 @@ def _tokenizer(source: str) -> Any:
     from transformers import AutoTokenizer
 
     name, _, revision = (source, "", "") if Path(source).is_dir() else source.partition("@")
-    try:
-        return AutoTokenizer.from_pretrained(name, local_files_only=True, revision=revision or "main")
-    except (OSError, ValueError, KeyError):  # there is none, so there is nothing to compare
-        return None
+    checkpoint = Checkpoint(name, local=True, revision=revision or "main")
+    with reading(f"could not compare the tokens of {source!r}: its tokenizer"):
+        if all(checkpoint.file(file) is None for file in TOKENIZER_FILES):
+            return None
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False, **checkpoint.options)

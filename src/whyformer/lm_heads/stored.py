@@ -1,8 +1,7 @@
 """LM heads in folders, on the hub and in files of their own: only the weights of the head are read."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from whyformer.checkpoints import Checkpoint, check_depth, reading
 from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.files import parsed_json, replacing
 from whyformer.lm_heads.head import LmHead, Step
 
 _ROBERTA: tuple[str | Step, ...] = ("lm_head.dense", nn.functional.gelu, "lm_head.layer_norm")
@@ -35,11 +36,12 @@ FAMILIES = _MASKED | CAUSAL  # by `model_type`, what stands between the last lay
 
 ABOUT = "config"  # where a file says whose head it holds
 BESIDE = ("_name_or_path", "architectures", "dtype", "transformers_version")  # of no use there
+MOST_LAYERS = 1000  # of a model whose head alone is in a file; more could only be a mistake
 
 
 def load_head(source: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> LmHead:
     """Read the LM head of a folder, a hub id (`name@revision`), or a file that `save_head` wrote."""
-    with _explained(str(source)):
+    with _reading(str(source)):
         skeleton, tensors = _stored(str(source))
         for path, module in _modules(skeleton).items():
             own = {key: tensors[f"{path}.{key}"].to(device, dtype) for key in module.state_dict()}
@@ -50,15 +52,16 @@ def load_head(source: str | Path, *, device: str | torch.device = "cpu", dtype: 
 
 def save_head(source: str | Path, path: str | Path, dtype: torch.dtype = torch.float16) -> Path:
     """Write the LM head of a folder or hub id to a file of its own, without the rest of its model."""
-    with _explained(str(source)):
+    with _reading(str(source)):
         skeleton, tensors = _stored(str(source))
     config = {k: v for k, v in skeleton.config.to_diff_dict().items() if k not in BESIDE}
     about = json.dumps({**config, "model_type": skeleton.config.model_type}, sort_keys=True)
     held = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
-    try:
-        save_file(held, path, metadata={"format": "pt", ABOUT: about})
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"could not write {str(path)!r}: {error}") from error
+    with replacing(path) as draft:
+        try:
+            save_file(held, draft, metadata={"format": "pt", ABOUT: about})
+        except SafetensorError as error:
+            raise BadInput(f"could not write {str(path)!r}: {error}") from error
     return Path(path)
 
 
@@ -70,20 +73,29 @@ def made(model: Any, decoder: Any, name: str) -> LmHead:
     return LmHead(name, config.hidden_size, steps, decoder.weight.detach(), None if bias is None else bias.detach())
 
 
+def _reading(source: str) -> AbstractContextManager[None]:
+    return reading(f"could not read the LM head of {source!r}")
+
+
 def _stored(source: str) -> tuple[Any, dict[str, Tensor]]:
     """The language model without any weights, and those of its head by their names."""
     from transformers import AutoConfig
 
     if Path(source).is_file():
         config, tensors = _of_file(source)
-        skeleton = _skeleton(config)
+        skeleton = _skeleton(config, MOST_LAYERS, source)
         if missing := sorted(set(_wanted(skeleton)) - set(tensors)):
             raise UnsupportedModel(f"the LM head in {source!r} is not complete: {missing[0]} is not there")
         return skeleton, tensors
-    name, given = _address(source)
-    skeleton = _skeleton(AutoConfig.from_pretrained(name, **given))
-    found = _found(name, given, skeleton)
-    return skeleton, _through_transformers(name, given, skeleton) if found is None else found
+    checkpoint = checkpoint_of(source).pinned
+    checkpoint.check_no_adapter()
+    config = AutoConfig.from_pretrained(checkpoint.name, trust_remote_code=False, **checkpoint.options)
+    _auto(config.model_type)  # of a family that is not known no weights are looked for
+    files = checkpoint.weights(getattr(config, "transformers_weights", None))
+    if not files:
+        raise BadInput(f"{source!r} has no weights in safetensors files: LM heads are read from no others")
+    skeleton = _skeleton(config, len(files), source)
+    return skeleton, _found(checkpoint, files, skeleton) or _through_transformers(checkpoint, skeleton)
 
 
 def _of_file(source: str) -> tuple[Any, dict[str, Tensor]]:
@@ -94,18 +106,18 @@ def _of_file(source: str) -> tuple[Any, dict[str, Tensor]]:
         if about is None:
             raise UnsupportedModel(f"{source!r} does not say whose LM head it holds: save_head writes files that do")
         names = file.keys()
-        return AutoConfig.for_model(**json.loads(about)), {name: file.get_tensor(name) for name in names}
+        return AutoConfig.for_model(**parsed_json(about)), {name: file.get_tensor(name) for name in names}
 
 
-def _address(source: str) -> tuple[str, dict[str, Any]]:
-    """A folder or hub id, and how it is asked for."""
+def checkpoint_of(source: str) -> Checkpoint:
+    """Where a folder or hub id (`name@revision`) leads."""
     path = Path(source)
     if path.is_dir():
-        return source, {"local_files_only": True}
+        return Checkpoint(source, local=True)
     if path.is_absolute() or source.startswith("."):
         raise BadInput(f"there is no folder {source!r} with an LM head")
     name, _, revision = source.partition("@")
-    return name, {"revision": revision or "main"}
+    return Checkpoint(name, local=False, revision=revision or "main")
 
 
 def _auto(kind: str) -> Any:
@@ -116,8 +128,9 @@ def _auto(kind: str) -> Any:
     return AutoModelForCausalLM if kind in CAUSAL else AutoModelForMaskedLM
 
 
-def _skeleton(config: Any) -> Any:
+def _skeleton(config: Any, weights: int, name: str) -> Any:
     auto = _auto(config.model_type)
+    check_depth(config, weights, name)
     with torch.device("meta"):
         return auto.from_config(config, attn_implementation="eager")
 
@@ -134,9 +147,8 @@ def _wanted(model: Any) -> list[str]:
     return [f"{path}.{key}" for path, module in _modules(model).items() for key in module.state_dict()]
 
 
-def _found(name: str, given: Mapping[str, Any], model: Any) -> dict[str, Tensor] | None:
+def _found(checkpoint: Checkpoint, files: dict[str, str], model: Any) -> dict[str, Tensor] | None:
     """The weights from safetensors files, each under its own name or that of the one it is tied to."""
-    files = _files(name, given)
     tied = dict(model._tied_weights_keys or {}) if model.config.tie_word_embeddings else {}
     places: dict[str, str] = {}
     for weight in _wanted(model):
@@ -147,7 +159,10 @@ def _found(name: str, given: Mapping[str, Any], model: Any) -> dict[str, Tensor]
         places[weight] = stored
     found = {}
     for weight, stored in places.items():
-        with safe_open(files[stored](), "pt") as file:
+        path = checkpoint.file(files[stored])
+        if path is None:
+            raise BadInput(f"the weights of {checkpoint.name!r} are not complete: there is no file {files[stored]!r}")
+        with safe_open(path, "pt") as file:
             found[weight] = file.get_tensor(stored)
     return found
 
@@ -158,50 +173,22 @@ def _spellings(name: str, body: str) -> list[str]:
     return [*names, *(n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta") for n in names)]
 
 
-def _files(name: str, given: Mapping[str, Any]) -> dict[str, Callable[[], str]]:
-    """For each stored weight what gives its file, from the hub if need be."""
-    from transformers.utils.hub import cached_file
-
-    def file(which: str) -> str | None:
-        found: str | None = cached_file(name, which, **given, _raise_exceptions_for_missing_entries=False)
-        return found
-
-    whole = file("model.safetensors")
-    if whole is not None:
-        with safe_open(whole, "pt") as opened:
-            return dict.fromkeys(opened.keys(), lambda: whole)
-    index = file("model.safetensors.index.json")
-    shards = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"] if index else {}
-    return {key: lambda shard=shard: str(file(shard)) for key, shard in shards.items()}  # type: ignore[misc]
-
-
-def _through_transformers(name: str, given: Mapping[str, Any], model: Any) -> dict[str, Tensor]:
+def _through_transformers(checkpoint: Checkpoint, model: Any) -> dict[str, Tensor]:
     """The weights out of the whole model, where the files call them otherwise."""
     whole, report = _auto(model.config.model_type).from_pretrained(
-        name, **given, dtype="auto", use_safetensors=True, output_loading_info=True
+        checkpoint.name,
+        dtype="auto",
+        attn_implementation="eager",
+        use_safetensors=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        **checkpoint.options,
     )
     if missing := sorted(set(_wanted(model)) & set(report["missing_keys"])):
         holds = " or ".join(model.config.architectures or ["a model"])
         raise UnsupportedModel(
-            f"{name!r} holds {holds} and no LM head ({missing[0]} is not there): give the pretrained checkpoint"
+            f"{checkpoint.name!r} holds {holds} and no LM head ({missing[0]} is not there): give the pretrained "
+            "checkpoint"
         )
     state = whole.state_dict()
     return {weight: state[weight] for weight in _wanted(model)}
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Quiet reading, with the errors of files, hub and transformers in one sentence of ours."""
-    from transformers.utils import logging
-
-    bar, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()  # what is missing is said here
-    try:
-        yield
-    except (OSError, RuntimeError, SafetensorError, ValueError) as error:
-        raise BadInput(f"could not read the LM head of {name!r}: {' '.join(str(error).split())[:300]}") from error
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()

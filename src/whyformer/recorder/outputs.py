@@ -154,6 +154,9 @@ def class_index(target: Any, labels: Sequence[str], classes: int) -> int:
         if len(alike) == 1:
             return alike[0]
         if not re.fullmatch("-?[0-9]+", target):
+            if alike:
+                indices = ", ".join(map(str, alike[:10])) + (", …" if len(alike) > 10 else "")
+                raise BadOption(f"target {target!r} is the label of several classes: give one by its index ({indices})")
             raise BadOption(f"target {target!r} is no label of this model; {nearest(target, names)}")
     if not isinstance(target, (int, str)):
         raise BadOption(f"target {target!r} is no class: give its name or its index")
