@@ -22,7 +22,7 @@ def test_the_old_file_stays_if_writing_fails(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["page.html"]
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_characters_that_utf8_cannot_hold_are_escaped(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_rights_are_kept_and_new_files_have_the_usual_ones(tmp_path: Path) -> No
 
 def test_devices_and_pipes_that_are_named_are_written_through(tmp_path: Path) -> None:
     files.write("/dev/null", "gone")
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
     redirected = tmp_path / "redirected"
     with redirected.open("wb") as file:
         files.write(f"/dev/fd/{file.fileno()}", "through")

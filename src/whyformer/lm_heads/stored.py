@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.files import replacing
 from whyformer.lm_heads.head import LmHead, Step
 
 _ROBERTA: tuple[str | Step, ...] = ("lm_head.dense", nn.functional.gelu, "lm_head.layer_norm")
@@ -55,10 +56,11 @@ def save_head(source: str | Path, path: str | Path, dtype: torch.dtype = torch.f
     config = {k: v for k, v in skeleton.config.to_diff_dict().items() if k not in BESIDE}
     about = json.dumps({**config, "model_type": skeleton.config.model_type}, sort_keys=True)
     held = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
-    try:
-        save_file(held, path, metadata={"format": "pt", ABOUT: about})
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"could not write {str(path)!r}: {error}") from error
+    with replacing(path) as draft:
+        try:
+            save_file(held, draft, metadata={"format": "pt", ABOUT: about})
+        except SafetensorError as error:
+            raise BadInput(f"could not write {str(path)!r}: {error}") from error
     return Path(path)
 
 

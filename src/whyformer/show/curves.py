@@ -8,7 +8,8 @@ from urllib.parse import quote
 from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
-from whyformer.explanation import write
+from whyformer.files import make_folder, regular, write
+from whyformer.show.pictures import write_figure
 from whyformer.show.tables import ARROWS
 from whyformer.table import REFERENCES, Table
 
@@ -65,10 +66,8 @@ def _curves(table: Table, metric: str) -> dict[str, Curve]:
 
 def _best(table: Table, metric: str, methods: list[str]) -> list[str]:
     """As many methods as there are colours, the best first."""
-    sign = -1 if table.facts[metric].get("higher_is_better", True) else 1
     means = {method: cell.mean for method in methods if (cell := table[method, metric])}
-    ranked = sorted((m for m in means if not math.isnan(means[m])), key=lambda method: sign * means[method])
-    return ranked[: len(COLOURS)]
+    return table.ranked(metric, {m: mean for m, mean in means.items() if not math.isnan(mean)})[: len(COLOURS)]
 
 
 def _literal(text: str) -> str:
@@ -78,15 +77,11 @@ def _literal(text: str) -> str:
 
 def save(table: Table, folder: str | Path) -> list[Path]:
     """Write the table in three formats, and a picture of the curves of each metric that has some."""
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
-        written = [write(folder / f"table.{kind}", text) for kind, text in texts.items()]
-        for metric in table.metrics:
-            if _curves(table, metric):
-                written.append(folder / f"curves-{quote(metric.replace(', ', ','), safe='(),=')}.png")
-                figure(table, metric).savefig(written[-1], dpi=150)
-    except OSError as error:
-        raise BadInput(f"could not write to {str(folder)!r}: {error.strerror}") from error
+    folder = make_folder(folder)
+    texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
+    written = [write(regular(folder / f"table.{kind}"), text) for kind, text in texts.items()]
+    for metric in table.metrics:
+        if _curves(table, metric):
+            name = quote(metric.replace(", ", ","), safe="(),=", errors="backslashreplace")
+            written.append(write_figure(figure(table, metric), regular(folder / f"curves-{name}.png")))
     return written
