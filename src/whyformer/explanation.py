@@ -393,7 +393,7 @@ _EXPLANATION = fields(
         "target": _LABEL,
         "versus": optional(_LABEL),
         "units": every(_UNIT, at_least=1),
-        "layers": optional(every(every(number()))),
+        "layers": optional(every(every(number()), at_least=1)),
         "diagnostics": named(plain),
         "provenance": both(plain, fields({}, {"packages": named(plain)})),
     },
@@ -413,8 +413,8 @@ def _fits_together(data: Mapping[str, Any]) -> None:
     for place, layer in enumerate(data["layers"] or ()):
         must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
     _check_outputs(data)
-    for name in PER_UNIT:
-        _check_per_unit(data["diagnostics"].get(name), len(units), f"diagnostics.{name}")
+    for name in data["diagnostics"].keys() & PER_UNIT:
+        _check_per_unit(data["diagnostics"][name], len(units), f"diagnostics.{name}")
 
 
 def _check_outputs(data: Mapping[str, Any]) -> None:
@@ -436,8 +436,6 @@ def _check_outputs(data: Mapping[str, Any]) -> None:
 
 def _check_per_unit(numbers: Any, units: int, field: str) -> None:
     """A number for each unit; of the start and of the end of an answer, two such lists."""
-    if numbers is None:
-        return
     several = isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
     for own in numbers if several else [numbers]:
         told = isinstance(own, (list, tuple)) and len(own) == units and all(isinstance(n, (int, float)) for n in own)

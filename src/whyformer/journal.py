@@ -98,9 +98,7 @@ class Journal:
         with ExitStack() as opened, naming(path, "write"):
             opened.callback(_locked(path.parent).release)
             if path.is_symlink():
-                raise BadInput(
-                    f"{path} is a link, and a journal is only added to where it lies: link its folder instead"
-                )
+                raise BadInput(f"{path} is a link, and what it points to is not written to: link the folder instead")
             if not regular(path).exists():
                 _create(path, asked)
             journal = cls(folder)
