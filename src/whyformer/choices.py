@@ -2,15 +2,19 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from filelock import FileLock, Timeout
 from torch import nn
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.files import naming, read_json, regular, write
+from whyformer.forms import Format, count, fields, named, number, text
 from whyformer.load import BUNDLED, Subject, bundled_models
 from whyformer.registry import Method
 from whyformer.specs import Spec, method_specs
@@ -18,6 +22,7 @@ from whyformer.specs import Spec, method_specs
 SCHEMA = "whyformer/choices"
 SCHEMA_VERSION = 1
 SHIPPED_LAYER = "layer.json"
+PATIENCE = 60  # seconds to wait for another process, which takes a moment
 
 
 @dataclass(frozen=True)
@@ -66,20 +71,14 @@ def choices_file() -> Path:
 def recorded(subject: Subject) -> Choice | None:
     """What was recorded for this very model, if anything was; its weights are looked at only if its shape is known."""
     found = _of(_read()["models"], subject)
-    try:
-        return None if found is None else Choice(**found)
-    except TypeError as error:
-        raise _odd() from error
+    return None if found is None else Choice(**found)
 
 
 def recorded_layer(model: nn.Module) -> LayerChoice | None:
     """The layer that was recorded for this very model, if one was; it does not depend on a tokenizer."""
     held = _read()["layers"]
     found = _of(held, _alone(model)) if held else None
-    try:
-        return None if found is None else LayerChoice(**found)
-    except TypeError as error:
-        raise _odd() from error
+    return None if found is None else LayerChoice(**found)
 
 
 def shipped_layer(model: nn.Module) -> LayerChoice | None:
@@ -88,7 +87,7 @@ def shipped_layer(model: nn.Module) -> LayerChoice | None:
     file = folder / SHIPPED_LAYER
     if folder.parent != BUNDLED or folder.name not in bundled_models() or not file.exists():
         return None
-    return LayerChoice(**json.loads(file.read_text(encoding="utf-8")))
+    return LayerChoice(**read_json(file))
 
 
 def best_layer(model: nn.Module) -> int:
@@ -115,14 +114,13 @@ def record_layer(model: nn.Module, choice: LayerChoice) -> Path:
 
 def forget(subject: Subject) -> bool:
     """Forget the method and the layer that were recorded for this model; whether there was something."""
-    held = _read()
-    of_method = held["models"].get(subject.shape, {}).pop(subject.fingerprint, None)
     alone = _alone(subject.model)
-    of_layer = held["layers"].get(alone.shape, {}).pop(alone.fingerprint, None) if held["layers"] else None
-    found = of_method is not None or of_layer is not None
-    if found:
-        _write(held)
-    return found
+    if not choices_file().exists():
+        return False
+    with _changing() as held:
+        of_method = held["models"].get(subject.shape, {}).pop(subject.fingerprint, None)
+        of_layer = held["layers"].get(alone.shape, {}).pop(alone.fingerprint, None) if held["layers"] else None
+    return of_method is not None or of_layer is not None
 
 
 class _NoTokenizer:
@@ -149,40 +147,58 @@ def _of(held: Mapping[str, Any], subject: Subject) -> Any:
 
 
 def _recorded(kind: str, subject: Subject, choice: Choice | LayerChoice) -> Path:
-    held = _read()
-    held[kind].setdefault(subject.shape, {})[subject.fingerprint] = asdict(choice)
-    return _write(held)
+    shape, fingerprint = subject.shape, subject.fingerprint  # hashed before anybody has to wait
+    with _changing() as held:
+        held[kind].setdefault(shape, {})[fingerprint] = asdict(choice)
+    return choices_file()
 
 
-def _odd() -> BadInput:
-    return BadInput(f"{str(choices_file())!r} holds no choice of this version of whyformer: remove it")
+@contextmanager
+def _changing() -> Iterator[dict[str, dict[str, Any]]]:
+    """What is recorded, to be changed by one process at a time, and written if it was."""
+    path = choices_file()
+    with naming(path, "write"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_suffix(".lock"))
+        try:
+            lock.acquire(timeout=PATIENCE)
+        except Timeout as error:
+            raise BadInput(f"could not write {str(path)!r}: another process has held it for {PATIENCE} s") from error
+    try:
+        held = _read()
+        before = json.dumps(held)
+        yield held
+        if json.dumps(held) != before:
+            _write(held)
+    finally:
+        lock.release()
 
 
 def _read() -> dict[str, dict[str, Any]]:
     """The methods (`models`) and the `layers` that are recorded, by shape and fingerprint."""
     path = choices_file()
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return {"models": {}, "layers": {}}
-    except (OSError, ValueError) as error:
-        raise BadInput(f"could not read {str(path)!r} ({error}): mend it, or remove it") from error
-    known = isinstance(data, Mapping) and (data.get("schema"), data.get("schema_version")) == (SCHEMA, SCHEMA_VERSION)
-    held: dict[str, Any] = {"models": data.get("models"), "layers": data.get("layers", {})} if known else {"": None}
-    if not all(isinstance(part, Mapping) for part in held.values()):
-        raise BadInput(f"{str(path)!r} holds no choices of this version of whyformer: remove it")
-    return {name: dict(part) for name, part in held.items()}
+    try:
+        data = CHOICES.read(regular(path))
+    except BadInput as error:
+        raise BadInput(f"could not read {str(path)!r}: {error}; mend it, or remove it") from error
+    return {"models": data["models"], "layers": data.get("layers", {})}
 
 
 def _write(held: Mapping[str, Mapping[str, Any]]) -> Path:
-    path = choices_file()
     layers = {"layers": held["layers"]} if held["layers"] else {}  # earlier versions did not know these
     data = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "models": held["models"], **layers}
-    new = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps(data, indent=1), encoding="utf-8")
-        new.replace(path)
-    except OSError as error:
-        raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
-    return path
+    return write(choices_file(), json.dumps(data, indent=1))
+
+
+_NUMBERS = {
+    "method": text,
+    "metric": text,
+    **dict.fromkeys(("mean", "low", "high"), number()),
+    "n": count,
+    "data": text,
+}
+_CHOICE, _LAYER = fields(_NUMBERS, only=True), fields({"layer": count, **_NUMBERS}, only=True)
+_CHOICES = fields({"models": named(named(_CHOICE))}, {"layers": named(named(_LAYER))})
+CHOICES = Format("file of choices", SCHEMA, SCHEMA_VERSION, (_CHOICES,))

@@ -3,13 +3,32 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, field, replace
+from dataclasses import fields as own_fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.errors import BadInput, BadOption
+from whyformer.errors import BadOption
+from whyformer.files import write
+from whyformer.forms import (
+    Format,
+    Misfit,
+    both,
+    count,
+    every,
+    fields,
+    flag,
+    must,
+    named,
+    number,
+    one_of,
+    optional,
+    plain,
+    span,
+    text,
+)
 from whyformer.load import Subject
 from whyformer.units import Span, Unit, join_words
 
@@ -19,9 +38,11 @@ if TYPE_CHECKING:
     from whyformer.trust import Trust
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 SCHEMA = "whyformer/explanation"
 COMPARISON_SCHEMA = "whyformer/comparison"
 SCHEMA_VERSION = 1
+PER_UNIT = ("sign", "step")  # diagnostics that have a number for each unit
 
 
 @dataclass(frozen=True)
@@ -145,12 +166,13 @@ class Explanation:
         combine = combine or ("max" if self.diagnostics.get("ranks") else "sum")
         if combine not in ("sum", "max"):
             raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
-        units, members = zip(*join_words(self.units, self.texts), strict=True)
+        joined = join_words(self.units, self.texts)
+        units, members = tuple(unit for unit, _ in joined), [own for _, own in joined]
         scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[own]) for own in members])
-        summed = combine == "sum" and self.layers is not None
+        summed = combine == "sum" and self.layers is not None and members
         layers = np.stack([self.layers[:, own].sum(1) for own in members], axis=1) if summed else None  # type: ignore[index]
         told = dict(self.diagnostics)
-        for name in {"sign", "step"} & told.keys():  # a word has that of its strongest token
+        for name in told.keys() & PER_UNIT:  # a word has that of its strongest token
             told[f"{name}_of_tokens"] = told[name]
             told[name] = np.array(told[name])[..., [own[int(self.scores[own].argmax())] for own in members]].tolist()
         return replace(self, units=units, scores=scores, layers=layers, diagnostics=told)
@@ -189,30 +211,18 @@ class Explanation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Explanation":
         """The explanation that `to_dict` gave."""
-        schema = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
-        if schema != SCHEMA:
-            raise BadInput(f"this is no saved explanation: its schema is {schema!r}, not {SCHEMA!r}")
-        if data.get("schema_version") != SCHEMA_VERSION:
-            found = data.get("schema_version")
-            raise BadInput(f"this explanation has format {found}; this version of whyformer reads {SCHEMA_VERSION}")
-        try:
-            return cls._from_fields(data)
-        except (KeyError, TypeError) as error:
-            raise BadInput(f"this saved explanation is damaged: {error}") from error
+        return cls._of(EXPLANATION.checked(data))
 
     @classmethod
-    def _from_fields(cls, data: Mapping[str, Any]) -> "Explanation":
-        units, scores = [], []
-        for entry in data["units"]:
-            fields = dict(entry)
-            scores.append(fields.pop("score"))
-            units.append(Unit(**{**fields, "span": tuple(fields["span"]) if fields["span"] else None}))
-        found = cls(
+    def _of(cls, data: Mapping[str, Any]) -> "Explanation":
+        """From data that was checked."""
+        units = [_known(Unit, {**entry, "span": _span(entry["span"])}) for entry in data["units"]]
+        made = cls(
             units=tuple(units),
-            scores=np.array(scores, dtype=np.float64),
-            prediction=Predicted(**_fields(data["prediction"])),
-            target=Label(**_fields(data["target"])),
-            versus=Label(**_fields(data["versus"])) if data["versus"] else None,
+            scores=np.array([entry["score"] for entry in data["units"]], dtype=np.float64),
+            prediction=_known(Predicted, _fields(data["prediction"])),
+            target=_known(Label, _fields(data["target"])),
+            versus=_known(Label, _fields(data["versus"])) if data["versus"] else None,
             layers=None if data["layers"] is None else np.array(data["layers"], dtype=np.float64),
             texts=tuple(data["texts"]),
             **{name: data[name] for name in ("method", "signed", "options", "diagnostics", "provenance")},
@@ -220,8 +230,8 @@ class Explanation:
         if "trust" in data:
             from whyformer.trust import Trust
 
-            object.__setattr__(found, "trusted", Trust.from_dict(data["trust"]))
-        return found
+            object.__setattr__(made, "trusted", Trust.from_dict(data["trust"]))
+        return made
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON."""
@@ -230,7 +240,7 @@ class Explanation:
     @classmethod
     def load(cls, path: str | Path) -> "Explanation":
         """Read what `save` wrote."""
-        return cls.from_dict(_read(path))
+        return cls._of(EXPLANATION.read(path))
 
     def to_html(self, path: str | Path) -> Path:
         """Write a page that needs nothing else: no network, no other file."""
@@ -287,12 +297,8 @@ class Comparison(Sequence[Explanation]):
     @classmethod
     def load(cls, path: str | Path) -> "Comparison":
         """Read what `save` wrote."""
-        saved = _read(path)
-        schema = saved.get("schema") if isinstance(saved, dict) else type(saved).__name__
-        if schema != COMPARISON_SCHEMA or "explanations" not in saved:
-            raise BadInput(f"{str(path)!r} holds no saved comparison: its schema is {schema!r}")
-        explanations = tuple(Explanation.from_dict(data) for data in saved["explanations"])
-        return cls(explanations, tuple(saved.get("refused", {}).items()))
+        saved = COMPARISON.read(path)
+        return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
 
     def to_html(self, path: str | Path) -> Path:
         """Write a page that needs nothing else, one row per method."""
@@ -325,26 +331,133 @@ def _plain(said: Label | Predicted) -> dict[str, Any]:
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """What `_plain` was given, from JSON."""
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    if fields.get("span"):
-        fields["span"] = AnswerSpan(**_fields(fields["span"]))
-    return fields
+    found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if found.get("span"):
+        where = found["span"]
+        found["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))
+    return found
 
 
-def write(path: str | Path, text: str) -> Path:
-    """Write a text file, with an error that says which one could not be written."""
-    path = Path(path)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
-    return path
+def _span(places: Sequence[int] | None) -> Span | None:
+    return None if places is None else (places[0], places[1])
 
 
-def _read(path: str | Path) -> Any:
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"could not read {str(path)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInput(f"{str(path)!r} is not JSON: {error}") from error
+def _known(kind: type[T], data: Mapping[str, Any]) -> T:
+    """An object from those of its fields that this version knows."""
+    return kind(**{own.name: data[own.name] for own in own_fields(kind) if own.name in data})  # type: ignore[arg-type]
+
+
+_ANSWER = fields({"tokens": span, "characters": optional(span)})
+_LABEL = fields({"index": optional(count), "name": text}, {"span": optional(_ANSWER)})
+_SHARE = number(0, 1.001)
+_PREDICTED = fields(
+    {
+        "label": text,
+        "index": optional(count),
+        "probability": optional(_SHARE),
+        "logits": every(number()),
+        "probabilities": optional(every(_SHARE)),
+        "labels": every(text),
+    },
+    {"span": optional(_ANSWER)},
+)
+_UNIT = fields(
+    {
+        "text": text,
+        "kind": one_of("token", "word", "patch"),
+        "span": optional(span),
+        "part": optional(count),
+        "special": flag,
+        "piece": optional(text),
+        "score": number(),
+    }
+)
+_TRUST = fields(
+    {
+        "aopc": number(),
+        "random": every(number(), at_least=1),
+        "ceiling": optional(number()),
+        "target": text,
+        "units": count,
+        "kind": one_of("token", "word"),
+        "evaluations": count,
+    }
+)
+_EXPLANATION = fields(
+    {
+        "method": text,
+        "options": named(plain),
+        "signed": flag,
+        "texts": every(text),
+        "prediction": _PREDICTED,
+        "target": _LABEL,
+        "versus": optional(_LABEL),
+        "units": every(_UNIT, at_least=1),
+        "layers": optional(every(every(number()), at_least=1)),
+        "diagnostics": named(plain),
+        "provenance": both(plain, fields({}, {"packages": named(plain)})),
+    },
+    {"trust": _TRUST},
+)
+
+
+def _fits_together(data: Mapping[str, Any]) -> None:
+    """The parts of a saved explanation are as long as they have to be, and every span lies in its text."""
+    texts, units = data["texts"], data["units"]
+    for place, unit in enumerate(units):
+        part, where = unit["part"], unit["span"]
+        must(part is None or part < len(texts), f"is {part}, and there are {len(texts)} texts", f"units[{place}].part")
+        must(where is None or part is not None, "is missing beside a span", f"units[{place}].part")
+        if where is not None:
+            must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"units[{place}].span")
+    for place, layer in enumerate(data["layers"] or ()):
+        must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
+    _check_outputs(data)
+    for name in data["diagnostics"].keys() & PER_UNIT:
+        _check_per_unit(data["diagnostics"][name], len(units), f"diagnostics.{name}")
+
+
+def _check_outputs(data: Mapping[str, Any]) -> None:
+    """What the model said, and what is explained of it, belong together."""
+    said, texts = data["prediction"], data["texts"]
+    outputs = len(said["labels"])
+    for name in ("logits", "probabilities"):
+        numbers = said[name]
+        told = numbers is None or len(numbers) == outputs
+        must(told, f"has {len(numbers or ())} numbers for {outputs} labels", f"prediction.{name}")
+    for name in ("prediction", "target", "versus"):
+        label = data[name] or {}
+        at, answer = label.get("index"), label.get("span")
+        must(at is None or at < outputs, f"is {at}, and there are {outputs} labels", f"{name}.index")
+        where = answer["characters"] if answer else None
+        inside = where is None or (len(texts) == 2 and where[1] <= len(texts[1]))
+        must(inside, f"is {where}, behind the end of the context", f"{name}.span.characters")
+
+
+def _check_per_unit(numbers: Any, units: int, field: str) -> None:
+    """A number for each unit; of the start and of the end of an answer, two such lists."""
+    several = isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
+    for own in numbers if several else [numbers]:
+        told = isinstance(own, (list, tuple)) and len(own) == units and all(isinstance(n, (int, float)) for n in own)
+        must(told, f"has no number for each of the {units} units", field)
+
+
+def _are_of_one_input(data: Mapping[str, Any]) -> None:
+    """The explanations of a saved comparison are whole, and have the same units."""
+    first = data["explanations"][0]
+    for place, own in enumerate(data["explanations"]):
+        try:
+            EXPLANATION.check(own)
+        except Misfit as misfit:
+            raise misfit.below(place).below("explanations") from None
+        same = (own["texts"], len(own["units"])) == (first["texts"], len(first["units"]))
+        must(same, "is of another input than the first", f"explanations[{place}]")
+
+
+EXPLANATION = Format("saved explanation", SCHEMA, SCHEMA_VERSION, (_EXPLANATION, _fits_together))
+COMPARISON = Format(
+    "saved comparison",
+    COMPARISON_SCHEMA,
+    SCHEMA_VERSION,
+    (fields({"explanations": every(fields({}), at_least=1), "refused": named(text)}), _are_of_one_input),
+)

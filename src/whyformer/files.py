@@ -32,6 +32,14 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
     return Path(path)
 
 
+def make_folder(path: str | Path) -> Path:
+    """The folder of that name, made if there is none."""
+    folder = path_of(path)
+    with naming(folder, "write to"):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A draft beside the file, which takes its place when all went well; otherwise the file is as it was.
@@ -39,7 +47,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     A folder that is a link is followed; a file that is a link is replaced, and what it points to is left alone. Devices
     and pipes that are named on purpose (`/dev/stdout`, `/dev/null`) are written through.
     """
-    path = Path(path)
+    path = path_of(path)
     with naming(path, "write"):
         check_place(path)
         if _is_written_through(path):
@@ -63,17 +71,19 @@ def check_place(path: Path) -> None:
 
 def read(path: str | Path, kind: str = "file") -> str:
     """The text of a file in UTF-8, without a byte order mark; `kind` is what people call it."""
-    with naming(Path(path), f"read the {kind}"):
+    with naming(path_of(path), f"read the {kind}"):
         return Path(path).read_text(encoding="utf-8-sig")
 
 
 def read_json(path: str | Path, kind: str = "file") -> Any:
     """What a JSON file holds; `kind` is what people call it."""
-    text = read(path, kind)
+    with naming(path_of(path), f"read the {kind}"):
+        content = Path(path).read_bytes()
     try:
-        return parsed_json(text)
+        return parsed_json(content.decode("utf-8"))
     except ValueError as error:
-        raise BadInput(f"the {kind} {str(path)!r} is not JSON: {error}") from error
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        raise BadInput(f"the {kind} {str(path)!r} is not JSON: {reason}") from error
 
 
 def parsed_json(text: str | bytes) -> Any:
@@ -130,9 +140,22 @@ def spooled(path: Path) -> Path:
     return Path(copy.name)
 
 
+def path_of(path: str | Path) -> Path:
+    """The path, if a file can have it."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise BadInput(f"a file is given by its path, as text or as a Path; found {path!r}")
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise BadInput(f"{str(path)!r} cannot be the name of a file: it holds a character that names never have")
+    return Path(path)
+
+
 @contextmanager
 def naming(path: Path, action: str) -> Iterator[None]:
-    """What the system refuses inside is a BadInput that names the file: `could not {action} …`."""
+    """Errors of the system as one sentence of ours: what could not be done to which file, and why."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:

@@ -1,17 +1,20 @@
 """Journal: an append-only file of results, chunk by chunk; what a run left off, another takes up.
 
-The first line holds the facts of the run. Then each chunk is one line per record and one commit line, which holds the
-rest of the chunk, the number of its records, and a checksum of all that. Only what is committed counts: a run that was
-killed, or a full disk, leaves a tail without a valid commit, which readers ignore and the next writer cuts off.
+The first line holds the facts of the run, and a checksum of them. Then each chunk is one line per record and one commit
+line, which holds the rest of the chunk, the number of its records, and a checksum of all that. Only what is committed
+counts: a run that was killed, or a full disk, leaves a tail without a valid commit, which readers ignore and the next
+writer cuts off.
 """
 
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import fields
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from dataclasses import fields as own_fields
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
@@ -19,15 +22,50 @@ from typing import Any, Self
 from filelock import BaseFileLock, FileLock, Timeout
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.files import naming, parsed_json, path_of, regular, replacing
+from whyformer.forms import (
+    Form,
+    Misfit,
+    count,
+    every,
+    fields,
+    finite,
+    flag,
+    index,
+    named,
+    one_of,
+    optional,
+    plain,
+    text,
+)
 from whyformer.records import Chunk, Record
 
 SCHEMA, VERSION = "whyformer/journal", 1
 FILE, LOCK = "journal.jsonl", "lock"
 ABOUT = "about"
 COMMIT = b'{"commit":'
-SEALED = re.compile(rb'(\{"commit":.+,"records":(\d+)),"checksum":"([0-9a-f]{64})"\}\n')
+SEALED = re.compile(rb'(\{"commit":.+,"records":(\d{1,18})),"checksum":"([0-9a-f]{64})"\}\n')
+SEALED_OPENING = re.compile(rb'(\{"schema":.+),"checksum":"([0-9a-f]{64})"\}\n')
 HEX = re.compile("(?:[0-9a-f]{2})+")
 ELSEWHERE = "put back a copy of the file, or give another folder"
+
+_KEYED = fields({"key": text})
+_RECORD = fields(
+    {"key": text, "row": count, "method": text, "metric": text, "value": optional(finite)},
+    {"curve": every(optional(finite)), "detail": plain, "refused": optional(text)},
+)
+_METRIC = {"name": text, "options": named(plain), "higher_is_better": optional(flag)}
+_COMMIT = fields(
+    {
+        "start": count,
+        "stop": count,
+        "metrics": named(fields({}, {**_METRIC, "level": one_of("example", "corpus"), "at": optional(every(finite))})),
+        "examples": every(fields({"row": count})),
+        "skipped": named(text, index),
+        "counts": named(finite),
+    }
+)
+_RUN = fields({}, {ABOUT: fields({}, {"labels": every(text)})})
 
 
 class Journal:
@@ -40,30 +78,35 @@ class Journal:
         self._descriptor: int | None = None
         self._opened = ExitStack()
         self._torn = False  # whether half a chunk may stand behind the last commit
-        for lines, commit, end in _committed(self.path):
-            keys = {_packed(facts["key"]) for facts in _read(lines)}
-            if len(keys) < len(lines) or keys & self._keys.packed:
-                raise BadInput(f"{self.path} has a record of the rows from {commit['start']} on twice: {ELSEWHERE}")
+        for chunk in _committed(self.path):
+            keys = {_packed(facts["key"]) for facts in chunk.records(_KEYED)}
+            if len(keys) < len(chunk.lines) or keys & self._keys.packed:
+                start = chunk.commit["start"]
+                raise BadInput(f"{self.path} has a record of the rows from {start} on twice: {ELSEWHERE}")
             self._keys.packed |= keys
-            self._end = end
+            self._end = chunk.end
 
     @classmethod
     def open(cls, folder: str | Path, run: Mapping[str, Any]) -> Self:
         """The journal of a folder, made if there is none, for one writer.
 
-        `run` is what determines all its numbers; `run["about"]`, what people call that, may differ.
+        `run` is what determines all its numbers; `run["about"]`, what people call that, may differ. A folder that is a
+        link is followed; a journal that is one is refused, because what it points to would grow.
         """
-        path = Path(folder) / FILE
+        path = path_of(folder) / FILE
         asked: dict[str, Any] = json.loads(_dumped(run))
-        with ExitStack() as opened, _saying(f"write {path}"):
+        with ExitStack() as opened, naming(path, "write"):
             opened.callback(_locked(path.parent).release)
-            if not path.exists():
+            if path.is_symlink():
+                raise BadInput(f"{path} is a link, and what it points to is not written to: link the folder instead")
+            if not regular(path).exists():
                 _create(path, asked)
             journal = cls(folder)
             if difference := _difference(asked, journal.run):
                 what = f"another run{_called(journal.run)}"
                 raise BadOption(f"{path} holds {what}: {difference}; give another folder, or ask for the same run")
-            descriptor = opened.enter_context(path.open("r+b", buffering=0)).fileno()
+            descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+            opened.callback(os.close, descriptor)
             journal._cut(descriptor)
             journal._descriptor, journal._opened = descriptor, opened.pop_all()
         return journal
@@ -71,10 +114,10 @@ class Journal:
     @classmethod
     def read(cls, folder: str | Path) -> Self:
         """The journal of a folder as it is now, for reading; nothing is locked or repaired."""
-        path = Path(folder) / FILE
-        if not path.exists():
+        path = path_of(folder) / FILE
+        if not regular(path).exists():
             raise BadInput(f"there are no results in {folder}: no file {FILE}; give the folder that a run wrote to")
-        with _saying(f"read {path}"):
+        with naming(path, "read"):
             return cls(folder)
 
     @property
@@ -84,8 +127,8 @@ class Journal:
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks in the order in which they were written, streamed from the file."""
-        for lines, commit, _ in _committed(self.path, self._end):
-            yield _chunk(lines, commit)
+        for chunk in _committed(self.path, self._end):
+            yield chunk.read()
 
     def append(self, chunk: Chunk) -> None:
         """Write a chunk, which is on the disk when this returns; if it cannot be written, nothing of it is left."""
@@ -185,26 +228,67 @@ def _plain(value: Any) -> dict[Any, Any]:
 
 def _lines(chunk: Chunk) -> bytes:
     """A chunk as it is written: its records, what else there is, and the checksum of all that."""
-    records = [{f.name: v for f in fields(Record) if (v := getattr(r, f.name)) is not f.default} for r in chunk.records]
-    commit = {f.name: getattr(chunk, f.name) for f in fields(Chunk) if f.name != "records"}
+    records = [
+        {f.name: v for f in own_fields(Record) if (v := getattr(r, f.name)) is not f.default} for r in chunk.records
+    ]
+    commit = {f.name: getattr(chunk, f.name) for f in own_fields(Chunk) if f.name != "records"}
     sealed = "".join(f"{_dumped(record)}\n" for record in records)
     sealed += f'{{"commit":{_dumped(commit)},"records":{len(records)}'
     return f'{sealed},"checksum":"{sha256(sealed.encode()).hexdigest()}"}}\n'.encode()
 
 
-def _read(lines: list[bytes]) -> list[dict[str, Any]]:
-    read: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(lines))
-    return read
+@dataclass(frozen=True)
+class _Committed:
+    """A committed chunk as it lies in the file: its lines, the number of the first, and where it ends.
+
+    That it is what was written does not mean that it was a journal's: what is read is checked.
+    """
+
+    path: Path
+    first: int
+    lines: list[bytes]
+    sealed: bytes
+    end: int
+
+    @cached_property
+    def commit(self) -> dict[str, Any]:
+        """What stands beside the records."""
+        number = self.first + len(self.lines)
+        found: dict[str, Any] = self._checked(self.sealed, number, fields({"commit": _COMMIT}))["commit"]
+        return found
+
+    def records(self, form: Form) -> list[dict[str, Any]]:
+        """The records, each in this form."""
+        try:
+            found: list[dict[str, Any]] = parsed_json(b"[%s]" % b",".join(self.lines))
+            if len(found) == len(self.lines):
+                for facts in found:
+                    form(facts)
+                return found
+        except ValueError:  # the lines are read one by one, to say which
+            pass
+        return [self._checked(line, number, form) for number, line in enumerate(self.lines, self.first)]
+
+    def read(self) -> Chunk:
+        """The chunk."""
+        known = {own.name for own in own_fields(Record)}
+        facts = [{name: value for name, value in own.items() if name in known} for own in self.records(_RECORD)]
+        records = tuple(Record(**{**own, "curve": tuple(own.get("curve", ()))}) for own in facts)
+        commit = {own.name: self.commit[own.name] for own in own_fields(Chunk) if own.name in self.commit}
+        skipped = {int(row): why for row, why in commit["skipped"].items()}
+        return Chunk(**{**commit, "records": records, "examples": tuple(commit["examples"]), "skipped": skipped})
+
+    def _checked(self, line: bytes, number: int, form: Form) -> Any:
+        try:
+            found = parsed_json(line)
+            form(found)
+        except ValueError as error:
+            raise BadInput(f"{self.path}, line {number}: not as a journal has it, {error}: {ELSEWHERE}") from error
+        return found
 
 
-def _chunk(lines: list[bytes], commit: Mapping[str, Any]) -> Chunk:
-    records = tuple(Record(**{**facts, "curve": tuple(facts.get("curve", ()))}) for facts in _read(lines))
-    skipped = {int(row): why for row, why in commit["skipped"].items()}
-    return Chunk(**{**commit, "records": records, "examples": tuple(commit["examples"]), "skipped": skipped})
-
-
-def _committed(path: Path, stop: int | None = None) -> Iterator[tuple[list[bytes], dict[str, Any], int]]:
-    """Of each committed chunk the lines of its records, what its commit holds, and where it ends in the file.
+def _committed(path: Path, stop: int | None = None) -> Iterator[_Committed]:
+    """The committed chunks, one after the other.
 
     A killed run leaves part of one chunk at the end of the file, and nothing behind its commit line. Anything else that
     is not as it was written is damage, and raises.
@@ -225,7 +309,7 @@ def _committed(path: Path, stop: int | None = None) -> Iterator[tuple[list[bytes
                 lines.append(line)
                 broken = line.startswith(COMMIT)
             else:
-                yield lines, json.loads(line)["commit"], position
+                yield _Committed(path, number - len(lines), lines, line, position)
                 lines = []
 
 
@@ -235,7 +319,11 @@ def _sealed(lines: list[bytes], line: bytes) -> int | None:
     if parts is None or int(parts[2]) > len(lines):
         return None
     records = lines[len(lines) - int(parts[2]) :]
-    return len(records) if sha256(b"".join([*records, parts[1]])).hexdigest().encode() == parts[3] else None
+    return len(records) if _checksum(b"".join([*records, parts[1]])) == parts[3] else None
+
+
+def _checksum(content: bytes) -> bytes:
+    return sha256(content).hexdigest().encode()
 
 
 def _damage(path: Path, lines: list[bytes], first: int) -> BadInput:
@@ -249,7 +337,7 @@ def _damage(path: Path, lines: list[bytes], first: int) -> BadInput:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
-        read = json.loads(line)
+        read = parsed_json(line)
     except ValueError:
         return {}
     return read if isinstance(read, dict) else {}
@@ -262,18 +350,25 @@ def _opening(path: Path) -> tuple[dict[str, Any], int]:
     first = _parsed(line)
     if first.get("schema") != SCHEMA or not isinstance(first.get("run"), dict) or not line.endswith(b"\n"):
         raise BadInput(f"{path}, line 1: not the first line of a journal of results: {ELSEWHERE}")
-    if (version := first.get("schema_version")) != VERSION:
+    version = first.get("schema_version")
+    if type(version) is not int or version != VERSION:
         advice = "use the whyformer that wrote it, or give another folder"
-        raise BadInput(f"{path} is a journal of version {version}; this whyformer reads version {VERSION}: {advice}")
+        raise BadInput(f"{path} is a journal of version {version!r}; this whyformer reads version {VERSION}: {advice}")
+    sealed = SEALED_OPENING.fullmatch(line)  # journals of earlier versions have no checksum there
+    if first.keys() != {"schema", "schema_version", "run"} and not (sealed and _checksum(sealed[1]) == sealed[2]):
+        raise BadInput(f"{path}, line 1: damaged, its checksum is not right: {ELSEWHERE}")
+    try:
+        _RUN(first["run"])
+    except Misfit as misfit:
+        raise BadInput(f"{path}, line 1: the facts of the run are not as a journal has them, {misfit}") from misfit
     return first["run"], len(line)
 
 
 def _create(path: Path, run: Mapping[str, Any]) -> None:
     """Make a journal without records, in one step: there is never half a first line."""
-    draft = path.with_suffix(".new")
-    with draft.open("wb", buffering=0) as file:
-        _put(file.fileno(), _dumped({"schema": SCHEMA, "schema_version": VERSION, "run": run}).encode() + b"\n")
-    draft.replace(path)
+    facts = _dumped({"schema": SCHEMA, "schema_version": VERSION, "run": run}).encode().removesuffix(b"}")
+    with replacing(path) as draft, draft.open("wb", buffering=0) as file:
+        _put(file.fileno(), b'%s,"checksum":"%s"}\n' % (facts, _checksum(facts)))
 
 
 def _put(descriptor: int, data: bytes) -> None:
@@ -295,14 +390,6 @@ def _locked(folder: Path) -> BaseFileLock:
     except Timeout as error:
         raise BadInput(f"another run is writing to {folder}: wait for it, stop it, or give another folder") from error
     return lock
-
-
-@contextmanager
-def _saying(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise BadInput(f"could not {what}: {error.strerror or error}") from error
 
 
 def _difference(asked: dict[str, Any], found: dict[str, Any], within: str = "") -> str:

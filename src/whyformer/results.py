@@ -14,6 +14,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.records import Chunk, Record
 from whyformer.table import REFERENCES, Pair, Series, Table
 
+DESCRIBED = {"name", "options", "level"}  # what must be known of a metric that has a number
 WAITING = 64  # curves of each method and metric held in memory
 
 
@@ -99,13 +100,13 @@ class _Numbers:
         self.counts: Counter[int] = Counter()
 
     def add(self, record: Record, facts: Mapping[str, Any]) -> None:
-        corpus = facts["level"] == "corpus" if facts else record.detail is not None
+        corpus = facts.get("level") == "corpus" if facts else record.detail is not None
         found = record.detail if corpus else record.value
         if record.refused is not None:
             self.refused[record.refused] += 1
         elif found is None or found != found:
             self.left_out += 1
-        elif len(record.curve) not in (0, len(facts.get("at", ()))) or not facts:
+        elif len(record.curve) not in (0, len(facts.get("at", ()))) or not facts.keys() >= DESCRIBED:
             raise BadInput(f"row {record.row} has a number by {record.metric} that is not as described: {dict(facts)}")
         else:
             self.rows.append(record.row)

@@ -3,7 +3,7 @@
 import json
 import math
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.errors import BadOption, nearest
-from whyformer.registry import metric_named
+from whyformer.errors import BadInput, BadOption, WhyformerError, nearest
+from whyformer.registry import metric_named, metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,10 +22,13 @@ CEILING, CHANCE = REFERENCES = ("ceiling", "chance")  # rows to compare methods 
 RESAMPLED_CORPORA = 200  # a metric of level `corpus` looks at all examples again for each
 ENOUGH_ROWS = 0.9  # of the rows of the method that has most: with fewer, a method is not called the best
 DRAWN_AT_ONCE = 1_000_000  # row numbers held in memory
+SMALL = 30  # rows: with fewer, percentiles of resamples are too narrow, and intervals are by Student's t
+TOO_FEW = 5  # rows: with fewer, no number is to be relied on
+SAME = 1e-5  # of the size of the numbers: what two runs in float32 differ by, in other batches, is not a difference
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
-Drawn = tuple[float, Floats]  # a mean, and what it is when rows are drawn again: [resamples]
+Drawn = tuple[float, Floats]  # a mean, and what it is when rows are drawn again, or without each row: [resamples]
 Pair = tuple[str, str]  # the labels of a method and a metric
 
 
@@ -81,17 +84,60 @@ def _draws(count: int, resamples: int, seed: int) -> Iterator[Rows]:
         yield random.integers(count, size=(min(block, resamples - start), count))
 
 
-def _interval(resampled: Floats, n: int) -> tuple[float, float]:
+def left_out_means(column: Floats) -> Floats:
+    """The means of a column without each of its rows in turn."""
+    if len(column) < 2:
+        return np.empty(0)
+    with np.errstate(invalid="ignore"):  # infinite values
+        mean = np.mean(column)
+        return mean + (mean - column) / (len(column) - 1)
+
+
+def ranked(means: Mapping[str, float], higher_is_better: bool = True, rounding: float = 0.0) -> list[str]:
+    """Names, the best mean first; those that differ by no more than rounding in the order in which they are given."""
+    rest, found = list(means), []
+    sign = 1 if higher_is_better else -1
+    while rest:
+        best = max(sign * means[name] for name in rest)
+        found.append(next(name for name in rest if sign * means[name] == best or best - sign * means[name] <= rounding))
+        rest.remove(found[-1])
+    return found
+
+
+def _percentiles(resampled: Floats, n: int) -> tuple[float, float]:
     """From the 2.5th to the 97.5th percentile of the resampled numbers that are finite; one row has no interval."""
     finite = resampled[np.isfinite(resampled)]
     low, high = np.quantile(finite, [0.025, 0.975]) if n > 1 and finite.size else (math.nan, math.nan)
     return float(low), float(high)
 
 
+def _by_student(estimate: float, without: Floats, rounding: float) -> tuple[float, float]:
+    """Student's t interval, from the estimates without each row in turn: of a mean it is the textbook's.
+
+    Numbers without any spread say nothing of how far the next may lie: then there is no interval.
+    """
+    from scipy.special import stdtrit
+
+    n = len(without)
+    if n < 2 or not np.isfinite(without).all():
+        return math.nan, math.nan
+    error = math.sqrt((n - 1) / n * float(np.sum((without - without.mean()) ** 2)))
+    half = float(stdtrit(n - 1, 0.975)) * error
+    return (estimate - half, estimate + half) if error > rounding else (math.nan, math.nan)
+
+
+def _by_wilson(ones: float, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share of ones: there is one also where all are alike."""
+    z = 1.959963984540054
+    centre, half = ones + z**2 / (2 * n), z * math.sqrt(ones * (1 - ones) / n + z**2 / (4 * n**2))
+    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Methods by metrics: means with intervals that come from drawing rows with replacement.
+    """Methods by metrics: means with 95 % intervals.
 
+    Intervals come from drawing rows with replacement; where there are fewer than 30 rows, from Student's t.
     The reference rows `ceiling` and `chance` come last. `right` says of each example whether the model is, `skipped` of
     each row left out why. A difference or a share is over the rows that all its parts have, drawn together.
     """
@@ -107,41 +153,69 @@ class Table:
     seed: int
     series: Mapping[Pair, Series] = field(repr=False)
     _known: dict[bytes, dict[Pair, Drawn]] = field(default_factory=dict, repr=False)
+    _sizes: dict[str, float] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, pair: Pair) -> Cell | None:
         """The cell of a method and a metric; None if they were not measured together."""
-        found = self._series(*pair)
-        n, ((mean, drawn),) = self._sample(pair[1], pair[0])
-        return Cell(mean, *_interval(drawn, n), n, found.left_out, sum(found.refused.values())) if found else None
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise BadOption(f"a cell has a method and a metric, as in table['attcat', 'aopc']; found {pair!r}")
+        method, metric = pair
+        found = self._series(method, metric)
+        n, ((mean, drawn),) = self._sample(metric, method)
+        if found is None:
+            return None
+        shares = n < SMALL and self._is_share(metric) and found.values.size and np.isin(found.values, (0, 1)).all()
+        low, high = _by_wilson(mean, n) if shares else self._interval(metric, mean, drawn, n)
+        return Cell(mean, low, high, n, found.left_out, sum(found.refused.values()))
 
     def compare(self, metric: str, first: str, second: str) -> Difference | None:
-        """By how much the first method's mean is above the second's; None if no row has both."""
+        """By how much the first method's mean is above the second's; None if no row has both.
+
+        What is not more than rounding is 0.
+        """
         n, ((one, ones), (other, others)) = self._sample(metric, first, second)
+        if not n:
+            return None
+        rounding = self._rounding(metric)
         with np.errstate(invalid="ignore"):
-            return Difference(one - other, *_interval(ones - others, n), n) if n else None
+            mean, apart = one - other, ones - others
+            low, high = self._interval(metric, mean, apart, n)
+            if n > 1 and np.all(np.abs(apart) <= rounding):  # the same on every row
+                mean = low = high = 0.0
+        return Difference(*(0.0 if abs(number) <= rounding else number for number in (mean, low, high)), n)
 
     def share(self, method: str, metric: str) -> Cell | None:
         """Which share of the attainable a method reaches: (method - chance) / (ceiling - chance), not clipped."""
         if method in REFERENCES or not set(REFERENCES) <= set(self.methods):
             return None
         n, ((mean, means), (best, bests), (chance, chances)) = self._sample(metric, method, CEILING, CHANCE)
+        rounding = self._rounding(metric)
+        if not n or abs(best - chance) <= rounding:
+            return None
         with np.errstate(invalid="ignore", divide="ignore"):
-            low, high = _interval((means - chances) / (bests - chances), n)
-        return Cell((mean - chance) / (best - chance), low, high, n) if n and best != chance else None
+            room = np.where(np.abs(bests - chances) <= rounding, math.nan, bests - chances)
+            share = (mean - chance) / (best - chance)
+            return Cell(share, *self._interval(metric, share, (means - chances) / room, n), n)
 
     def best(self, metric: str, among: Collection[str] | None = None) -> str | None:
         """The method with the best mean over the rows that all candidates have; references are none.
 
-        A method that has far fewer rows than another is no candidate: they may be the easy ones.
+        Of several that differ by rounding alone it is the first. A method that has far fewer rows than another is no
+        candidate: they may be the easy ones.
         """
-        sign = 1 if self.facts.get(metric, {}).get("higher_is_better", True) else -1
         names = [m for m in self.methods if m not in REFERENCES and (among is None or m in among)]
         cells = {method: cell for method in names if (cell := self[method, metric]) and not math.isnan(cell.mean)}
         most = max((cell.n for cell in cells.values()), default=0)
         candidates = [method for method, cell in cells.items() if cell.n >= ENOUGH_ROWS * most]
         count, found = self._sample(metric, *candidates) if candidates else (0, [])
         means = [mean for mean, _ in found] if count else [cells[method].mean for method in candidates]
-        return max(zip(candidates, means, strict=True), key=lambda one: sign * one[1], default=(None, 0.0))[0]
+        order = self.ranked(metric, dict(zip(candidates, means, strict=True)))
+        return order[0] if order else None
+
+    def ranked(self, metric: str, means: Mapping[str, float]) -> list[str]:
+        """Methods by their means, the best first; those that differ by rounding alone in the order of the table."""
+        higher = self.facts.get(metric, {}).get("higher_is_better", True)
+        return ranked(means, higher, self._rounding(metric))
 
     def tied(self, metric: str, among: Collection[str] | None = None) -> tuple[str, ...]:
         """The methods that cannot be told from the best, or are better, on the rows that both have.
@@ -210,7 +284,7 @@ class Table:
     def _series(self, method: str, metric: str) -> Series | None:
         for label, known, kind in ((method, self.methods, "method"), (metric, self.metrics, "metric")):
             if label not in known:
-                raise BadOption(f"there is no {kind} {label!r} in this table; {nearest(label, known)}")
+                raise BadOption(f"there is no {kind} {label!r} in this table; {nearest(str(label), known)}")
         return self.series.get((method, metric))
 
     def _sample(self, metric: str, *methods: str) -> tuple[int, list[Drawn]]:
@@ -228,14 +302,48 @@ class Table:
         elif pair not in known:
             having = {p: s for p, s in self.series.items() if not s.details and np.isin(rows, s.rows).all()}
             columns = [s.values[np.searchsorted(s.rows, rows)] for s in having.values()]
-            found = zip(having, columns, resampled_means(columns, self.resamples, self.seed), strict=True)
-            known |= {pair: (float(np.mean(column)), drawn) for pair, column, drawn in found}
+            with np.errstate(over="ignore"):
+                drawn = map(left_out_means, columns) if len(rows) < SMALL else self._resampled(columns)
+                found = zip(having, columns, drawn, strict=True)
+                known |= {pair: (float(np.mean(column)), own) for pair, column, own in found}
         return known[pair]
+
+    def _resampled(self, columns: Sequence[Floats]) -> Iterable[Floats]:
+        return resampled_means(columns, self.resamples, self.seed)
+
+    def _interval(self, metric: str, estimate: float, drawn: Floats, n: int) -> tuple[float, float]:
+        """The 95 % interval of a number: by what it is without each row, or when rows are drawn again."""
+        if n < SMALL and not self._is_of_corpus(metric):
+            return _by_student(estimate, drawn, self._rounding(metric))
+        return _percentiles(drawn, n)
+
+    def _is_of_corpus(self, metric: str) -> bool:
+        return bool(self.facts.get(metric, {}).get("level") == "corpus")
+
+    def _is_share(self, metric: str) -> bool:
+        """Whether the numbers of a metric are known to lie in 0 … 1."""
+        name = self.facts.get(metric, {}).get("name")
+        return name in metrics() and metric_named(name).bounds == (0, 1)
+
+    def _rounding(self, metric: str) -> float:
+        """Differences of means that are not larger come from rounding."""
+        if metric not in self._sizes:
+            own = [series.values for (_, label), series in self.series.items() if label == metric]
+            values = np.abs(np.concatenate([*own, np.empty(0)]))
+            values = values[np.isfinite(values)]
+            self._sizes[metric] = SAME * (float(np.mean(values)) if values.size else 1.0)
+        return self._sizes[metric]
 
     def _corpus(self, pair: Pair, rows: Rows) -> Drawn:
         facts, series = self.facts[pair[1]], self.series[pair]
         details = [json.loads(zlib.decompress(series.details[n])) for n in np.searchsorted(series.rows, rows)]
         of, options = metric_named(facts["name"]), facts["options"]
         blocks = _draws(len(rows), min(self.resamples, RESAMPLED_CORPORA), self.seed)
-        drawn = [of.reduced([details[place] for place in draw], **options) for block in blocks for draw in block]
-        return of.reduced(details, **options), np.array(drawn)
+        try:
+            drawn = [of.reduced([details[place] for place in draw], **options) for block in blocks for draw in block]
+            return of.reduced(details, **options), np.array(drawn, dtype=np.float64)
+        except WhyformerError:
+            raise
+        except Exception as error:  # a metric may be anybody's, and so may the journal that its records come from
+            reason = f"{type(error).__name__}: {error}"
+            raise BadInput(f"{pair[1]} has no number from its records of {pair[0]} ({reason})") from error

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from whyformer.datasets import label_index
 from whyformer.errors import BadInput, BadOption
-from whyformer.explanation import Explanation, write
+from whyformer.explanation import Explanation
+from whyformer.files import read_json, write
+from whyformer.forms import Format, Misfit, both, count, every, fields, index, must, named, number, plain, text, whole
 from whyformer.frequencies import Idf
 from whyformer.metrics.overlap import Totals, WordSums, shared_share, top_words, word_record
 from whyformer.registry import method_named, methods
@@ -19,6 +21,7 @@ from whyformer.table import Table
 
 SCHEMA, SCHEMA_OF_SEVERAL = "whyformer/token-table", "whyformer/token-tables"
 SCHEMA_VERSION = 1
+MOST_CLASSES = 1_000_000  # of a model whose labels are not known
 TOP = 50  # words of each class, as in the paper
 LINES = 10  # of them that are printed
 METRIC = "token_overlap"
@@ -128,13 +131,14 @@ class TokenTable:
     @classmethod
     def from_dict(cls, data: Any) -> "TokenTable":
         """The table that `to_dict` gave."""
-        _check(data, SCHEMA)
-        try:
-            totals = {int(i): {str(w): float(s) for w, s in own.items()} for i, own in data["totals"].items()}
-            texts = {int(i): int(count) for i, count in data["texts"].items()}
-            return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"this saved table of words is damaged ({type(error).__name__}: {error})") from error
+        return cls._of(TABLE.checked(data))
+
+    @classmethod
+    def _of(cls, data: Mapping[str, Any]) -> "TokenTable":
+        """From data that was checked."""
+        totals = {int(at): {word: float(score) for word, score in own.items()} for at, own in data["totals"].items()}
+        texts = {int(at): texts for at, texts in data["texts"].items()}
+        return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"])
 
     def save(self, path: str | Path) -> Path:
         """Write the table as JSON."""
@@ -194,8 +198,13 @@ def tables_of(results: Table) -> dict[str, TokenTable]:
         if results.facts.get(metric, {}).get("name") != METRIC or method in found or not details:
             continue
         sums = WordSums()
-        for detail in details:
-            sums.add(json.loads(zlib.decompress(detail)))
+        for row, detail in zip(results.series[method, metric].rows, details, strict=True):
+            words = json.loads(zlib.decompress(detail))
+            try:
+                _WORDS(words)
+            except Misfit as misfit:
+                raise BadInput(f"row {row} has no words of {method} by {metric}: {misfit}") from misfit
+            sums.add(words)
         provenance = {name: about[name] for name in ("model", "revision", "data") if about.get(name)}
         found[method] = TokenTable(sums.totals, tuple(about.get("labels", ())), method, dict(sums.texts), provenance)
     if not found:
@@ -212,27 +221,12 @@ def save_tables(tables: Mapping[str, TokenTable], path: str | Path) -> Path:
 
 def load_tables(path: str | Path) -> dict[str, TokenTable]:
     """Read what `save_tables` or `TokenTable.save` wrote, by method."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"could not read {str(path)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInput(f"{str(path)!r} is not JSON: {error}") from error
-    several = [data]
+    data = read_json(path, TABLE.kind)
     if isinstance(data, dict) and data.get("schema") == SCHEMA_OF_SEVERAL:
-        _check(data, SCHEMA_OF_SEVERAL)
-        several = data.get("tables") or []
-    return {table.method: table for table in map(TokenTable.from_dict, several)}
-
-
-def _check(data: Any, expected: str) -> None:
-    schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    if schema != expected:
-        raise BadInput(f"this is no saved table of words (schema {schema!r}); `whyformer tokens --out` writes one")
-    if data.get("version") != SCHEMA_VERSION:
-        raise BadInput(
-            f"this table of words has version {data.get('version')!r}; this whyformer reads version {SCHEMA_VERSION}"
-        )
+        several = TABLES.checked(data, path)["tables"]
+    else:
+        several = [TABLE.checked(data, path)]
+    return {table.method: table for table in map(TokenTable._of, several)}
 
 
 def _predicted(explanation: Explanation) -> int:
@@ -256,3 +250,52 @@ def _called(explanation: Explanation) -> str:
         return Spec(method_named(explanation.method), explanation.options).label
     options = ", ".join(f"{name}={value}" for name, value in sorted(explanation.options.items()))
     return f"{explanation.method}({options})" if options else explanation.method
+
+
+def _score(value: Any) -> None:
+    """A word with its score."""
+    must(isinstance(value, list) and len(value) == 2, "is not a word and its score")
+    text(value[0])
+    number()(value[1])
+
+
+def _is_numbered_alike(data: Mapping[str, Any]) -> None:
+    """Every class that has words has a number of texts, and a name where there are names."""
+    known = {int(at) for at in data["totals"]}
+    must(bool(known), "has no class", "totals")
+    must(known == {int(at) for at in data["texts"]}, "has other classes than 'texts'", "totals")
+    labels = len(data["labels"]) or MOST_CLASSES
+    must(max(known) < labels, f"has a class {max(known)}, and there are {labels} labels", "totals")
+
+
+def _are_of_several_methods(data: Mapping[str, Any]) -> None:
+    methods = [table["method"] for table in data["tables"]]
+    must(len(set(methods)) == len(methods), "has two tables of one method", "tables")
+
+
+_WORDS = fields({"class": count, "words": every(_score)})
+_TABLE = fields(
+    {
+        "method": text,
+        "labels": every(text),
+        "texts": named(whole(1), index),
+        "totals": named(named(number()), index),
+        "provenance": both(plain, fields({}, {"refused": named(count)})),
+    }
+)
+TABLE = Format(
+    "saved table of words",
+    SCHEMA,
+    SCHEMA_VERSION,
+    (_TABLE, _is_numbered_alike),
+    "version",
+    "`whyformer tokens --out` writes one",
+)
+TABLES = Format(
+    "file of saved tables of words",
+    SCHEMA_OF_SEVERAL,
+    SCHEMA_VERSION,
+    (fields({"tables": every(TABLE.check, at_least=1)}), _are_of_several_methods),
+    "version",
+    "`whyformer tokens --out` writes one",
+)

@@ -24,6 +24,7 @@ ORDER = (  # a module imports only those that stand before it
     *(
         "errors",
         "files",
+        "forms",
         "rounding",
         "units",
         "checkpoints",

@@ -26,7 +26,8 @@ from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import BadOption
 from whyformer.evaluate import EVERY_ROW, METRICS, evaluate
 from whyformer.explainer import Explainer
-from whyformer.explanation import Explanation, write
+from whyformer.explanation import Explanation
+from whyformer.files import write
 from whyformer.inputs import Text
 from whyformer.journal import Journal
 from whyformer.load import Subject

@@ -281,7 +281,7 @@ def _show(explanation: Explanation, as_json: bool, first: bool) -> None:
 
 
 def _write_page(explanations: list[Explanation], path: Path) -> None:
-    from whyformer.explanation import write
+    from whyformer.files import write
     from whyformer.show.html import page
 
     write(path, page(explanations))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, nearest
+from whyformer.files import write
+from whyformer.forms import Format, both, count, every, fields, must, named, number, optional, plain, text, whole
 from whyformer.heads.counts import DIRECTIONS, HeadStatistics, Shares
 from whyformer.heads.sentences import RELATIONS
 
@@ -172,38 +174,21 @@ class HeadMask:
             "statistics": None if self.statistics is None else self.statistics.to_data(),
             "provenance": dict(self.provenance),
         }
-        path = Path(path)
-        try:
-            path.write_text(_compact(content), encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
-        return path
+        return write(path, _compact(content))
 
     @classmethod
     def load(cls, path: str | Path) -> "HeadMask":
         """Read a mask that `save` wrote."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadInput(f"could not read the head mask {str(path)!r}: {error.strerror}") from error
-        except ValueError as error:
-            raise BadInput(f"the head mask {str(path)!r} is not JSON: {error}") from error
-        schema = content.get("schema") if isinstance(content, dict) else None
-        if schema != SCHEMA:
-            raise BadInput(f"{str(path)!r} is no head mask (schema {schema!r}); `whyformer heads` makes one")
-        if content.get("version") != SCHEMA_VERSION:
-            raise BadInput(
-                f"{str(path)!r} is a head mask of version {content.get('version')!r}; this program reads version "
-                f"{SCHEMA_VERSION}"
-            )
+        content = MASK.read(path)
         try:
             found = content["statistics"]
             statistics = None if found is None else HeadStatistics.from_data(found)
-            thresholds = Thresholds(**{name: float(value) for name, value in content["thresholds"].items()})
+            thresholds = Thresholds(
+                **{name: float(content["thresholds"][name]) for name in ("positional", "syntactic")}
+            )
             return cls(content["kept"], statistics, content["direction"], thresholds, content["provenance"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise BadInput(f"the head mask {str(path)!r} is not complete ({reason})") from error
+        except ValueError as error:  # rows of different lengths
+            raise BadInput(f"the head mask {str(path)!r} is damaged or not complete: {error}") from error
 
     def __repr__(self) -> str:
         layers, heads = self.shape
@@ -230,3 +215,39 @@ def _compact(content: Mapping[str, Any]) -> str:
     """JSON with a line for each entry."""
     lines = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _offset(value: str) -> None:
+    """How far two words are apart, as the name of a count."""
+    digits = value.removeprefix("-")
+    must(digits.isascii() and digits.isdecimal() and len(digits) < 10, "is not a whole number")
+
+
+_PER_HEAD = every(every(count))
+_RELATION = fields({"arcs": named(count, _offset), **dict.fromkeys(DIRECTIONS, _PER_HEAD)})
+_STATISTICS = fields(
+    {
+        "sentences": count,
+        "queries": count,
+        "offsets": every(every(whole())),
+        "offset_hits": _PER_HEAD,
+        "relations": fields(dict.fromkeys(RELATIONS, _RELATION)),
+    }
+)
+_MASK = fields(
+    {
+        "kept": every(every(number())),
+        "direction": text,
+        "thresholds": fields({"positional": number(), "syntactic": number()}),
+        "statistics": optional(_STATISTICS),
+        "provenance": both(plain, fields({}, {"corpus": named(plain), "sentences": count, "made": every(plain)})),
+    }
+)
+MASK = Format(
+    "head mask",
+    SCHEMA,
+    SCHEMA_VERSION,
+    (_MASK,),
+    "version",
+    "`whyformer heads` makes one",
+)

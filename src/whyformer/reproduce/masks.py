@@ -10,6 +10,7 @@ from typing import Any
 
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, BadOption
+from whyformer.files import make_folder, regular
 from whyformer.heads import HeadMask, head_statistics, parsed_by, positional_statistics
 from whyformer.inputs import Text
 from whyformer.load import Subject, text_config
@@ -154,7 +155,7 @@ def _found(one: Opened, subject: Subject, pipeline: Any, folder: Path) -> Column
     facts = {"fingerprint": subject.fingerprint, "texts": texts.digest, "parser": parser}
     name = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4).hexdigest()
     path = folder / f"heads-{name}.json"
-    mask = HeadMask.load(path) if path.is_file() else None
+    mask = HeadMask.load(path) if regular(path).is_file() else None
     if mask is None or mask.provenance.get("of") != facts:
         with counting(f"heads, {one.column.label}") as tell:
             mask = (
@@ -165,17 +166,8 @@ def _found(one: Opened, subject: Subject, pipeline: Any, folder: Path) -> Column
         if mask.provenance["interrupted"]:
             raise KeyboardInterrupt
         mask = replace(mask, provenance={**mask.provenance, "of": facts})
-        _save(mask, path)
+        mask.save(make_folder(path.parent) / path.name)
     return ColumnMask(mask, path, _origin(len(texts), parser, pairs=texts.apart and _has_pairs(one.data)))
-
-
-def _save(mask: HeadMask, path: Path) -> None:
-    """All of it or nothing, wherever the program is stopped."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mask.save(path.with_suffix(".part")).replace(path)
-    except OSError as error:
-        raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
 
 
 def _origin(count: int, parser: Mapping[str, Any] | None, *, pairs: bool) -> str:

@@ -1,6 +1,5 @@
 """Reproduced as text: Markdown, CSV, and tables for a terminal."""
 
-import csv as comma_separated
 import io
 import math
 import os
@@ -19,7 +18,7 @@ from whyformer.reproduce.head_counts import (
     positions_by_relation,
 )
 from whyformer.reproduce.recipe import EXAMPLES, MASKS, Measure
-from whyformer.reproduce.reproduced import Entry, Part, Reproduced
+from whyformer.reproduce.reproduced import Entry, Part, Reproduced, settled
 from whyformer.reproduce.words import (
     WORD_FIELDS,
     class_words,
@@ -29,6 +28,7 @@ from whyformer.reproduce.words import (
     word_lines,
 )
 from whyformer.show.layout import headline
+from whyformer.show.spreadsheets import comma_separated
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -100,27 +100,28 @@ def text(reproduced: Reproduced) -> str:
 
 def csv(reproduced: Reproduced) -> str:
     """One line for each number, with every digit; of a figure of texts, heads or words, one for each of these."""
-    buffer = io.StringIO()
-    writer = comma_separated.writer(buffer, lineterminator="\n")
-    if reproduced.recipe.kind in EXAMPLES:
-        writer.writerow(UNITS)
-        writer.writerows(_scores(reproduced))
-    elif reproduced.recipe.kind in MASKS:
-        heads = reproduced.recipe.kind == "heads"
-        writer.writerow(HEAD_FIELDS if heads else POSITION_FIELDS)
+    return comma_separated(_lines(reproduced))
+
+
+def _lines(reproduced: Reproduced) -> Iterator[Sequence[object]]:
+    recipe = reproduced.recipe
+    if recipe.kind in EXAMPLES:
+        yield UNITS
+        yield from _scores(reproduced)
+    elif recipe.kind in MASKS:
+        fields, lines = (HEAD_FIELDS, head_lines) if recipe.kind == "heads" else (POSITION_FIELDS, position_lines)
+        yield fields
         for part in reproduced.parts:
             if part.mask is not None:
-                lines = head_lines if heads else position_lines
-                writer.writerows(lines(reproduced.recipe.name, part.column.label, part.mask))
-    elif reproduced.recipe.kind == "clouds":
-        writer.writerow(WORD_FIELDS)
+                yield from lines(recipe.name, part.column.label, part.mask)
+    elif recipe.kind == "clouds":
+        yield WORD_FIELDS
         for part in reproduced.parts:
-            writer.writerows(word_lines(reproduced.recipe.name, part))
+            yield from word_lines(recipe.name, part)
     else:
-        writer.writerow(FIELDS)
-        writer.writerows(_values(reproduced.recipe.name, entry) for entry in reproduced.entries)
-        writer.writerows(_curve_values(reproduced))
-    return buffer.getvalue()
+        yield FIELDS
+        yield from (_values(recipe.name, entry) for entry in reproduced.entries)
+        yield from _curve_values(reproduced)
 
 
 def _scores(reproduced: Reproduced) -> Iterator[tuple[object, ...]]:
@@ -220,7 +221,7 @@ def _best(part: Part, measure: Measure) -> tuple[Entry | None, object]:
     own = [e for e in part.entries if e.measure == measure.label and e.main]
     measured = [e for e in own if e.measured and e.ours]
     published = [e.published for e in own if e.published]
-    ours = max(measured, key=lambda e: sign * e.ours.mean, default=None)  # type: ignore[union-attr]
+    ours = max(measured, key=lambda e: sign * settled(e.ours.mean), default=None)  # type: ignore[union-attr]
     return ours, max(published, key=lambda number: sign * number.value, default=None)
 
 

@@ -189,7 +189,7 @@ def _mean(cells: list[Cell | None]) -> tuple[Cell | None, float | None]:
 
 def _agreement(column: Column, measure: Measure, entries: tuple[Entry, ...]) -> Agreement:
     pairs = {
-        entry.row: (entry.ours.mean, entry.published.value)
+        entry.row: (settled(entry.ours.mean), entry.published.value)
         for entry in entries
         if entry.main and entry.measure == measure.label and entry.ours and entry.measured and entry.published
     }
@@ -197,6 +197,11 @@ def _agreement(column: Column, measure: Measure, entries: tuple[Entry, ...]) -> 
     ours, theirs = ({row: numbers[which] for row, numbers in pairs.items()} for which in (0, 1))
     best = [tuple(row for row in own if own[row] == pick(own.values())) for own in (ours, theirs)]
     return Agreement(column.label, measure.label, len(pairs), _spearman(list(pairs.values())), *best)
+
+
+def settled(mean: float) -> float:
+    """A mean with the digits that do not depend on rounding: equal ones are equal in every run."""
+    return float(f"{mean:.5g}")
 
 
 def _spearman(pairs: list[tuple[float, float]]) -> float | None:

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from whyformer.errors import BadInput
-from whyformer.explanation import write as write_text
+from whyformer import files
+from whyformer.files import make_folder, regular
 from whyformer.reproduce.drawn import column_drawing, drawing
 from whyformer.reproduce.printed import csv, markdown
 from whyformer.reproduce.reproduced import Reproduced
 from whyformer.reproduce.running import slug
+from whyformer.show.pictures import write_figure
 
 
 def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
@@ -16,28 +17,24 @@ def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
     NAME.png has the curves and bars; of a figure of heads or words there is a picture for each column, of a figure of
     texts a picture and a page for each text.
     """
-    out, name = Path(out), reproduced.recipe.name
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        figure = drawing(reproduced)
-        pictures = [] if figure is None else [out / f"{name}.png"]
-        if figure is not None:
-            figure.savefig(pictures[0], dpi=150)
-        pages = []
-        for part in reproduced.parts:
-            own = column_drawing(reproduced, part)
-            if own is not None:
-                pictures.append(out / f"{name}-{slug(part.column.label)}.png")
-                own.savefig(pictures[-1], dpi=150)
-            for number, comparison in enumerate(part.examples):
-                stem = f"{name}-{slug(part.column.label)}-{number}"
-                comparison.figure().savefig(out / f"{stem}.png", dpi=150)
-                pictures.append(out / f"{stem}.png")
-                pages.append(comparison.to_html(out / f"{stem}.html"))
-    except OSError as error:
-        raise BadInput(f"could not write to {str(out)!r}: {error.strerror}") from error
+    out, name = make_folder(out), reproduced.recipe.name
+
+    def place(file: str) -> Path:
+        return regular(out / file)
+
+    figure = drawing(reproduced)
+    pictures = [] if figure is None else [write_figure(figure, place(f"{name}.png"))]
+    pages = []
+    for part in reproduced.parts:
+        stem = f"{name}-{slug(part.column.label)}"
+        own = column_drawing(reproduced, part)
+        if own is not None:
+            pictures.append(write_figure(own, place(f"{stem}.png")))
+        for number, comparison in enumerate(part.examples):
+            pictures.append(write_figure(comparison.figure(), place(f"{stem}-{number}.png")))
+            pages.append(comparison.to_html(place(f"{stem}-{number}.html")))
     texts = [
-        write_text(out / f"{name}.md", markdown(reproduced, [picture.name for picture in pictures])),
-        write_text(out / f"{name}.csv", csv(reproduced)),
+        files.write(place(f"{name}.md"), markdown(reproduced, [picture.name for picture in pictures])),
+        files.write(place(f"{name}.csv"), csv(reproduced)),
     ]
     return [*texts, *pictures, *pages]

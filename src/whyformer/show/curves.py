@@ -8,7 +8,8 @@ from urllib.parse import quote
 from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
-from whyformer.explanation import write
+from whyformer.files import make_folder, regular, write
+from whyformer.show.pictures import literal, write_figure
 from whyformer.show.tables import ARROWS
 from whyformer.table import REFERENCES, Table
 
@@ -45,11 +46,11 @@ def figure(table: Table, metric: str) -> Figure:
             place = thin.index(method)
             style = FAINT_STYLES[place // len(COLOURS) % len(FAINT_STYLES)]
             look = {"color": COLOURS[place % len(COLOURS)], "linestyle": style, "linewidth": 1.1, "alpha": 0.8}
-        axes.plot([100 * p for p in places] if shares else places, means, label=_literal(method), **look)
+        axes.plot([100 * p for p in places] if shares else places, means, label=literal(method), **look)
     axes.set_xlabel("units, highest-ranked first (%)" if shares else "k: the highest-ranked units")
     axes.set_ylabel("mean over the examples")
     arrow = ARROWS[table.facts[metric].get("higher_is_better")]
-    axes.set_title(_literal(f"{metric} {arrow}"), loc="left", fontsize=11)
+    axes.set_title(literal(f"{metric} {arrow}"), loc="left", fontsize=11)
     axes.grid(color="#e3e6ea", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
@@ -65,28 +66,17 @@ def _curves(table: Table, metric: str) -> dict[str, Curve]:
 
 def _best(table: Table, metric: str, methods: list[str]) -> list[str]:
     """As many methods as there are colours, the best first."""
-    sign = -1 if table.facts[metric].get("higher_is_better", True) else 1
     means = {method: cell.mean for method in methods if (cell := table[method, metric])}
-    ranked = sorted((m for m in means if not math.isnan(means[m])), key=lambda method: sign * means[method])
-    return ranked[: len(COLOURS)]
-
-
-def _literal(text: str) -> str:
-    """Matplotlib takes text between dollar signs for mathematics."""
-    return text.replace("$", r"\$")
+    return table.ranked(metric, {m: mean for m, mean in means.items() if not math.isnan(mean)})[: len(COLOURS)]
 
 
 def save(table: Table, folder: str | Path) -> list[Path]:
     """Write the table in three formats, and a picture of the curves of each metric that has some."""
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
-        written = [write(folder / f"table.{kind}", text) for kind, text in texts.items()]
-        for metric in table.metrics:
-            if _curves(table, metric):
-                written.append(folder / f"curves-{quote(metric.replace(', ', ','), safe='(),=')}.png")
-                figure(table, metric).savefig(written[-1], dpi=150)
-    except OSError as error:
-        raise BadInput(f"could not write to {str(folder)!r}: {error.strerror}") from error
+    folder = make_folder(folder)
+    texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
+    written = [write(regular(folder / f"table.{kind}"), text) for kind, text in texts.items()]
+    for metric in table.metrics:
+        if _curves(table, metric):
+            name = quote(metric.replace(", ", ","), safe="(),=", errors="backslashreplace")
+            written.append(write_figure(figure(table, metric), regular(folder / f"curves-{name}.png")))
     return written

@@ -22,8 +22,20 @@ from whyformer.perturb import LONGEST_SEARCH
 from whyformer.results import Results
 from whyformer.show.colours import FOR, as_hex
 from whyformer.show.html import STYLE
+from whyformer.show.spreadsheets import comma_separated
 from whyformer.show.terminal import to_text
-from whyformer.table import CEILING, REFERENCES, RESAMPLED_CORPORA, Cell, Difference, Table
+from whyformer.table import (
+    CEILING,
+    REFERENCES,
+    RESAMPLED_CORPORA,
+    SAME,
+    SMALL,
+    TOO_FEW,
+    Cell,
+    Difference,
+    Table,
+    ranked,
+)
 
 NOTHING = "–"
 FIRST_FEW = 5
@@ -121,12 +133,38 @@ def footer(table: Table) -> list[str]:
     about = table.run.get("about", table.run)
     run = [f"{name}: {about[name]}" for name in ("model", "revision", "data") if about.get(name)]
     counted = [_examples(table), *_cut(table), *_skipped(table), *_refused(table), *_left_out(table), *_ceilings(table)]
-    drawn = (
-        f"in brackets: 95 % intervals, the percentiles of {table.resamples} resamples of the rows, seed {table.seed}"
-    )
+    return [_line(text) for text in (*run, *counted, *_small(table), _intervals(table))]
+
+
+def _small(table: Table) -> Iterator[str]:
+    """Which numbers come from a small sample."""
+    for few, said in ((TOO_FEW, "too few rows to rely on any number"), (SMALL, "a small sample")):
+        least = 1 if few == TOO_FEW else TOO_FEW
+        counts = {metric: {n for n in _counts(table, metric) if least <= n < few} for metric in table.metrics}
+        metrics = [metric for metric, own in counts.items() if own]
+        if metrics:
+            rows = sorted(set().union(*counts.values()))
+            many = str(rows[0]) if len(rows) == 1 else f"{rows[0]} to {rows[-1]}"
+            yield f"{', '.join(metrics)}, n = {many}: {said}"
+
+
+def _intervals(table: Table) -> str:
+    """What the brackets hold."""
     corpora = [metric for metric in table.metrics if table.facts.get(metric, {}).get("level") == "corpus"]
-    fewer = f" ({RESAMPLED_CORPORA} for {', '.join(corpora)})" if table.resamples > RESAMPLED_CORPORA else ""
-    return [_line(text) for text in (*run, *counted, drawn + (fewer if corpora else ""))]
+    counts = {n for metric in table.metrics if metric not in corpora for n in _counts(table, metric)}
+    student = f"of fewer than {SMALL} rows by Student's t, of zeros and ones by Wilson's"
+    few = [student] if min(counts, default=SMALL) < SMALL else []
+    many = any(n >= SMALL for n in counts) or any(_counts(table, metric) for metric in corpora) or not few
+    fewer = (
+        f" ({RESAMPLED_CORPORA} for {', '.join(corpora)})" if corpora and table.resamples > RESAMPLED_CORPORA else ""
+    )
+    drawn = [f"the percentiles of {table.resamples} resamples of the rows, seed {table.seed}{fewer}"] if many else []
+    return f"in brackets: 95 % intervals, {'; '.join(drawn + few)}"
+
+
+def _counts(table: Table, metric: str) -> set[int]:
+    cells = (table[method, metric] for method in table.methods)
+    return {cell.n for cell in cells if cell and cell.n}
 
 
 def _examples(table: Table) -> str:
@@ -186,7 +224,8 @@ def _many(count: int, what: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    """On one line, with characters that no file can hold (of names that are not UTF-8) as they are escaped."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 
 def as_markdown(table: Table) -> str:
@@ -226,23 +265,21 @@ def _unmarked(text: str) -> str:
 
 def as_csv(table: Table) -> str:
     """One line for each method and metric that were measured together, with every digit."""
-    import csv
 
-    def bounds(found: Cell | Difference | None) -> list[str]:
+    def bounds(found: Cell | Difference | None) -> list[float | None]:
         numbers = (found.mean, found.low, found.high) if found else (math.nan,) * 3
-        return ["" if math.isnan(number) else repr(number) for number in numbers]
+        return [None if math.isnan(number) else number for number in numbers]
 
-    writer = csv.writer(buffer := io.StringIO(), lineterminator="\n")
     more = [f"{name}{end}" for name in ("share", "difference_to_best") for end in ("", "_low", "_high")]
-    writer.writerow(["method", "metric", "mean", "low", "high", "n", "left_out", "refused", *more])
+    lines: list[list[object]] = [["method", "metric", "mean", "low", "high", "n", "left_out", "refused", *more]]
     for metric in table.metrics:
         best = table.best(metric)
         for method in table.methods:
             if cell := table[method, metric]:
                 other = table.compare(metric, method, best) if best else None
                 own = [*bounds(cell), cell.n, cell.left_out, cell.refused]
-                writer.writerow([method, metric, *own, *bounds(table.share(method, metric)), *bounds(other)])
-    return buffer.getvalue()
+                lines.append([method, metric, *own, *bounds(table.share(method, metric)), *bounds(other)])
+    return comma_separated(lines)
 
 
 NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
@@ -339,9 +376,10 @@ def live(results: Results) -> Group:
     methods = sorted(dict.fromkeys(method for method, _ in means), key=lambda method: method in REFERENCES)
     columns = []
     for metric in dict.fromkeys(metric for _, metric in means):
-        higher = results.facts[metric]["higher_is_better"]
+        higher = results.facts.get(metric, {}).get("higher_is_better")
         own = {method: means[method, metric] for method in methods if (method, metric) in means}
-        ranked = sorted((m for m in own if m not in REFERENCES), key=lambda method: own[method], reverse=higher)
-        shown = {method: Entry(f"{value:z.3f}", best=method in ranked[:1]) for method, value in own.items()}
+        rounding = SAME * sum(map(abs, own.values())) / len(own)
+        best = ranked({m: mean for m, mean in own.items() if m not in REFERENCES}, higher is not False, rounding)[:1]
+        shown = {method: Entry(f"{value:z.3f}", best=method in best) for method, value in own.items()}
         columns.append(Column(metric, metric, ARROWS[higher], tuple(shown.get(method, Entry()) for method in methods)))
     return Group(_lines(methods, columns), Text(f"means of {_many(len(results.right), 'example')} so far", "dim"))
