@@ -57,9 +57,9 @@ def check_place(path: Path) -> None:
 
 
 def read(path: str | Path, kind: str = "file") -> str:
-    """The text of a file in UTF-8; `kind` is what people call it."""
+    """The text of a file in UTF-8, without a byte order mark; `kind` is what people call it."""
     with _naming(Path(path), f"read the {kind}"):
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
 
 
 def read_json(path: str | Path, kind: str = "file") -> Any:
@@ -103,8 +103,12 @@ def _naming(path: Path, action: str) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadInput(f"could not {action} {str(path)!r}: {reason or error}") from error
+        reason = error.strerror or error if isinstance(error, OSError) else f"line {_line(error)} is not UTF-8"
+        raise BadInput(f"could not {action} {str(path)!r}: {reason}") from error
+
+
+def _line(error: UnicodeDecodeError) -> int:
+    return error.object.count(b"\n", 0, error.start) + 1
 
 
 def _is_written_through(path: Path) -> bool:
