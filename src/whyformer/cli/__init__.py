@@ -4,7 +4,6 @@ This module imports nothing that takes time; `main` does, where Ctrl-C and error
 """
 
 import sys
-import traceback
 
 from whyformer.cli import streams
 from whyformer.cli.interrupts import STATUS, CtrlC, interrupted
@@ -44,13 +43,23 @@ def _status(arguments: list[str], process: CtrlC | None) -> int:
             say("interrupted")
             return STATUS
         if debug:
+            import traceback
+
             sys.stderr.write(visible(traceback.format_exc()))
-        if isinstance(error, WhyformerError):
-            say(f"error: {error}")
-            return 2
-        kind = type(error).__name__
-        say(f"internal error: {kind}: {error} (run with --debug for the traceback, and please report it)")
-        return 1
+        return _told(error)
+
+
+def _told(error: BaseException) -> int:
+    """Tell what went wrong, in one line."""
+    if isinstance(error, WhyformerError | OSError):
+        say(f"error: {error}")
+        return 2
+    if isinstance(error, MemoryError):
+        say("error: not enough memory: a smaller batch, fewer steps or samples, or shorter texts take less")
+        return 2
+    kind = type(error).__name__
+    say(f"internal error: {kind}: {error} (run with --debug for the traceback, and please report it)")
+    return 1
 
 
 def _run(arguments: list[str], process: CtrlC | None) -> int:

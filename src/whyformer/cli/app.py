@@ -114,11 +114,10 @@ def check_files(files: Iterable[Path | None], pictures: Iterable[Path | None] = 
                 raise BadOption(f"{str(path)!r} is no picture: known endings are {', '.join(sorted(known))}")
 
 
-def limited(option: str, number: int, most: int, what: str) -> int:
-    """A number of the command line, unless it is more than anything can take."""
+def limited(option: str, number: int, most: int, what: str) -> None:
+    """Raise if a number is more than any machine can take."""
     if number > most:
         raise BadOption(f"{option} takes at most {most:,} {what}; found {number}")
-    return number
 
 
 def save_picture(figure: "Figure", path: Path) -> None:

@@ -126,7 +126,7 @@ def explain(
     way = None if effort is None else effort_named(effort)
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
     check_files([html])
-    batch_size = limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
+    limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
     given = _given(question, context, context_file, text=text, pair=pair, file=file, column=column, on_error=on_error)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli.app import (
+    LARGEST_BATCH,
     CodeOption,
     DeviceOption,
     DtypeOption,
@@ -13,6 +14,7 @@ from whyformer.cli.app import (
     PickleOption,
     app,
     check_files,
+    limited,
     load_explainer,
     save_picture,
 )
@@ -50,6 +52,7 @@ def heads(
     if (treebank is None) == (texts is None) or (spacy is not None and texts is None):
         raise BadOption("give --treebank FILE.conllu, or --texts FILE, with --spacy NAME if they are to be parsed")
     check_files([out], [figure, positions])
+    limited("--batch-size", batch_size, LARGEST_BATCH, "sentences in one run of the model")
     subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
     options: dict[str, Any] = {"limit": limit, "positional": positional, "batch_size": batch_size}
     parse = {"direction": direction, "syntactic": syntactic}

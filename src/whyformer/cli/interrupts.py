@@ -56,6 +56,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
     if isinstance(lost.exc_value, KeyboardInterrupt):
-        threading.Timer(SOON, signal.raise_signal, [signal.SIGINT]).start()  # here it would be lost again
+        main = threading.main_thread().ident
+        threading.Timer(SOON, signal.pthread_kill, [main, signal.SIGINT]).start()  # here it would be lost again
     else:
         sys.__unraisablehook__(lost)

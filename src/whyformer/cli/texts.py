@@ -35,7 +35,8 @@ def texts_of(file: Path, column: str | None = None, on_error: str = "refuse") ->
         data = open_dataset(file, columns=columns_of(column), on_error=cast(OnError, on_error))
         texts = [example.text for example in data]
         if data.skipped:
-            say(f"{len(data.skipped)} rows were skipped, the first for this reason: {data.skipped[0].reason}")
+            first = data.skipped[0]
+            say(f"rows that were skipped: {len(data.skipped)}; row {first.row} (counted from 0): {first.reason}")
     elif column is not None:
         endings = ", ".join(ENDINGS)
         raise BadOption(f"--text names a column, and {str(file)!r} has none: data files end in {endings}")
@@ -48,7 +49,7 @@ def texts_of(file: Path, column: str | None = None, on_error: str = "refuse") ->
 
 def _lines(file: Path, refuse: bool) -> list[Text]:
     lines = read(file).removesuffix("\n").split("\n")
-    check_plain(lines[0], str(file))
+    check_plain(lines[0], repr(str(file)))
     for number, line in enumerate(lines, 1):
         if refuse and lines != [""] and not line.strip():
             raise BadInput(f"line {number} of {str(file)!r} is empty; --on-error skip leaves such lines out")

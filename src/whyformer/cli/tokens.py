@@ -17,6 +17,7 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
+    limited,
     load_explainer,
     save_picture,
 )
@@ -79,6 +80,10 @@ def tokens_command(
         raise BadOption(f"--format {form}: known are {', '.join(FORMS)}")
     if top < 1 or lines < 1:
         raise BadOption(f"--top and --lines are at least 1; found {top} and {lines}")
+    if overlap or shared:
+        from whyformer.show.overlaps import MOST
+
+        limited("--top", top, MOST, "words of each class, which curves are drawn of")
     figures = (overlap, shared, clouds)
     check_files([out], figures)
     if clouds is not None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
 from whyformer.explanation import write
+from whyformer.show.escapes import literal
 from whyformer.show.tables import ARROWS
 from whyformer.table import REFERENCES, Table
 
@@ -45,11 +46,11 @@ def figure(table: Table, metric: str) -> Figure:
             place = thin.index(method)
             style = FAINT_STYLES[place // len(COLOURS) % len(FAINT_STYLES)]
             look = {"color": COLOURS[place % len(COLOURS)], "linestyle": style, "linewidth": 1.1, "alpha": 0.8}
-        axes.plot([100 * p for p in places] if shares else places, means, label=_literal(method), **look)
+        axes.plot([100 * p for p in places] if shares else places, means, label=literal(method), **look)
     axes.set_xlabel("units, highest-ranked first (%)" if shares else "k: the highest-ranked units")
     axes.set_ylabel("mean over the examples")
     arrow = ARROWS[table.facts[metric].get("higher_is_better")]
-    axes.set_title(_literal(f"{metric} {arrow}"), loc="left", fontsize=11)
+    axes.set_title(literal(f"{metric} {arrow}"), loc="left", fontsize=11)
     axes.grid(color="#e3e6ea", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
@@ -69,11 +70,6 @@ def _best(table: Table, metric: str, methods: list[str]) -> list[str]:
     means = {method: cell.mean for method in methods if (cell := table[method, metric])}
     ranked = sorted((m for m in means if not math.isnan(means[m])), key=lambda method: sign * means[method])
     return ranked[: len(COLOURS)]
-
-
-def _literal(text: str) -> str:
-    """Matplotlib takes text between dollar signs for mathematics."""
-    return text.replace("$", r"\$")
 
 
 def save(table: Table, folder: str | Path) -> list[Path]:

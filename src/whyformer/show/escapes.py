@@ -24,6 +24,11 @@ def visible_json(text: str) -> str:
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def literal(text: str) -> str:
+    """The same for matplotlib, which takes text between dollar signs for mathematics."""
+    return visible(text).replace("$", r"\$")
+
+
 def escaped(character: str) -> str:
     r"""A character as Python writes it in ASCII: `\x9b`, `\u2191`."""
     return character.encode("unicode_escape").decode("ascii")

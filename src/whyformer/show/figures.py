@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 
 from whyformer.explanation import Array, Explanation
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths, two_sided
+from whyformer.show.escapes import literal
 from whyformer.show.layout import called, headline, in_answer, question
 
 DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])
@@ -41,8 +42,8 @@ def _heatmap(explanation: Explanation, rows: list[tuple[str, Array, bool]]) -> F
     axes = drawn.subplots()
     pixels = np.stack([(DIVERGING((r + 1) / 2) if signed else SEQUENTIAL(r))[:, :3] for _, r, signed in rows])
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
-    axes.set_xticks(range(len(names)), [_literal(name) for name in names], rotation=45, ha="right")
-    axes.set_yticks(range(len(rows)), [_literal(name) for name, _, _ in rows])
+    axes.set_xticks(range(len(names)), [literal(name) for name in names], rotation=45, ha="right")
+    axes.set_yticks(range(len(rows)), [literal(name) for name, _, _ in rows])
     axes.set_xticks(np.arange(len(names) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1)
@@ -55,10 +56,5 @@ def _heatmap(explanation: Explanation, rows: list[tuple[str, Array, bool]]) -> F
         corner, width = (answer[0] - 0.5, -0.5), answer[-1] - answer[0] + 1
         axes.add_patch(Rectangle(corner, width, len(rows), fill=False, edgecolor="black", linewidth=2, clip_on=False))
     said = f"{headline(explanation.prediction)} — {question(explanation)}"
-    axes.set_title(_literal(said), loc="left", fontsize=10)
+    axes.set_title(literal(said), loc="left", fontsize=10)
     return drawn
-
-
-def _literal(text: str) -> str:
-    """Matplotlib takes text between dollar signs for mathematics."""
-    return text.replace("$", r"\$")

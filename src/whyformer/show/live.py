@@ -6,6 +6,7 @@ from typing import Any
 
 from whyformer.results import Results
 from whyformer.show.escapes import visible
+from whyformer.show.progress import watched
 
 REFRESH = 2  # times a second
 
@@ -16,7 +17,7 @@ class Watch:
     def __init__(self, total: int, results: Results, description: str, *, shown: bool = True):
         self.results = results
         self.total, self.description = total, description
-        self.shown = shown and sys.stderr is not None and sys.stderr.isatty()
+        self.shown = shown and watched()
         self._live: Any = None
 
     def __enter__(self) -> "Watch":

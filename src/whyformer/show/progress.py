@@ -8,6 +8,13 @@ from contextlib import ExitStack, contextmanager
 from whyformer.show.escapes import visible
 
 
+def watched() -> bool:
+    """Whether a person sees standard error, on a terminal that can draw over what it has drawn."""
+    from rich.console import Console
+
+    return sys.stderr is not None and sys.stderr.isatty() and Console(file=sys.stderr).is_interactive
+
+
 @contextmanager
 def counting(description: str) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that says how much is done, and of how much; it stays away from fast jobs."""
@@ -15,8 +22,7 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
     from rich.markup import escape
     from rich.progress import Progress
 
-    watched = sys.stderr is not None and sys.stderr.isatty()
-    bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not watched)
+    bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not watched())
     first: tuple[float, int] | None = None
     with ExitStack() as shown:
 
