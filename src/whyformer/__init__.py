@@ -1,24 +1,13 @@
 """Why did it say that? Explanations for the predictions of unmodified Hugging Face Transformers."""
+# ruff: noqa: F403, F405 (type checkers look into the module behind the star)
 
-from whyformer.datasets import Dataset, open_dataset
-from whyformer.errors import (
-    BadInput,
-    BadOption,
-    MissingExtra,
-    NoAttention,
-    TruncationWarning,
-    UncoveredOperation,
-    UnsupportedModel,
-    WhyformerError,
-)
-from whyformer.explainer import Explainer, attribute
-from whyformer.explanation import Comparison, Explanation
-from whyformer.recommend import Recommendation
-from whyformer.recorder import Trace, record
-from whyformer.registry import Measured, Scores, method, methods, metric, metrics
-from whyformer.table import Table
-from whyformer.tokens import TokenTable
-from whyformer.trust import Trust
+import importlib
+import sys
+import types
+import typing
+
+if typing.TYPE_CHECKING:
+    from whyformer.public import *
 
 __all__ = [
     "BadInput",
@@ -40,6 +29,7 @@ __all__ = [
     "UncoveredOperation",
     "UnsupportedModel",
     "WhyformerError",
+    "WhyformerWarning",
     "attribute",
     "method",
     "methods",
@@ -48,3 +38,28 @@ __all__ = [
     "open_dataset",
     "record",
 ]
+
+
+class _Package(types.ModuleType):
+    """A package that imports torch and its own modules when one of its names is first used.
+
+    So the command line is there at once: it tells its version, and ends on Ctrl-C, while all else is still imported.
+    """
+
+    def __getattr__(self, name: str) -> typing.Any:
+        if name not in __all__:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        public = importlib.import_module("whyformer.public")
+        vars(self).update({known: getattr(public, known) for known in __all__})
+        return vars(self)[name]
+
+    def __setattr__(self, name: str, value: typing.Any) -> None:
+        if isinstance(value, types.ModuleType) and name in __all__:
+            return  # the package whyformer.methods must not hide the function whyformer.methods
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -8,8 +8,10 @@ WhyformerError
  ├─ BadOption                 a method, target, label or option that does not exist
  └─ MissingExtra              an optional package is not installed
 
-A message says what was asked, what was found, and what to do. One warning, `TruncationWarning`, tells how many
-tokens did not fit into the model's window.
+A message says what was asked, what was found, and what to do. What is worth knowing but not wrong is a warning:
+
+WhyformerWarning
+ └─ TruncationWarning         tokens did not fit into the model's window
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +51,11 @@ class MissingExtra(WhyformerError):
     """An optional package is needed and not installed."""
 
 
-class TruncationWarning(UserWarning):
+class WhyformerWarning(UserWarning):
+    """Any warning that this package gives; the command line shows them all."""
+
+
+class TruncationWarning(WhyformerWarning):
     """Some tokens did not fit into the model's window and were dropped."""
 
 

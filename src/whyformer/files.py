@@ -159,8 +159,12 @@ def naming(path: Path, action: str) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadInput(f"could not {action} {shown(str(path), LONGEST_NAME)}: {reason or error}") from error
+        reason = error.strerror or error if isinstance(error, OSError) else f"line {_line(error)} is not UTF-8"
+        raise BadInput(f"could not {action} {shown(str(path), LONGEST_NAME)}: {reason}") from error
+
+
+def _line(error: UnicodeDecodeError) -> int:
+    return error.object.count(b"\n", 0, error.start) + 1
 
 
 def _is_written_through(path: Path) -> bool:

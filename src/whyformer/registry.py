@@ -265,11 +265,13 @@ def _registered(known: dict[str, R], kind: str, made: R) -> Callable[..., Any]:
 
 def methods() -> dict[str, Method]:
     """All methods by name."""
+    _import_all()
     return dict(sorted(_METHODS.items()))
 
 
 def metrics() -> dict[str, Metric]:
     """All metrics by name."""
+    _import_all()
     return dict(sorted(_METRICS.items()))
 
 
@@ -283,7 +285,14 @@ def metric_named(name: str) -> Metric:
     return _named(_METRICS, "metric", name)
 
 
+def _import_all() -> None:
+    """Register the methods and metrics of this package, whichever module is imported alone."""
+    import whyformer.methods
+    import whyformer.metrics  # noqa: F401
+
+
 def _named(known: dict[str, R], kind: str, name: str) -> R:
+    _import_all()
     if not isinstance(name, str):
         raise BadOption(f"a {kind} is given by its name; found {name!r}")
     if name not in known:

@@ -341,7 +341,7 @@ def test_colours_are_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch, pa
         (["explain", TEXT, "-m", "/no/such/folder"], "there is no folder '/no/such/folder'"),
         (["explain", TEXT, "-m", "./no-such-folder"], "there is no folder './no-such-folder'"),
         (["explain", TEXT, "-m", "no-such-model"], "could not load 'no-such-model'"),
-        (["explain", "--file", "/no/such/file"], "could not read '/no/such/file'"),
+        (["explain", "--file", "/no/such/file"], "could not read the file '/no/such/file'"),
         (["explain", TEXT, "--file", "/no/such/file"], "--file stands alone"),
         (["explain", TEXT, "--html", "/no/such/folder/page.html"], "could not write '/no/such/folder/page.html'"),
         (["compare", TEXT, "--html", "/no/such/folder/page.html"], "could not write '/no/such/folder/page.html'"),

@@ -39,13 +39,25 @@ ORDER = (  # a module imports only those that stand before it
     ),
     *("options", "registry", "specs", "choices", "auto", "methods", "explanation", "said", "frequencies", "metrics"),
     *("datasets", "records", "journal", "table", "results", "tokens", "trust", "show", "items", "asking", "measuring"),
-    *("engines", "evaluate", "tallying", "recommend", "reproduce", "explainer", "contract", "cli"),
+    *(
+        "engines",
+        "evaluate",
+        "tallying",
+        "recommend",
+        "reproduce",
+        "explainer",
+        "contract",
+        "public",
+        "cli",
+        "__main__",
+    ),
 )
 LATER = {
+    "registry": {"methods", "metrics"},
     "explanation": {"show", "trust"},
     "table": {"show"},
     "tokens": {"show"},
-}  # what shows and judges them, inside functions
+}  # what registers, shows and judges them, inside functions
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
@@ -62,17 +74,41 @@ def python(*arguments: str, folder: Path = ROOT, **environment: str) -> subproce
 
 
 def test_all_names_are_public_sorted_and_there() -> None:
+    assert set(whyformer.__all__) <= set(dir(whyformer))
+    assert whyformer.Explainer  # what is used first brings all others
     public = [n for n, v in vars(whyformer).items() if n[0] != "_" and not isinstance(v, types.ModuleType)]
     assert whyformer.__all__ == sorted(set(whyformer.__all__)) == sorted(public)
     assert all(inspect.getdoc(getattr(whyformer, name)) for name in whyformer.__all__)
 
 
 def test_importing_the_package_does_not_import_what_it_may_not_need() -> None:
-    done = python("-c", "import sys, whyformer; print(*sys.modules)")
+    done = python("-c", "import sys, whyformer; whyformer.Explainer; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
     modules = done.stdout.split()
     assert "whyformer.methods.attcat" in modules
     assert not [m for m in modules if m.startswith(tuple(f"{name}." for name in HEAVY)) or m in HEAVY]
+
+
+def test_importing_the_package_or_its_command_line_alone_imports_nothing_else() -> None:
+    code = "import sys, whyformer.cli; print(*sys.modules); whyformer.nothing"
+    done = python("-c", code)
+    assert not {"torch", "transformers", "numpy", "rich", "typer", "whyformer.explainer"} & set(done.stdout.split())
+    assert done.stderr.splitlines()[-1] == "AttributeError: module 'whyformer' has no attribute 'nothing'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from whyformer import *; methods, attribute; import whyformer.metrics",
+        "import whyformer.methods; from whyformer import choices",
+        "from whyformer.registry import method_named; method_named('attcat')",
+    ],
+)
+def test_methods_and_metrics_are_functions_whatever_is_imported_first(code: str) -> None:
+    done = python(
+        "-c", f"{code}; import whyformer; print('attcat' in whyformer.methods(), len(whyformer.metrics()) > 5)"
+    )
+    assert (done.stdout, done.stderr) == ("True True\n", "")
 
 
 def part(module: str) -> str:

@@ -1,22 +1,25 @@
-"""What all commands share: the application, how it ends, how models are loaded, what is printed where."""
+"""What all commands share: the application and its options, how models are loaded, how results are listed and drawn."""
 
-import importlib.metadata
 import inspect
-import sys
-import traceback
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from whyformer.auto import EFFORT, Effort
-from whyformer.errors import TruncationWarning, WhyformerError
+from whyformer.cli.streams import put, say
+from whyformer.errors import BadOption
 from whyformer.explainer import Explainer
+from whyformer.files import check_place
 from whyformer.registry import Method, Metric
+from whyformer.show.pictures import picture_format, write_figure
 
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LARGEST_BATCH = 100_000
+NARROW = 60  # columns of a terminal; listings stand side by side where there are more
 app = typer.Typer(
     help="Why did it say that? Explain the predictions of Hugging Face Transformers.",
     add_completion=False,
@@ -39,6 +42,10 @@ MethodsOption = Annotated[
         help="Names with commas between them, options in brackets: attcat(states=inputs). fast: all of one pass; all.",
     ),
 ]
+TextColumn = Annotated[
+    str | None, typer.Option("--text", help="The column of the text; two with a comma between them for pairs.")
+]
+ErrorOption = Annotated[str, typer.Option("--on-error", help="What becomes of bad rows: refuse or skip.")]
 EffortOption = Annotated[
     str | None,
     typer.Option(
@@ -54,35 +61,6 @@ def options_for_all(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (may stand anywhere).")] = False,
 ) -> None:
     """Why did it say that? Explain the predictions of Hugging Face Transformers."""
-    if version:
-        put(importlib.metadata.version("whyformer"))
-        raise typer.Exit
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: an error is one line on standard error and exit status 2."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    given = [a for a in given if a != "--debug"] or ["--help"]
-    warnings.simplefilter("always", TruncationWarning)
-    warnings.showwarning = show_warning
-    try:
-        status = app(given, standalone_mode=False)
-    except KeyboardInterrupt:
-        say("interrupted")
-        status = 130
-    except WhyformerError as error:
-        if debug:
-            traceback.print_exc()
-        say(f"error: {' '.join(str(error).split())}")
-        status = 2
-    except UsageError as error:
-        message = getattr(error, "format_message", error.__str__)()
-        say(f"error: {' '.join(message.split())}")
-        status = 2
-    except typer.Abort:
-        status = 130
-    sys.exit(status if isinstance(status, int) else 0)
 
 
 def load_explainer(
@@ -94,17 +72,6 @@ def load_explainer(
     logging.set_verbosity_error()
     options = {"device": device, "dtype": dtype, "allow_pickle": allow_pickle, "trust_remote_code": trust}
     return Explainer.load(model, choices=choices, **options)
-
-
-def put(text: str) -> None:
-    """Print a result on standard output."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def say(text: str) -> None:
-    """Tell something about the run, on standard error."""
-    sys.stderr.write(f"whyformer: {text}\n")
 
 
 def described(registered: Method | Metric) -> str:
@@ -119,18 +86,36 @@ def described(registered: Method | Metric) -> str:
 
 
 def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their columns, as wide as the terminal."""
-    from rich.console import Console
+    """Print rows under their columns, as wide as the terminal; one cell after the other where it is narrow."""
     from rich.table import Table
-    from rich.text import Text
 
+    from whyformer.show.terminal import Text, terminal_width, to_text
+
+    width = terminal_width(otherwise=160)
+    if width < NARROW:
+        put("\n".join("  ".join(filter(None, row)) for row in rows))
+        return
     grid = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         grid.add_row(*map(Text, row))
-    Console(width=None if sys.stdout.isatty() else 160).print(grid, highlight=False)
+    put(to_text(grid, width).rstrip("\n"), coloured=True)
 
 
-def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Tell what was cut off; other warnings are not for users of the command line."""
-    if issubclass(category, TruncationWarning):
-        say(f"warning: {message}")
+def check_files(files: Iterable[Path | None], pictures: Iterable[Path | None] = ()) -> None:
+    """Raise before any work is done if a result could not be written, or if a picture's format is not known."""
+    drawn = [path for path in pictures if path is not None]
+    for path in (*filter(None, files), *drawn):
+        check_place(path)
+    for path in drawn:
+        picture_format(path)
+
+
+def limited(option: str, number: int, most: int, what: str) -> None:
+    """Raise if a number is more than any machine can take."""
+    if number > most:
+        raise BadOption(f"{option} takes at most {most:,} {what}; found {number}")
+
+
+def save_picture(figure: "Figure", path: Path) -> None:
+    """Write a figure in the format that the file's ending tells."""
+    say(f"wrote {write_figure(figure, path)}")

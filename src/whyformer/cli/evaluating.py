@@ -11,17 +11,20 @@ from whyformer.cli.app import (
     DeviceOption,
     DtypeOption,
     EffortOption,
+    ErrorOption,
     MethodsOption,
     ModelOption,
     NoCacheOption,
     PickleOption,
+    TextColumn,
     app,
+    check_files,
     described,
     load_explainer,
-    put,
     put_listing,
-    say,
 )
+from whyformer.cli.streams import put, say
+from whyformer.cli.texts import columns_of
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import BadOption
 from whyformer.evaluate import EVERY_ROW, METRICS, evaluate
@@ -34,6 +37,7 @@ from whyformer.load import Subject
 from whyformer.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.registry import Method, Metric, metric_named, metrics
 from whyformer.results import Results
+from whyformer.show.escapes import visible
 from whyformer.specs import FAST, Spec
 from whyformer.table import Table
 from whyformer.tallying import idf_called
@@ -42,12 +46,8 @@ DataOption = Annotated[
     str, typer.Option("--data", help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
 ]
 SplitOption = Annotated[str | None, typer.Option(help="The split of a folder or hub data set.")]
-TextColumn = Annotated[
-    str | None, typer.Option("--text", help="The column of the text; two with a comma between them for pairs.")
-]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="The column of the label.")]
 LimitOption = Annotated[int | None, typer.Option(help="Take so many examples.")]
-ErrorOption = Annotated[str, typer.Option("--on-error", help="What becomes of bad rows: refuse or skip.")]
 EngineOption = Annotated[str, typer.Option(help="local, or ray: several workers, each with a model of its own.")]
 WorkersOption = Annotated[int | None, typer.Option(help="How many workers the engine ray has.")]
 ChunkOption = Annotated[int | None, typer.Option("--chunk", help="Rows that are measured and journalled together.")]
@@ -109,7 +109,7 @@ def evaluate_command(
         kept = "nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on"
         say(kept)
         raise
-    put(str(table))
+    put(str(table), coloured=True)
     if out is not None:
         say(f"wrote table.md, table.csv, table.tex and curves to {out}")
 
@@ -150,7 +150,7 @@ def recommend_command(
     opened = _opened(subject, data, text, label, split=split, sample=limit, on_error=on_error)
     options: dict[str, Any] = {"layers": layers, "effort": effort, "out": out, "cache": not no_cache}
     found = recommend(subject, opened, methods, metric, **options)
-    put(f"{found.table}\n\n{found.sentence}")
+    put(f"{found.table}\n\n{visible(found.sentence)}", coloured=True)
     if found.recorded is not None:
         use = "--layer best" if layers else "--method auto"
         say(f"recorded in {found.recorded}: {use} uses it for this model")
@@ -214,7 +214,7 @@ def reproduce_command(
         lm_heads=reproduce.given_lm_heads(lm_heads or []),
         load=load_quietly,
     )
-    put(reproduce.text(found))
+    put(reproduce.text(found), coloured=True)
     if out is not None:
         say("wrote " + ", ".join(path.name for path in reproduce.write(found, out)) + f" to {out}")
 
@@ -227,6 +227,7 @@ def report(
     form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex, on standard output.")] = "text",
 ) -> None:
     """Show what an evaluation found, also while it runs: the table, or a page with tables and curves."""
+    check_files([html])
     journal = Journal.read(folder)
     table = Results.of(journal.chunks(), journal.run).table()
     forms = {"text": Table.__str__, "markdown": Table.to_markdown, "csv": Table.to_csv, "latex": Table.to_latex}
@@ -238,7 +239,7 @@ def report(
         write(html, report_page(table))
         say(f"wrote {html}")
     else:
-        put(forms[form](table).rstrip("\n"))
+        put(forms[form](table).rstrip("\n"), coloured=form == "text")
 
 
 @app.command("metrics")
@@ -265,12 +266,8 @@ def _opened(
     label: str | None,
     **options: Any,
 ) -> Dataset:
-    columns: dict[str, Any] = {} if label is None else {"label": label}
-    if text is not None:
-        first, comma, second = text.partition(",")
-        columns["text"] = (first.strip(), second.strip()) if comma else first
     labels = subject.labels if subject.task == "classes" else None
-    return open_dataset(data, columns=columns or None, labels=labels, **options)
+    return open_dataset(data, columns=columns_of(text, label), labels=labels, **options)
 
 
 def _explained(subject: Subject, text: Text, spec: Spec[Method]) -> Explanation:

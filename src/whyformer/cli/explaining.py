@@ -2,9 +2,7 @@
 
 import functools
 import inspect
-import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,24 +11,30 @@ import typer
 
 from whyformer.auto import Effort, auto_method, effort_named, methods_for
 from whyformer.cli.app import (
+    LARGEST_BATCH,
     CodeOption,
     DeviceOption,
     DtypeOption,
     EffortOption,
+    ErrorOption,
     HtmlOption,
     ModelOption,
     NoCacheOption,
     PickleOption,
+    TextColumn,
     app,
+    check_files,
     described,
+    limited,
     load_explainer,
-    put,
     put_listing,
-    say,
 )
-from whyformer.errors import BadInput, BadOption
+from whyformer.cli.streams import put, put_json, say
+from whyformer.cli.texts import as_questions, standard_input, texts_of
+from whyformer.errors import BadOption
 from whyformer.explainer import Explainer
 from whyformer.explanation import Comparison, Explanation
+from whyformer.files import read, write
 from whyformer.inputs import Text
 from whyformer.options import Option
 from whyformer.registry import Method, method_named, methods
@@ -96,7 +100,11 @@ def explain(
     question: QuestionOption = None,
     context: ContextOption = None,
     context_file: ContextFileOption = None,
-    file: Annotated[Path | None, typer.Option(help="Explain each line of this file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Explain each line of this file, or each text of a CSV, JSONL or Parquet file.")
+    ] = None,
+    column: TextColumn = None,
+    on_error: ErrorOption = "refuse",
     model: ModelOption = "sentiment",
     method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "auto",
     effort: EffortOption = None,
@@ -117,8 +125,12 @@ def explain(
     """Explain a prediction: which tokens made the model say that."""
     way = None if effort is None else effort_named(effort)
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
-    given = _given(text, pair, file, question, context, context_file)
+    check_files([html])
+    limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
+    given = _given(question, context, context_file, text=text, pair=pair, file=file, column=column, on_error=on_error)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
+    if file is not None and explainer.subject.task == "answer":
+        given = as_questions(given["texts"], file)
     chosen = explainer.method(method, way)
     if method == "auto":
         checked = _parsed(chosen.of, options)
@@ -170,7 +182,8 @@ def compare(
     way = None if effort is None else effort_named(effort)
     if way is not None:
         methods_for(None, names, way)
-    given = _given(text, pair, None, question, context, context_file)
+    check_files([html])
+    given = _given(question, context, context_file, text=text, pair=pair)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
@@ -183,7 +196,7 @@ def compare(
         for explanation in found:
             _show(explanation, as_json=True, first=True)
     else:
-        put(str(found))
+        put(str(found), coloured=True)
     if html:
         found.to_html(html)
         say(f"wrote {html}")
@@ -222,66 +235,48 @@ def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:
 
 
 def _given(
-    text: str | None,
-    pair: str | None,
-    file: Path | None,
     question: str | None,
     context: str | None,
     context_file: Path | None,
+    *,
+    text: str | None,
+    pair: str | None,
+    file: Path | None = None,
+    column: str | None = None,
+    on_error: str = "refuse",
 ) -> dict[str, Any]:
     """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
     if (question, context, context_file) == (None, None, None):
-        return {"texts": _texts(text, pair, file)}
-    if (text, pair, file) != (None, None, None):
+        return {"texts": _texts(text, pair, file, column, on_error)}
+    if (text, pair, file, column) != (None, None, None, None):
         raise BadOption("--question and --context stand alone: leave TEXT, --pair and --file out")
     if context_file is not None:
         if context is not None:
             raise BadOption("the context is given twice: leave --context or --context-file out")
-        context = _read(context_file).strip()
+        context = read(context_file).strip()
     return {name: None if one is None else [one] for name, one in (("question", question), ("context", context))}
 
 
-def _texts(text: str | None, pair: str | None, file: Path | None) -> list[Text]:
+def _texts(text: str | None, pair: str | None, file: Path | None, column: str | None, on_error: str) -> list[Text]:
     if file is not None:
         if text is not None or pair is not None:
             raise BadOption("--file stands alone: leave TEXT and --pair out")
-        return list(_lines(file))
+        return texts_of(file, column, on_error)
+    if column is not None:
+        raise BadOption("--text names a column of a data file: give that with --file")
     if text is None or text == "-":
-        if sys.stdin.isatty():
-            raise BadInput(
-                "no text: give it as an argument, with --file, or on standard input; to a model that answers questions "
-                "give --question and --context"
-            )
-        text = sys.stdin.read().strip()
+        text = standard_input()
     return [text if pair is None else (text, pair)]
-
-
-def _lines(file: Path) -> Iterator[Text]:
-    lines = _read(file).removesuffix("\n").split("\n")
-    if lines == [""]:
-        raise BadInput(f"{str(file)!r} holds no text")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            raise BadInput(f"line {number} of {str(file)!r} is empty")
-        yield line
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"could not read {str(file)!r}: {error}") from error
 
 
 def _show(explanation: Explanation, as_json: bool, first: bool) -> None:
     if as_json:
-        put(json.dumps(explanation.to_dict(), ensure_ascii=False))
+        put_json(explanation.to_dict())
     else:
-        put(("" if first else "\n") + str(explanation))
+        put(("" if first else "\n") + str(explanation), coloured=True)
 
 
 def _write_page(explanations: list[Explanation], path: Path) -> None:
-    from whyformer.files import write
     from whyformer.show.html import page
 
     write(path, page(explanations))

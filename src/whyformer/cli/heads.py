@@ -6,18 +6,21 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli.app import (
+    LARGEST_BATCH,
     CodeOption,
     DeviceOption,
     DtypeOption,
     ModelOption,
     PickleOption,
     app,
+    check_files,
+    limited,
     load_explainer,
-    put,
-    say,
+    save_picture,
 )
+from whyformer.cli.streams import put, say
+from whyformer.cli.texts import texts_of
 from whyformer.errors import BadInput, BadOption
-from whyformer.files import read
 from whyformer.heads import HeadMask, Treebank, head_statistics, parsed_by, positional_statistics
 from whyformer.load import Subject
 from whyformer.show.progress import counting
@@ -29,7 +32,7 @@ def heads(
     model: ModelOption = "sentiment",
     treebank: Annotated[Path | None, typer.Option(help="Parsed sentences, CoNLL-U.")] = None,
     texts: Annotated[
-        Path | None, typer.Option(help="Texts, one a line: positional heads only, unless --spacy.")
+        Path | None, typer.Option(help="Texts, one a line, or a data file: positional heads only, unless --spacy.")
     ] = None,
     spacy: Annotated[str | None, typer.Option(help="A spaCy pipeline that parses the texts.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the head mask to this file, for --head-mask.")] = None,
@@ -48,6 +51,8 @@ def heads(
     """Find the heads that follow syntax or positions, for the method mask_lrp."""
     if (treebank is None) == (texts is None) or (spacy is not None and texts is None):
         raise BadOption("give --treebank FILE.conllu, or --texts FILE, with --spacy NAME if they are to be parsed")
+    check_files([out], [figure, positions])
+    limited("--batch-size", batch_size, LARGEST_BATCH, "sentences in one run of the model")
     subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
     options: dict[str, Any] = {"limit": limit, "positional": positional, "batch_size": batch_size}
     parse = {"direction": direction, "syntactic": syntactic}
@@ -72,10 +77,13 @@ def _found(
         if treebank is not None:
             return head_statistics(subject, Treebank(treebank), **options, **parse, progress=progress)
         assert texts is not None
-        lines = [line for line in read(texts, "texts").splitlines() if line.strip()]
+        lines = texts_of(texts, on_error="skip")
         if spacy is None:
             return positional_statistics(subject, lines, **options, progress=progress)
-        return head_statistics(subject, parsed_by(spacy, lines), **options, **parse, progress=progress)
+        plain = [line for line in lines if isinstance(line, str)]
+        if len(plain) < len(lines):
+            raise BadInput(f"{str(texts)!r} holds pairs of texts: --spacy parses single ones")
+        return head_statistics(subject, parsed_by(spacy, plain), **options, **parse, progress=progress)
 
 
 def _draw(mask: HeadMask, figure: Path | None, positions: Path | None) -> None:
@@ -83,8 +91,4 @@ def _draw(mask: HeadMask, figure: Path | None, positions: Path | None) -> None:
 
     for path, draw in ((figure, heads_figure), (positions, positions_figure)):
         if path is not None:
-            try:
-                draw(mask).savefig(path, dpi=150)
-            except OSError as error:
-                raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
-            say(f"wrote {path}")
+            save_picture(draw(mask), path)

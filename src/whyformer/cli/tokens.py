@@ -10,15 +10,20 @@ from whyformer.cli.app import (
     CodeOption,
     DeviceOption,
     DtypeOption,
+    ErrorOption,
     MethodsOption,
     ModelOption,
     PickleOption,
+    TextColumn,
     app,
+    check_files,
+    limited,
     load_explainer,
-    put,
-    say,
+    save_picture,
 )
-from whyformer.cli.evaluating import EngineOption, ErrorOption, LimitOption, SplitOption, WorkersOption
+from whyformer.cli.evaluating import EngineOption, LimitOption, SplitOption, WorkersOption
+from whyformer.cli.streams import put, say
+from whyformer.cli.texts import columns_of
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.journal import Journal
@@ -54,9 +59,7 @@ def tokens_command(
     font: Annotated[Path | None, typer.Option(help="A font file for the clouds.")] = None,
     seed: Annotated[int, typer.Option(help="For the places of words in the clouds.")] = 0,
     split: SplitOption = None,
-    text: Annotated[
-        str | None, typer.Option("--text", help="The column of the text; two with a comma between them for pairs.")
-    ] = None,
+    text: TextColumn = None,
     limit: LimitOption = None,
     sample: Annotated[int | None, typer.Option(help="Draw so many rows at random, the same ones each time.")] = None,
     on_error: ErrorOption = "refuse",
@@ -77,8 +80,12 @@ def tokens_command(
         raise BadOption(f"--format {form}: known are {', '.join(FORMS)}")
     if top < 1 or lines < 1:
         raise BadOption(f"--top and --lines are at least 1; found {top} and {lines}")
+    if overlap or shared:
+        from whyformer.show.overlaps import MOST
+
+        limited("--top", top, MOST, "words of each class, which curves are drawn of")
     figures = (overlap, shared, clouds)
-    _check_files(out, figures)
+    check_files([out], figures)
     if clouds is not None:
         _check_clouds(font)
     if made is not None:
@@ -86,9 +93,8 @@ def tokens_command(
     else:
         assert data is not None
         subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
-        columns: dict[str, Any] | None = None if text is None else {"text": _columns(text)}
         chosen: dict[str, Any] = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
-        opened = open_dataset(data, columns=columns, **chosen)
+        opened = open_dataset(data, columns=columns_of(text), **chosen)
         options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk}
         with counting("tokens") as progress:
             tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), progress=progress, **options)
@@ -99,32 +105,11 @@ def tokens_command(
     _draw(tables, figures, top, seed=seed, font=font)
 
 
-def _columns(text: str) -> str | tuple[str, str]:
-    first, comma, second = text.partition(",")
-    return (first.strip(), second.strip()) if comma else first
-
-
 def _made(path: Path) -> Tables:
     if not path.is_dir():
         return load_tables(path)
     journal = Journal.read(path)
     return tables_of(Results.of(journal.chunks(), journal.run).table())
-
-
-def _check_files(out: Path | None, figures: Sequence[Path | None]) -> None:
-    """What cannot be written is said before the texts are explained, not after."""
-    for path in (out, *figures):
-        if path is not None and not path.parent.is_dir():
-            raise BadInput(f"could not write {str(path)!r}: there is no folder {str(path.parent)!r}")
-        if path is not None and path.is_dir():
-            raise BadInput(f"could not write {str(path)!r}: it is a folder; give a file in it")
-    if any(figures):
-        from matplotlib.backend_bases import FigureCanvasBase
-
-        known = FigureCanvasBase.get_supported_filetypes()
-        for path in filter(None, figures):
-            if path.suffix.removeprefix(".").casefold() not in known:
-                raise BadOption(f"{str(path)!r} is no picture: known endings are {', '.join(sorted(known))}")
 
 
 def _check_clouds(font: Path | None) -> None:
@@ -170,9 +155,4 @@ def _draw(tables: Tables, figures: Sequence[Path | None], top: int, **options: A
     )
     for path, way in zip(figures, ways, strict=True):
         if path is not None:
-            figure = way()
-            try:
-                figure.savefig(path, dpi=150)
-            except OSError as error:
-                raise BadInput(f"could not write {str(path)!r}: {error.strerror}") from error
-            say(f"wrote {path}")
+            save_picture(way(), path)

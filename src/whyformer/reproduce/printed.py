@@ -1,10 +1,6 @@
 """Reproduced as text: Markdown, CSV, and tables for a terminal."""
 
-import io
 import math
-import os
-import shutil
-import sys
 from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,14 +70,10 @@ def markdown(reproduced: Reproduced, pictures: Sequence[str] = ()) -> str:
 
 
 def text(reproduced: Reproduced) -> str:
-    """The same for a terminal: with colours if standard output is one and NO_COLOR is not set."""
-    from rich.console import Console
-    from rich.text import Text
+    """The same for a terminal, with colours if it has some."""
+    from whyformer.show.terminal import Text, comparison_text, terminal_width, to_text
 
-    from whyformer.show.terminal import comparison_text
-
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size().columns if coloured else 200
+    width = terminal_width(otherwise=200)
     recipe = reproduced.recipe
     shown: list[RenderableType] = [Text(f"{recipe.name} · {recipe.paper}", "bold"), Text(f"{recipe.title}\n")]
     for part in reproduced.parts:
@@ -91,11 +83,8 @@ def text(reproduced: Reproduced) -> str:
     if reproduced.agreements:
         shown += [Text("Agreement", "bold"), _boxed(agreement(reproduced))]
     shown += [Text(f"· {line}", "dim") for line in reproduced.footer]
-    buffer = io.StringIO()
-    console = Console(file=buffer, force_terminal=coloured, color_system="truecolor" if coloured else None, width=width)
-    for one in shown:
-        console.print(one, soft_wrap=isinstance(one, Text))
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+    parts = [to_text(one, width) + ("\n" if isinstance(one, Text) else "") for one in shown]
+    return "\n".join(line.rstrip() for line in "".join(parts).split("\n")).rstrip("\n")
 
 
 def csv(reproduced: Reproduced) -> str:
@@ -260,7 +249,8 @@ def _pipes(grid: Grid) -> str:
 
 def _boxed(grid: Grid) -> "RenderableType":
     from rich.table import Table
-    from rich.text import Text
+
+    from whyformer.show.terminal import Text
 
     table = Table(*grid.head, box=None, pad_edge=False, padding=(0, 2, 1 if not grid.rows else 0, 0))
     for row in grid.rows:

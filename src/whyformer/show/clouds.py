@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import BadInput, MissingExtra
 from whyformer.show.colours import IMPORTANCE, as_hex
+from whyformer.show.escapes import literal
 from whyformer.tokens import TOP, TokenTable
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def clouds_figure(
                 continue
             own = {word: score for word, score in table.top(k, index) if score > 0}
             axes.imshow(_pixels(cloud, own, _shared(table, index, k), seed, font), interpolation="bilinear")
-            axes.set_title(_literal(f"{name} · {method}"), loc="left", fontsize=11)
+            axes.set_title(literal(f"{name} · {method}"), loc="left", fontsize=11)
     keys = {f"among the top {k} of this class alone": OWN, "of another class too": SHARED}
     handles = [Line2D([], [], marker="s", linestyle="", color=colour, label=label) for label, colour in keys.items()]
     drawn.legend(handles=handles, loc="outside lower left", ncols=2, fontsize=9, frameon=False)
@@ -112,8 +113,3 @@ def _font(font: str | Path | None) -> str:
     from matplotlib.font_manager import findfont
 
     return findfont("DejaVu Sans") if font is None else str(font)
-
-
-def _literal(text: str) -> str:
-    """Matplotlib takes text between dollar signs for mathematics."""
-    return text.replace("$", r"\$")

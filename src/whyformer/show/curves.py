@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
 from whyformer.files import make_folder, regular, write
-from whyformer.show.pictures import literal, write_figure
+from whyformer.show.escapes import literal
+from whyformer.show.pictures import write_figure
 from whyformer.show.tables import ARROWS
 from whyformer.table import REFERENCES, Table
 

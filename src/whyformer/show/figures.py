@@ -9,8 +9,8 @@ from matplotlib.patches import Rectangle
 
 from whyformer.explanation import Array, Explanation
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths, two_sided
+from whyformer.show.escapes import literal
 from whyformer.show.layout import called, headline, in_answer, question
-from whyformer.show.pictures import literal
 
 DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])
 SEQUENTIAL = LinearSegmentedColormap.from_list("whyformer-importance", ["#ffffff", as_hex(IMPORTANCE)])

@@ -5,6 +5,8 @@ from types import TracebackType
 from typing import Any
 
 from whyformer.results import Results
+from whyformer.show.escapes import visible
+from whyformer.show.progress import watched
 
 REFRESH = 2  # times a second
 
@@ -15,7 +17,7 @@ class Watch:
     def __init__(self, total: int, results: Results, description: str, *, shown: bool = True):
         self.results = results
         self.total, self.description = total, description
-        self.shown = shown and sys.stderr.isatty()
+        self.shown = shown and watched()
         self._live: Any = None
 
     def __enter__(self) -> "Watch":
@@ -26,9 +28,13 @@ class Watch:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("·"), TimeRemainingColumn()
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("·"),
+            TimeRemainingColumn(),
         )
-        self._task = self._bar.add_task(self.description, total=self.total)
+        self._task = self._bar.add_task(visible(self.description), total=self.total)
         console = Console(file=sys.stderr)
         self._live = Live(self._view(), console=console, refresh_per_second=REFRESH, transient=True)
         self._live.__enter__()

@@ -8,13 +8,15 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from whyformer.errors import BadInput
+from whyformer.errors import BadInput, BadOption
 from whyformer.show.colours import IMPORTANCE, as_hex, ink
 from whyformer.show.curves import COLOURS, FAINT_STYLES, MARKERS
+from whyformer.show.escapes import literal
 from whyformer.tokens import TOP, TokenTable
 
 Tables = Mapping[str, TokenTable]
 
+MOST = 2000  # words of a class; a curve has a point for each
 LONG = 40  # characters; of longer names no two stand side by side
 COUNTS = LinearSegmentedColormap.from_list("whyformer-counts", ["#ffffff", as_hex(IMPORTANCE)])
 
@@ -54,8 +56,8 @@ def shared_figure(tables: Tables, k: int = TOP) -> Figure:
     places = {"loc": "outside lower left", "ncols": beside, "fontsize": 9 if len(counts) <= 12 else 8, "frameon": False}
     halves[0].legend(*axes.get_legend_handles_labels(), **places)
     _grid(cells, [[own.get(pair, 0) for pair in pairs] for own in counts.values()])
-    cells.set_xticks(range(len(pairs)), [_literal(" – ".join(pair)) for pair in pairs], rotation=45, ha="right")
-    cells.set_yticks(range(len(counts)), [_literal(method) for method in counts])
+    cells.set_xticks(range(len(pairs)), [literal(" – ".join(pair)) for pair in pairs], rotation=45, ha="right")
+    cells.set_yticks(range(len(counts)), [literal(method) for method in counts])
     cells.set_title(f"of the top {k}, by pair", loc="left", fontsize=11)
     return drawn
 
@@ -70,6 +72,8 @@ def _any(tables: Tables) -> list[tuple[str, TokenTable]]:
 
 
 def _ks(k: int) -> range:
+    if not 1 <= k <= MOST:
+        raise BadOption(f"curves are drawn for 1 to {MOST:,} words of each class; found {k}")
     return range(1, k + 1)
 
 
@@ -82,7 +86,7 @@ def _curves(axes: Any, curves: Mapping[str, list[float]], k: int) -> None:
             "linestyle": FAINT_STYLES[place // len(COLOURS) % len(FAINT_STYLES)],
         }
         every = (3 * place % max(1, k // 5), max(1, k // 5))  # markers that stand one beside the other
-        axes.plot(_ks(k), values, label=_literal(method), markersize=5, markevery=every, linewidth=1.8, **look)
+        axes.plot(_ks(k), values, label=literal(method), markersize=5, markevery=every, linewidth=1.8, **look)
     axes.set_xlabel("k: the highest words of each class")
     axes.set_xlim(0, k + 1)
     axes.set_ylim(bottom=0)
@@ -111,8 +115,3 @@ def _pairs(tables: Tables) -> str:
     classes = len(next(iter(tables.values())).classes)
     pairs = classes * (classes - 1) // 2
     return f"{classes} classes, {pairs} {'pair' if pairs == 1 else 'pairs'}"
-
-
-def _literal(text: str) -> str:
-    """Matplotlib takes text between dollar signs for mathematics."""
-    return text.replace("$", r"\$")

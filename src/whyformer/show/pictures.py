@@ -29,8 +29,3 @@ def picture_format(path: str | Path) -> str:
     if kind not in known:
         raise BadOption(f"{str(path)!r} is no picture: known endings are {', '.join(sorted(known))}")
     return kind
-
-
-def literal(text: str) -> str:
-    """Text that matplotlib draws as it is: no mathematics between dollar signs, no half characters."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("$", r"\$")

@@ -5,14 +5,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from whyformer.show.escapes import visible
+
+
+def watched() -> bool:
+    """Whether a person sees standard error, on a terminal that can draw over what it has drawn."""
+    from rich.console import Console
+
+    return sys.stderr is not None and sys.stderr.isatty() and Console(file=sys.stderr).is_interactive
+
 
 @contextmanager
 def counting(description: str) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that says how much is done, and of how much; it stays away from fast jobs."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
-    bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())
+    bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not watched())
     first: tuple[float, int] | None = None
     with ExitStack() as shown:
 
@@ -22,7 +32,7 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
             passed, since = time.monotonic() - first[0], done - first[1]
             if not bar.tasks and since and done < total and passed / since * (total - first[1]) > 2:
                 shown.enter_context(bar)
-                bar.add_task(description)
+                bar.add_task(escape(visible(description)))
             for task in bar.task_ids:
                 bar.update(task, completed=done, total=total)
 

@@ -3,8 +3,6 @@
 import io
 import math
 import re
-import shutil
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,18 +10,18 @@ from html import escape
 from itertools import groupby
 
 import numpy as np
+import rich.text
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.style import Style
 from rich.table import Table as Lines
-from rich.text import Text
 
 from whyformer.perturb import LONGEST_SEARCH
 from whyformer.results import Results
 from whyformer.show.colours import FOR, as_hex
 from whyformer.show.html import STYLE
 from whyformer.show.spreadsheets import comma_separated
-from whyformer.show.terminal import to_text
+from whyformer.show.terminal import Text, terminal_width, to_text
 from whyformer.table import (
     CEILING,
     REFERENCES,
@@ -336,7 +334,7 @@ def _rows(methods: Sequence[str], columns: Sequence[Column]) -> str:
 
 def as_text(table: Table) -> str:
     """What `print` shows; if the table is wider than the terminal, the metrics stand below one another."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    width = terminal_width()
     columns = grid(table)
     parts = [_printed(_lines(table.methods, columns))]
     if max(map(len, parts[0].plain.split("\n"))) > width:
@@ -345,7 +343,7 @@ def as_text(table: Table) -> str:
     return to_text(Text("\n\n").join([*parts, Text("\n".join((legend(columns, "* best"), *footer(table))), "dim")]))
 
 
-def _printed(lines: Lines) -> Text:
+def _printed(lines: Lines) -> rich.text.Text:
     segments = Console(width=10_000, file=io.StringIO()).render(lines)
     rows = Text.assemble(*((segment.text, segment.style or "") for segment in segments)).split("\n")
     for row in rows:

@@ -6,13 +6,16 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
-from rich.console import Console
+import rich.text
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, RenderableType
 from rich.style import Style
-from rich.text import Text
 
 from whyformer.explanation import Explanation
 from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths, strongest, two_sided, written
+from whyformer.show.escapes import visible
 from whyformer.show.layout import (
     MARKS,
     answer_of,
@@ -35,25 +38,53 @@ BAR = 20  # characters
 GAUGE = 40  # characters
 LINE = 88  # characters of a sentence
 STRONG = 0.3  # of the peak: from here on units have a background
+ENDLESS = 10_000  # characters of a line where nobody looks at it
+COLOURLESS = ("dumb", "unknown")  # what terminals without colours call themselves
 ANSWER = Style(underline=True)
 
 
-def to_text(text: Text) -> str:
-    """What `print` shows: with colours if standard output is a terminal and NO_COLOR is not set."""
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size().columns if coloured else 10_000
+class Text(rich.text.Text):
+    """Rich's text, in which characters that would steer the terminal are shown."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **options: Any) -> None:
+        super().__init__(visible(text), style, **options)
+
+    def append(self, text: rich.text.Text | str, style: str | Style | None = None) -> "Text":
+        """Add text, shown as it is safe to."""
+        super().append(visible(text) if isinstance(text, str) else text, style)
+        return self
+
+
+def to_text(shown: RenderableType, width: int | None = None) -> str:
+    """What `print` shows: with colours if standard output is a terminal that has some, and NO_COLOR is not set."""
+    coloured = has_colours()
     buffer = io.StringIO()
     console = Console(
         file=buffer,
         force_terminal=coloured,
         color_system="truecolor" if coloured else None,
-        width=width,
+        width=width or terminal_width(),
         highlight=False,
         emoji=False,
         markup=False,
     )
-    console.print(text, end="", soft_wrap=True)
+    console.print(shown, end="", soft_wrap=isinstance(shown, rich.text.Text))
     return buffer.getvalue()
+
+
+def has_colours() -> bool:
+    """Whether standard output is a terminal on which colours are wanted."""
+    colourless = os.environ.get("NO_COLOR") or os.environ.get("TERM", "").casefold() in COLOURLESS
+    return _is_terminal() and not colourless
+
+
+def terminal_width(otherwise: int = ENDLESS) -> int:
+    """The columns of the terminal, or else of a file."""
+    return shutil.get_terminal_size().columns if _is_terminal() else otherwise
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def explanation_text(explanation: Explanation, count: int = 6) -> Text:
@@ -137,15 +168,15 @@ def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
     return text
 
 
-def _bars(explanation: Explanation, count: int) -> Text:
+def _bars(explanation: Explanation, count: int) -> rich.text.Text:
     top = strongest(explanation, count)
     peak = max((abs(u.score) for u, _ in top), default=0) or 1
-    width = max((len(u.text) for u, _ in top), default=0)
+    width = max((cell_len(visible(u.text)) for u, _ in top), default=0)
     lines = []
     for unit, colour in top:
         length = round(BAR * abs(unit.score) / peak)
         sign = "+.4g" if explanation.signed else ".4g"
-        line = Text(f"  {unit.text!s:<{width}}  ")
+        line = Text(f"  {set_cell_size(visible(unit.text), width)}  ")
         line.append("█" * length, Style(color=as_hex(colour)))
         line.append(f"{'':<{BAR - length}}  {unit.score:{sign}}")
         lines.append(line)

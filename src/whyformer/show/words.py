@@ -3,12 +3,13 @@
 import unicodedata
 from itertools import combinations, zip_longest
 
+from whyformer.show.escapes import visible
 from whyformer.tokens import TokenTable
 
 
 def as_text(table: TokenTable, k: int, lines: int) -> str:
     """The highest words of each class side by side, then the words among the top k that two classes share."""
-    rows = [tuple(_headings(table)), *_rows(table, lines)]
+    rows = [tuple(map(visible, row)) for row in (_headings(table), *_rows(table, lines))]
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     padded = [[cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)] for row in rows]
     shared = [
@@ -17,7 +18,7 @@ def as_text(table: TokenTable, k: int, lines: int) -> str:
         if words
     ]
     found = [*_headline(table, k), "", *("   ".join(row).rstrip() for row in padded), "", *shared]
-    return "\n".join(found).rstrip()
+    return visible("\n".join(found).rstrip())
 
 
 def as_markdown(table: TokenTable, k: int, lines: int) -> str:

@@ -1,0 +1,38 @@
+"""All commands together, and how one of them is run."""
+
+import warnings
+from typing import Any
+
+import typer
+
+import whyformer.cli.evaluating
+import whyformer.cli.explaining
+import whyformer.cli.heads
+import whyformer.cli.tokens  # noqa: F401  (these lines register the commands)
+from whyformer.cli.app import app
+from whyformer.cli.streams import say
+from whyformer.errors import BadOption, WhyformerWarning
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run a command with its arguments; unlike typer's own way, this lets KeyboardInterrupt and all errors out."""
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", WhyformerWarning)
+        warnings.showwarning = show_warning
+        try:
+            with command.make_context("whyformer", arguments) as context:
+                command.invoke(context)
+        except typer.Exit as stop:
+            return int(stop.exit_code)
+        except UsageError as error:
+            raise BadOption(getattr(error, "format_message", error.__str__)()) from error
+    return 0
+
+
+def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Tell what this package warns of; other warnings are not for users of the command line."""
+    if issubclass(category, WhyformerWarning):
+        say(f"warning: {message}")

@@ -1,0 +1,29 @@
+"""Where each public name is defined; `whyformer` imports this module when one of them is first used."""
+
+from whyformer.datasets import Dataset as Dataset
+from whyformer.datasets import open_dataset as open_dataset
+from whyformer.errors import BadInput as BadInput
+from whyformer.errors import BadOption as BadOption
+from whyformer.errors import MissingExtra as MissingExtra
+from whyformer.errors import NoAttention as NoAttention
+from whyformer.errors import TruncationWarning as TruncationWarning
+from whyformer.errors import UncoveredOperation as UncoveredOperation
+from whyformer.errors import UnsupportedModel as UnsupportedModel
+from whyformer.errors import WhyformerError as WhyformerError
+from whyformer.errors import WhyformerWarning as WhyformerWarning
+from whyformer.explainer import Explainer as Explainer
+from whyformer.explainer import attribute as attribute
+from whyformer.explanation import Comparison as Comparison
+from whyformer.explanation import Explanation as Explanation
+from whyformer.recommend import Recommendation as Recommendation
+from whyformer.recorder import Trace as Trace
+from whyformer.recorder import record as record
+from whyformer.registry import Measured as Measured
+from whyformer.registry import Scores as Scores
+from whyformer.registry import method as method
+from whyformer.registry import methods as methods
+from whyformer.registry import metric as metric
+from whyformer.registry import metrics as metrics
+from whyformer.table import Table as Table
+from whyformer.tokens import TokenTable as TokenTable
+from whyformer.trust import Trust as Trust
