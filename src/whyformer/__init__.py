@@ -8,6 +8,7 @@ from whyformer.errors import (
     NoAttention,
     TruncationWarning,
     UncoveredOperation,
+    UnknownWordsWarning,
     UnsupportedModel,
     WhyformerError,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "TruncationWarning",
     "Trust",
     "UncoveredOperation",
+    "UnknownWordsWarning",
     "UnsupportedModel",
     "WhyformerError",
     "attribute",

@@ -12,10 +12,11 @@ from typing import Annotated, Any, get_args
 import typer
 
 from whyformer.auto import EFFORT, Effort
-from whyformer.errors import TruncationWarning, WhyformerError
+from whyformer.errors import TruncationWarning, UnknownWordsWarning, WhyformerError
 from whyformer.explainer import Explainer
 from whyformer.registry import Method, Metric
 
+TOLD = (TruncationWarning, UnknownWordsWarning)
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
 app = typer.Typer(
     help="Why did it say that? Explain the predictions of Hugging Face Transformers.",
@@ -64,7 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [a for a in given if a != "--debug"] or ["--help"]
-    warnings.simplefilter("always", TruncationWarning)
+    for category in TOLD:
+        warnings.simplefilter("always", category)
     warnings.showwarning = show_warning
     try:
         status = app(given, standalone_mode=False)
@@ -131,6 +133,6 @@ def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Tell what was cut off; other warnings are not for users of the command line."""
-    if issubclass(category, TruncationWarning):
+    """Tell what the model does not see of a text; other warnings are not for users of the command line."""
+    if issubclass(category, TOLD):
         say(f"warning: {message}")
