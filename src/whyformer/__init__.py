@@ -27,6 +27,7 @@ __all__ = [
     "TruncationWarning",
     "Trust",
     "UncoveredOperation",
+    "UnknownWordsWarning",
     "UnsupportedModel",
     "WhyformerError",
     "WhyformerWarning",

@@ -11,16 +11,20 @@ WhyformerError
 A message says what was asked, what was found, and what to do. What is worth knowing but not wrong is a warning:
 
 WhyformerWarning
- └─ TruncationWarning         tokens did not fit into the model's window
+ ├─ TruncationWarning         tokens did not fit into the model's window
+ └─ UnknownWordsWarning       many words are unknown to the model's tokenizer
 """
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from heapq import nsmallest
 from reprlib import Repr
 
-_LONGEST_QUOTE = 80  # characters
-_LONGEST_REASON = 300
-_FIRST_FEW = 10
+LISTED = 40  # as many names are listed in full
+CLOSEST = 8  # of more names, so many are listed
+COMPARED = 2000  # more names are not compared letter by letter
+LONGEST = 80  # characters that are shown of a name or value
+LONGEST_REASON = 300
 
 
 class WhyformerError(Exception):
@@ -59,7 +63,11 @@ class TruncationWarning(WhyformerWarning):
     """Some tokens did not fit into the model's window and were dropped."""
 
 
-def shown(value: object, longest: int = _LONGEST_QUOTE) -> str:
+class UnknownWordsWarning(WhyformerWarning):
+    """Many words of a text are unknown to the model's tokenizer."""
+
+
+def shown(value: object, longest: int = LONGEST) -> str:
     """A value as messages show it: on one line, and short, however long or deep it is."""
     short = Repr()
     short.maxstring = short.maxother = short.maxlong = longest
@@ -74,20 +82,31 @@ def shown(value: object, longest: int = _LONGEST_QUOTE) -> str:
 def reason_of(error: Exception) -> str:
     """What another library says is wrong, in one line, and the kind of its error."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{first[:_LONGEST_REASON]} ({type(error).__name__})" if first else type(error).__name__
+    return f"{first[:LONGEST_REASON]} ({type(error).__name__})" if first else type(error).__name__
 
 
-def listed(names: Sequence[object]) -> str:
-    """Names for a message, each on one line and short; of many the first few, and how many more there are."""
-    first = [" ".join(str(name).split()) for name in names[:_FIRST_FEW]]
-    short = [name if len(name) <= _LONGEST_QUOTE else f"{name[:_LONGEST_QUOTE]}…" for name in first]
-    return ", ".join(short) + (f", … and {len(names) - _FIRST_FEW:,} more" if len(names) > _FIRST_FEW else "")
+def listed(names: Sequence[object], most: int = LISTED) -> str:
+    """Names for a message, each on one line and short; of very many the first few, and how many more there are."""
+    count = len(names) if len(names) <= most else CLOSEST
+    first = [" ".join(str(name).split()) for name in names[:count]]
+    some = ", ".join(name if len(name) <= LONGEST else f"{name[:LONGEST]}…" for name in first)
+    return some + (f", … and {len(names) - count:,} more" if len(names) > count else "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The sentence that helps someone who mistyped a name: the nearest known one, then all of them."""
-    names = sorted(known)
-    folded = {known_name.casefold(): known_name for known_name in names}
-    close = get_close_matches(name.casefold(), folded, n=1)
-    hint = f"did you mean {folded[close[0]]!r}? " if close else ""
-    return f"{hint}known: {', '.join(names) or 'none'}"
+    """The sentence that helps someone who mistyped a name: the nearest known one, then all, or the nearest ones."""
+    names, wanted = sorted(set(known)), name[:LONGEST].casefold()
+    compared = names if len(names) <= COMPARED else nsmallest(COMPARED, names, key=lambda each: -_shared(each, wanted))
+    folded = {each.casefold(): each for each in compared}
+    close = [folded[each] for each in get_close_matches(wanted, folded, n=CLOSEST)]
+    if len(names) > LISTED:
+        first = [*close, *(each for each in compared if each not in close)][:CLOSEST]
+        names = [*first, *set(names).difference(first)]
+    hint = f"did you mean {shown(close[0])}? " if close else ""
+    return f"{hint}known: {listed(names) or 'none'}"
+
+
+def _shared(name: str, wanted: str) -> int:
+    """How many letters two names have in common at their beginning."""
+    pairs = enumerate(zip(name.casefold(), wanted, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(name), len(wanted)))

@@ -201,7 +201,7 @@ class Explanation:
             "prediction": _plain(self.prediction),
             "target": _plain(self.target),
             "versus": _plain(self.versus) if self.versus else None,
-            "units": [{**asdict(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
+            "units": [{**_unit(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
             "layers": None if self.layers is None else self.layers.tolist(),
             "diagnostics": self.diagnostics,
             "provenance": self.provenance,
@@ -321,6 +321,11 @@ class Comparison(Sequence[Explanation]):
         from whyformer.show.terminal import comparison_text, to_text
 
         return to_text(comparison_text(self.explanations, self.refused))
+
+
+def _unit(unit: Unit) -> dict[str, Any]:
+    """As plain data, with `unknown` only where it is."""
+    return {name: value for name, value in asdict(unit).items() if name != "unknown" or value}
 
 
 def _plain(said: Label | Predicted) -> dict[str, Any]:

@@ -1,25 +1,39 @@
 """From texts, pairs, questions or tensors to a Batch: what the model is given, and the unit behind each position."""
 
-import inspect
 import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, BadOption, TruncationWarning
+from whyformer.errors import BadInput, BadOption, TruncationWarning, UnknownWordsWarning, listed, shown
 from whyformer.load import Subject, Task, text_config
-from whyformer.units import Span, Unit, search_spans, trim
+from whyformer.tensors import (
+    accepts,
+    batch_and_units,
+    check_ids,
+    check_shapes,
+    check_tables,
+    check_width,
+    tables,
+    tensors_of,
+    vocabulary,
+)
+from whyformer.texts import Text as Text
+from whyformer.units import Span, Unit, join_words, search_spans, split_words, trim
 
-Text = str | tuple[str, str]
 NO_ANSWER = "(no answer)"
+NO_LIMIT = 10**30  # tokens, as transformers writes it
+COUNTED = 100_000  # characters; the tokens of a longer text are not counted to the end
+CHARACTERS_PER_TOKEN = 16  # more than most texts have
+UNKNOWN_WORDS = 0.2  # more than this share of a text's words, and more than one, is worth a warning
 
-_POSITIONS: "WeakKeyDictionary[nn.Module, tuple[int, ...]]" = WeakKeyDictionary()
+_TOKENIZING = Lock()  # a tokenizer keeps how it truncates between two calls, so threads wait for each other
 
 
 @dataclass(frozen=True)
@@ -31,11 +45,45 @@ class Encoded:
     texts: tuple[str, ...]
     dropped: int  # tokens that did not fit into the window
     no_answer: int | None = None  # the position that says that there is no answer
+    counted: bool = True  # else at least `dropped` tokens did not fit: a very long text is not read to its end
 
     @property
     def context(self) -> list[int]:
         """The positions of the second text: where the answer to a question stands."""
         return [i for i, unit in enumerate(self.units) if unit.part == 1]
+
+    @property
+    def unknown(self) -> tuple[list[str], int]:
+        """The words that the tokenizer does not know, or leaves out; and how many words were read."""
+        words = [unit for unit, _ in join_words(self.units, self.texts)]
+        unknown = [word.text for word in words if word.unknown]
+        left_out = []
+        for part, text in enumerate(self.texts):
+            spans = [unit.span for unit in words if unit.part == part and unit.span]
+            end = max((b for _, b in spans), default=0) if self.dropped else len(text)
+            covered = {a for span in spans for a in range(*span)}
+            places = [] if len(text) > COUNTED else split_words(text[:end])
+            left_out += [text[a:b] for a, b in places if a not in covered and text[a:b].isalnum()]
+        return unknown + left_out, len(words) + len(left_out)
+
+    def warn(self) -> None:
+        """Tell what of the text the model does not see."""
+        if self.dropped:
+            count, window = len(self.units) + self.dropped, len(self.units)
+            more, least = ("", "") if self.counted else ("more than ", "at least ")
+            warnings.warn(
+                f"{more}{count} tokens, but the model's window holds {window}: {least}{self.dropped} were dropped",
+                TruncationWarning,
+                stacklevel=3,
+            )
+        unknown, count = self.unknown
+        if len(unknown) > max(1, UNKNOWN_WORDS * count):
+            warnings.warn(
+                f"{len(unknown)} of {count} words are unknown to the tokenizer ({listed(unknown, 8)}), and the model "
+                "sees the same token for each: take a model for texts of this kind",
+                UnknownWordsWarning,
+                stacklevel=3,
+            )
 
     def answer(self, target: Any) -> tuple[int, int]:
         """The first and the last token of an answer, given by its text or by these two positions."""
@@ -43,13 +91,13 @@ class Encoded:
             return self._answer_called(target)
         context, none = self.context, self.no_answer
         if not isinstance(target, tuple) or len(target) != 2 or not all(isinstance(t, int) for t in target):
-            raise BadOption(f"target {target!r}: an answer is given by its text, or as (start, end) in tokens")
+            raise BadOption(f"target {shown(target)}: an answer is given by its text, or as (start, end) in tokens")
         start, end = target
         if start == end == none or (start in context and end in context and start <= end):
             return start, end
         nothing = "" if none is None else f", or ({none}, {none}) for no answer"
         raise BadOption(
-            f"target {target!r} is no answer: give the first and the last token of one, within {context[0]} … "
+            f"target {shown(target)} is no answer: give the first and the last token of one, within {context[0]} … "
             f"{context[-1]}, where the context stands{nothing}"
         )
 
@@ -62,11 +110,11 @@ class Encoded:
             return inside[0], inside[-1]
         if text == NO_ANSWER and self.no_answer is not None:
             return self.no_answer, self.no_answer
-        if positions := re.fullmatch(r"\(?(\d+), ?(\d+)\)?", text, re.ASCII):
+        if positions := re.fullmatch(r"\(?(\d{1,18}), ?(\d{1,18})\)?", text, re.ASCII):
             return self.answer((int(positions[1]), int(positions[2])))
         raise BadOption(
-            f"target {text!r} does not stand in the context: copy the answer from there, or give its first and last "
-            "token as (start, end)"
+            f"target {shown(text)} does not stand in the context: copy the answer from there, or give its first and "
+            "last token as (start, end)"
         )
 
     def characters(self, start: int, end: int) -> Span | None:
@@ -115,59 +163,129 @@ def places(text: str, context: str) -> list[Span]:
     return []
 
 
-def asked(question: Any, context: Any) -> Text | list[Text]:
-    """A question with its context as a pair, or a list of them."""
-    if question is None or context is None:
-        missing = "context" if context is None else "question"
-        raise BadInput(f"a question and its context are needed: give {missing}= too (--{missing})")
-    if isinstance(question, list) and isinstance(context, list):
-        if len(question) != len(context):
-            raise BadInput(f"{len(question)} questions and {len(context)} contexts: give one context for each question")
-        return list(zip(question, context, strict=True))
-    if isinstance(question, list) or isinstance(context, list):
-        raise BadInput("one of question and context is a list, the other is not: give one context for each question")
-    return question, context
-
-
 def encode(subject: Subject, text: Text) -> Encoded:
     """Tokenise one text or pair.
 
-    Tokens beyond the model's window are dropped with a warning that counts them; the context of a question has to fit,
-    because the answer may stand in what is dropped.
+    Tokens beyond the model's window are dropped and counted; the context of a question has to fit, because the answer
+    may stand in what is dropped. Of a text of more than `COUNTED` characters no more is tokenised than fills the window
+    twice.
     """
     texts = _checked(text, subject.task)
     tokenizer, window = subject.tokenizer, window_of(subject)
-    options: dict[str, Any] = {"return_special_tokens_mask": True, "return_offsets_mapping": tokenizer.is_fast}
-    encoding = tokenizer(*texts, verbose=False, **options)
-    count = len(encoding["input_ids"])
+    reach = [_reach(tokenizer, each, window) for each in texts]
+    encoding = _tokenised(tokenizer, _read(texts, reach), verbose=False)
+    count, counted = len(encoding["input_ids"]), _read(texts, reach) == texts
     dropped = max(0, count - window)
     if dropped and subject.task == "answer":
         raise BadInput(
-            f"the question and its context are {count} tokens, but the model's window holds {window}: contexts that do "
-            "not fit are not supported yet; give the part that holds the answer"
+            f"the question and its context are {'' if counted else 'more than '}{count} tokens, but the model's window "
+            f"holds {window}: contexts that do not fit are not supported yet; give the part that holds the answer"
         )
     if dropped:
-        warnings.warn(
-            f"{count} tokens, but the model's window holds {window}: {dropped} were dropped",
-            TruncationWarning,
-            stacklevel=2,
+        reach = _shorter(tokenizer, encoding, reach, window)
+        encoding = _tokenised(tokenizer, _read(texts, reach), truncation="longest_first", max_length=window)
+    units = _units(tokenizer, encoding, _read(texts, reach))
+    parts = {unit.part for unit in units if not unit.special}
+    if dropped and (len(units) > window or len(parts) < len(texts)):
+        raise BadInput(
+            f"the model's window holds {window} {'token' if window == 1 else 'tokens'}, too few for "
+            f"{'the text' if len(texts) == 1 else 'both texts'} beside the special tokens: set the tokenizer's "
+            "model_max_length"
         )
-        strategy = "longest_first" if len(texts) > 1 else True
-        encoding = tokenizer(*texts, truncation=strategy, max_length=window, **options)
-    units = _units(tokenizer, encoding, texts)
-    found = {unit.part for unit in units if not unit.special}
-    if not found or (subject.task == "answer" and 1 not in found):
-        raise BadInput(f"the tokenizer finds no token in {text!r}")
+    if not parts or (subject.task == "answer" and 1 not in parts):
+        raise BadInput(f"the tokenizer finds no token in {shown(text)}")
+    _check_vocabulary(subject.model, tokenizer, encoding["input_ids"])
     tensors = {k: list(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
-    if not _accepts(subject.model, "token_type_ids"):
+    if not accepts(subject.model, "token_type_ids"):
         tensors.pop("token_type_ids", None)
-    return Encoded(tensors, units, texts, dropped, _no_answer(tokenizer, units))
+    units = tuple(_moved(unit, reach) for unit in units) if any(start for start, _ in reach) else units
+    return Encoded(tensors, units, texts, dropped, _no_answer(tokenizer, units), counted)
+
+
+def _reach(tokenizer: Any, text: str, window: int) -> Span:
+    """Which part of a text is tokenised: all of it, or of a very long one so much that it fills the window twice.
+
+    The window then holds the same tokens as if the whole text had been read, because a tokenizer looks ahead only a
+    little. The part is the end of the text for tokenizers that cut at the beginning.
+    """
+    size, most = CHARACTERS_PER_TOKEN * window, max(COUNTED, 1024 * window)
+    while len(text) > max(COUNTED, size):
+        part = (len(text) - size, len(text)) if getattr(tokenizer, "truncation_side", "") == "left" else (0, size)
+        count = len(_tokenised(tokenizer, (text[slice(*part)],), verbose=False)["input_ids"])
+        if count > 2 * window:
+            return part
+        if size >= most:
+            raise BadInput(
+                f"{size:,} of the text's {len(text):,} characters are only {count} tokens ({shown(text, 40)}): the "
+                "tokenizer finds no words in it; give less of it"
+            )
+        size *= 4
+    return 0, len(text)
+
+
+def _shorter(tokenizer: Any, encoding: Any, reach: list[Span], window: int) -> list[Span]:
+    """The parts of a pair's texts that are enough to fill the window, with the longer text still the longer one.
+
+    A tokenizer that truncates a pair makes every combination of what is left over from both texts.
+    """
+    if len(reach) == 1 or not getattr(tokenizer, "is_fast", False):
+        return reach
+    parts = encoding.sequence_ids()
+    offsets = [[o for o, p in zip(encoding["offset_mapping"], parts, strict=True) if p == part] for part in (0, 1)]
+    longer = 0 if len(offsets[0]) > len(offsets[1]) else 1
+    shorter = []
+    for part, (start, end) in enumerate(reach):
+        kept, count = (4 if part == longer else 2) * window, len(offsets[part])
+        if count <= kept:
+            shorter.append((start, end))
+        elif tokenizer.truncation_side == "left":
+            shorter.append((start + offsets[part][-kept][0], end))
+        else:
+            shorter.append((start, start + offsets[part][kept - 1][1]))
+    return shorter
+
+
+def _read(texts: tuple[str, ...], reach: Sequence[Span]) -> tuple[str, ...]:
+    return tuple(text[slice(*part)] for text, part in zip(texts, reach, strict=True))
+
+
+def _moved(unit: Unit, reach: Sequence[Span]) -> Unit:
+    """A unit of the part that was read, where it stands in the whole text."""
+    if unit.span is None or unit.part is None:
+        return unit
+    start = reach[unit.part][0]
+    return replace(unit, span=(unit.span[0] + start, unit.span[1] + start))
+
+
+def _tokenised(tokenizer: Any, texts: tuple[str, ...], **options: Any) -> Any:
+    """What the tokenizer gives for a text or pair."""
+    options |= {"return_special_tokens_mask": True, "return_offsets_mapping": getattr(tokenizer, "is_fast", False)}
+    try:
+        with _TOKENIZING:
+            return tokenizer(*texts, **options)
+    except Exception as error:  # of any class: tokenizers are not ours, and written in several languages
+        reason = " ".join(str(error).split())[:300]
+        raise BadInput(
+            f"the tokenizer ({type(tokenizer).__name__}) could not read {shown(texts[0])}: {reason}"
+        ) from error
+
+
+def _check_vocabulary(model: nn.Module, tokenizer: Any, ids: Sequence[int]) -> None:
+    rows = vocabulary(model)
+    beyond = [i for i in ids if rows is not None and not 0 <= i < rows]
+    if beyond:
+        piece = tokenizer.convert_ids_to_tokens(beyond[:1])[0]
+        raise BadInput(
+            f"the tokenizer gives {shown(piece)} the id {beyond[0]}, but the model has embeddings for the ids 0 … "
+            f"{(rows or 0) - 1}: give the tokenizer of this model, or resize its embeddings (resize_token_embeddings)"
+        )
 
 
 def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
     """Pad encoded texts on the right, so that the positions of a text do not depend on the others."""
     length = max(len(e.units) for e in examples)
-    fill = {"input_ids": _pad_token_id(subject), "token_type_ids": 0}
+    padded = any(len(e.units) < length for e in examples)
+    fill = {"input_ids": _pad_token_id(subject) if padded else 0, "token_type_ids": 0}
     tensors = {
         name: torch.tensor([e.tensors[name] + [fill[name]] * (length - len(e.units)) for e in examples])
         for name in examples[0].tensors
@@ -182,81 +300,58 @@ def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
 
 def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
-    device = next(model.parameters()).device
-    tensors = {name: tensor.to(device) for name, tensor in inputs.items() if isinstance(tensor, Tensor)}
-    special = tensors.pop("special_tokens_mask", None)
-    shape = next((tensors[n].shape[:2] for n in ("input_ids", "inputs_embeds") if n in tensors), None)
-    if shape is None and "pixel_values" in tensors:
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
+    tensors = tensors_of(model, inputs)
+    if "pixel_values" in tensors and not {"input_ids", "inputs_embeds"} & tensors.keys():
         if tensors["pixel_values"].dim() != 4 or not tensors["pixel_values"].is_floating_point():
             found = f"{tensors['pixel_values'].dtype} of shape {tuple(tensors['pixel_values'].shape)}"
             raise BadInput(f"pixel_values are fractions [batch, channels, height, width]; found {found}")
         return Batch(tensors, None, None)
-    if shape is None:
-        found = ", ".join(inputs) or "nothing"
-        raise BadInput(f"inputs need `input_ids`, `inputs_embeds` or `pixel_values`; found {found}")
-    if len(shape) < 2 or 0 in shape:
-        raise BadInput(f"inputs [batch, units] with at least one token are needed; found the shape {tuple(shape)}")
-    _check_ids(model, tensors.get("input_ids"))
-    attended = tensors.get("attention_mask")
-    usual = attended is not None and attended.shape == shape
-    masked = attended.eq(0) if usual and attended is not None else torch.zeros(shape, dtype=torch.bool, device=device)
-    return Batch(tensors, masked, None if special is None else special.bool())
-
-
-def _accepts(model: nn.Module, name: str) -> bool:
-    parameters = inspect.signature(model.forward).parameters
-    return name in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
-
-
-def _check_ids(model: nn.Module, ids: Tensor | None) -> None:
-    if ids is None:
-        return
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise BadInput(f"input_ids must be whole numbers; found {ids.dtype}")
-    get: Any = getattr(model, "get_input_embeddings", lambda: None)
-    vocabulary = getattr(get(), "num_embeddings", None)
-    if vocabulary is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
-        raise BadInput(f"input_ids must lie in 0 … {vocabulary - 1}; found {int(ids.min())} … {int(ids.max())}")
+    shape = batch_and_units(tensors)
+    check_ids(model, tensors.get("input_ids"))
+    check_width(model, tensors.get("inputs_embeds"))
+    if "position_ids" in tensors and tensors["position_ids"].shape == (1, shape[1]):  # the same for all
+        tensors["position_ids"] = tensors["position_ids"].expand(shape)
+    check_shapes(tensors, shape)
+    check_tables(model, tensors, shape)
+    special, attended = tensors.pop("special_tokens_mask", None), tensors.get("attention_mask")
+    if attended is None or attended.shape != shape:
+        attended = torch.ones(shape, device=next(iter(tensors.values())).device)
+    return Batch(tensors, attended.eq(0), None if special is None else special.bool())
 
 
 def window_of(subject: Subject) -> int:
     """How many tokens the model can take: the smallest of what tokenizer, configuration and position table say."""
-    config = getattr(subject.model, "config", None)
-    limit = getattr(subject.tokenizer, "model_max_length", None) or math.inf
-    if not isinstance(limit, int | float) or not limit > 0:
+    stated = getattr(subject.tokenizer, "model_max_length", None)
+    if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not stated >= 1):
         raise BadInput(
-            f"the tokenizer's model_max_length must be a number of tokens; found {limit!r}: correct it in "
-            "tokenizer_config.json, or set tokenizer.model_max_length"
+            f"the tokenizer's model_max_length is {shown(stated)}: set it to the number of tokens that the model takes"
         )
-    positions = getattr(config, "max_position_embeddings", None)
-    stated = (limit, positions if isinstance(positions, int) and positions > 0 else math.inf)  # XLNet has -1 for none
-    return int(min(*stated, *_position_tables(subject.model), 10**30))
-
-
-def _position_tables(model: nn.Module) -> tuple[int, ...]:
-    """How many positions each table of position embeddings has; looked for once in a model."""
-    if model not in _POSITIONS:
-        found = []
-        for path, module in model.named_modules():
-            if isinstance(module, nn.Embedding) and path.endswith(("position_embeddings", "wpe")):
-                reserved = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts from there
-                found.append(module.num_embeddings - reserved)
-        _POSITIONS[model] = tuple(found)
-    return _POSITIONS[model]
+    limits = [NO_LIMIT if stated is None or stated == math.inf else int(stated)]
+    configured = getattr(getattr(subject.model, "config", None), "max_position_embeddings", None)
+    if isinstance(configured, int) and configured > 0:  # XLNet says -1: any number
+        limits.append(configured)
+    if "position_ids" in (of_model := tables(subject.model)):
+        rows, reserved = of_model["position_ids"]
+        limits.append(rows - reserved)
+    return min(limits)
 
 
 def _checked(text: Any, task: Task) -> tuple[str, ...]:
     texts = (text,) if isinstance(text, str) else text
     if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(t, str) for t in texts):
         needed = "one question and its context are" if task == "answer" else "a text or a pair (text, text) is"
-        raise BadInput(f"{needed} needed, found {text!r}")
+        several = " (several texts are given as a list)" if isinstance(text, tuple) else ""
+        raise BadInput(f"{needed} needed{several}, found {shown(text)}")
     if not all(t.strip() for t in texts):
         if task == "answer":
             raise BadInput("the context is empty" if texts[0].strip() else "the question is empty")
-        raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {text!r}")
-    if any("\ud800" <= character <= "\udfff" for t in texts for character in t):
-        raise BadInput(f"the text holds half a character (a lone surrogate): {text!r}")
-    return texts
+        raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {shown(text)}")
+    half = next((found for t in texts if (found := re.search("[\ud800-\udfff]", t))), None)
+    if half:
+        raise BadInput(f"the text holds half a character (a lone surrogate, {half[0]!r}) at character {half.start()}")
+    return tuple(str(t) for t in texts)  # numpy's own are texts too
 
 
 def _no_answer(tokenizer: Any, units: Sequence[Unit]) -> int | None:
@@ -270,18 +365,21 @@ def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit,
     ids = list(encoding["input_ids"])
     pieces = tokenizer.convert_ids_to_tokens(ids)
     special = [bool(s) for s in encoding["special_tokens_mask"]]
-    parts = encoding.sequence_ids() if tokenizer.is_fast else _parts(tokenizer, special, texts)
-    if tokenizer.is_fast:
+    fast = getattr(tokenizer, "is_fast", False)
+    parts = encoding.sequence_ids() if fast else _parts(tokenizer, special, texts)
+    if fast:
         spans = [None if s else trim(tuple(o), texts[p or 0]) for o, s, p in _rows(encoding, special, parts)]
     else:
         spans = _searched(tokenizer, ids, special, parts, texts)
     units = []
-    for piece, flag, part, span in zip(pieces, special, parts, spans, strict=True):
+    stands_for_unknown = getattr(tokenizer, "unk_token_id", None)
+    for index, piece, flag, part, span in zip(ids, pieces, special, parts, spans, strict=True):
         if flag or part is None:
             units.append(Unit(str(piece), special=True, piece=str(piece)))
         else:
             surface = texts[part][slice(*span)] if span else str(piece)
-            units.append(Unit(surface, "token", span, part, False, str(piece)))
+            unknown = index == stands_for_unknown and surface != piece  # GPT-2's is its end of text, written out
+            units.append(Unit(surface, "token", span, part, False, str(piece), unknown))
     return tuple(units)
 
 
@@ -291,7 +389,8 @@ def _rows(encoding: Any, special: list[bool], parts: list[int | None]) -> Any:
 
 def _parts(tokenizer: Any, special: list[bool], texts: tuple[str, ...]) -> list[int | None]:
     """Which text each position belongs to: counted, or, where a text was cut, by the special tokens between them."""
-    counts = [len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
+    options = {"add_special_tokens": False, "verbose": False}
+    counts = [len(_tokenised(tokenizer, (text,), **options)["input_ids"]) for text in texts]
     parts: list[int | None] = []
     if sum(counts) == special.count(False):
         numbers = iter([number for number, count in enumerate(counts) for _ in range(count)])
@@ -311,7 +410,8 @@ def _searched(
     spans: list[tuple[int, int] | None] = [None] * len(ids)
     for part, text in enumerate(texts):
         positions = [i for i, p in enumerate(parts) if p == part and not special[i]]
-        found = search_spans([tokenizer.decode([ids[i]]).removeprefix("##") for i in positions], text)
+        pieces = [tokenizer.decode([ids[i]]).removeprefix("##") for i in positions]
+        found = search_spans(pieces, text, backwards=getattr(tokenizer, "truncation_side", "") == "left")
         unknown = [ids[i] == tokenizer.unk_token_id for i in positions]
         found = [_gap(found, n, text) if flag else found[n] for n, flag in enumerate(unknown)]
         for position, span in zip(positions, found, strict=True):
@@ -328,8 +428,12 @@ def _gap(spans: list[tuple[int, int] | None], number: int, text: str) -> tuple[i
 
 def _pad_token_id(subject: Subject) -> int:
     """Which token to pad with; a model without one gets a stand-in from the recorder."""
-    for owner in (text_config(subject.model), subject.tokenizer):
-        found = getattr(owner, "pad_token_id", None)
-        if found is not None:
-            return int(found)
-    return 0
+    rows = vocabulary(subject.model)
+    index = getattr(text_config(subject.model), "pad_token_id", None)
+    if index is not None and rows is not None and not 0 <= index < rows:
+        raise BadInput(
+            f"texts of several lengths are padded with the id {index} (pad_token_id), but the model has embeddings for "
+            f"the ids 0 … {rows - 1}: explain one at a time (batch_size=1), or set its pad_token_id"
+        )
+    index = getattr(subject.tokenizer, "pad_token_id", None) if index is None else index
+    return int(index) if index is not None and (rows is None or 0 <= index < rows) else 0

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whyformer.datasets import Example, label_index
-from whyformer.errors import TruncationWarning
 from whyformer.inputs import Encoded, encode
 from whyformer.load import Subject
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
@@ -40,9 +38,7 @@ class Item:
 
 def item_of(subject: Subject, example: Example) -> Item:
     """An example, encoded; `BadInput` says what is wrong with it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TruncationWarning)  # how many were dropped is kept
-        encoded = encode(subject, example.text)
+    encoded = encode(subject, example.text)
     gold = None if example.label is None else label_index(example.label, subject.labels)
     first = example.answers[0].span if example.answers else None
     answer = None if first is None else answer_tokens(encoded, first)

@@ -110,12 +110,7 @@ class Prediction:
     @cached_property
     def versus(self) -> Tensor | None:
         """The class that the target is set against, [batch], if there is one."""
-        if self._versus is None:
-            return None
-        versus = self.trace.outputs.chosen(self._versus)
-        if self.trace.outputs.task == "answer" and not torch.equal(versus < 0, self.target < 0):
-            raise BadOption("target and versus: give the same parts of an answer, start, end, or both")
-        return versus
+        return None if self._versus is None else self.trace.outputs.set_against(self.target, self._versus)
 
     @cached_property
     def padding(self) -> Tensor:

@@ -8,6 +8,7 @@ from whyformer.errors import MissingExtra as MissingExtra
 from whyformer.errors import NoAttention as NoAttention
 from whyformer.errors import TruncationWarning as TruncationWarning
 from whyformer.errors import UncoveredOperation as UncoveredOperation
+from whyformer.errors import UnknownWordsWarning as UnknownWordsWarning
 from whyformer.errors import UnsupportedModel as UnsupportedModel
 from whyformer.errors import WhyformerError as WhyformerError
 from whyformer.errors import WhyformerWarning as WhyformerWarning

@@ -1,7 +1,6 @@
 """Trust: how far one explanation is to be believed, measured beside random orders and the best order found."""
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadInput, TruncationWarning, UnsupportedModel
+from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.explanation import Explanation
 from whyformer.inputs import Encoded, collate, encode
 from whyformer.load import Subject
@@ -204,9 +203,7 @@ def _class_of(subject: Subject, explanation: Explanation) -> int:
 
 
 def _encoded(subject: Subject, texts: tuple[str, ...]) -> Encoded:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TruncationWarning)  # it was given when the text was explained
-        return encode(subject, texts[0] if len(texts) == 1 else (texts[0], texts[1]))
+    return encode(subject, texts[0] if len(texts) == 1 else (texts[0], texts[1]))
 
 
 def _check_units(explanation: Explanation, encoded: Encoded, kind: Units) -> None:

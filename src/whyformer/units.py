@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Span = tuple[int, int]
@@ -17,7 +17,8 @@ class Unit:
     """One token, word or patch of an input.
 
     `text` is what a person reads: the slice `span` of the original text number `part` (0, or 1 for the second of a
-    pair). A special token has no span. `piece` is the tokenizer's own spelling of a token.
+    pair). A special token has no span. `piece` is the tokenizer's own spelling of a token. `unknown`: the tokenizer
+    does not know it, so the model sees the same token for it as for any other unknown one.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Unit:
     part: int | None = None
     special: bool = False
     piece: str | None = None
+    unknown: bool = field(default=False, compare=False)
 
 
 def join_words(units: Sequence[Unit], texts: Sequence[str]) -> list[tuple[Unit, list[int]]]:
@@ -41,16 +43,17 @@ def join_words(units: Sequence[Unit], texts: Sequence[str]) -> list[tuple[Unit, 
     for part, text in enumerate(texts):
         positions = [i for i, u in enumerate(units) if not u.special and u.part == part]
         for span, members in _groups(text, {i: units[i].span for i in positions}):
-            words.append((Unit(text[slice(*span)].strip(), "word", span, part), members))
+            unknown = any(units[i].unknown for i in members)
+            words.append((Unit(text[slice(*span)].strip(), "word", span, part, unknown=unknown), members))
     unplaced = [i for i, u in enumerate(units) if not u.special and u.part is None]
-    words += [(Unit(units[i].text, "word"), [i]) for i in unplaced]
+    words += [(Unit(units[i].text, "word", unknown=units[i].unknown), [i]) for i in unplaced]
     return words
 
 
 def _groups(text: str, spans: dict[int, Span | None]) -> list[tuple[Span, list[int]]]:
     """Groups of positions with the span that each covers, in order of the text."""
     groups: list[tuple[Span, list[int]]] = []
-    words = split_words(text)
+    words = split_words(text, _reach(text, [span for span in spans.values() if span]))
     waiting: list[int] = []
     number = 0
     for position, span in spans.items():
@@ -77,10 +80,21 @@ def _groups(text: str, spans: dict[int, Span | None]) -> list[tuple[Span, list[i
     return groups
 
 
-def split_words(text: str) -> list[Span]:
-    """The spans of the words of a text."""
+def _reach(text: str, spans: Sequence[Span]) -> Span:
+    """From where to where a text has to be read for the words that spans touch: of a very long text, little."""
+    start, end = min((a for a, _ in spans), default=0), max((b for _, b in spans), default=0)
+    while start > 0 and not text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    return start, end
+
+
+def split_words(text: str, within: Span | None = None) -> list[Span]:
+    """The spans of the words of a text, or of a part of it that begins and ends with whole words."""
     words: list[Span] = []
-    for position, character in enumerate(text):
+    for position in range(*(within or (0, len(text)))):
+        character = text[position]
         if character.isspace():
             continue
         start, end = words[-1] if words else (0, -1)
@@ -124,8 +138,14 @@ def trim(span: Span, text: str) -> Span:
     return span[0] + len(piece) - len(piece.lstrip()), span[1] - len(piece) + len(piece.rstrip())
 
 
-def search_spans(pieces: Sequence[str], text: str) -> list[Span | None]:
-    """Where each piece stands in the text, for tokenizers that do not tell: found one after the other."""
+def search_spans(pieces: Sequence[str], text: str, backwards: bool = False) -> list[Span | None]:
+    """Where each piece stands in the text, for tokenizers that do not tell: found one after the other.
+
+    `backwards`: from the last one on, where the beginning of the text was cut off.
+    """
+    if backwards:
+        mirrored = search_spans([piece[::-1] for piece in reversed(pieces)], text[::-1])
+        return [span and (len(text) - span[1], len(text) - span[0]) for span in reversed(mirrored)]
     origins = [i for i, character in enumerate(text) for _ in character.casefold()]  # ß folds to ss
     folded = "".join(character.casefold() for character in text)
     spans: list[Span | None] = []

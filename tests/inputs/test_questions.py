@@ -175,6 +175,7 @@ def test_an_answer_given_by_its_tokens(explainer: Explainer, target: Any) -> Non
     assert text_of(explainer, target) == ("Denver Broncos", (12, 15))
 
 
+@pytest.mark.filterwarnings("ignore::whyformer.UnknownWordsWarning")
 def test_numbers_that_stand_in_the_context_are_text(explainer: Explainer) -> None:
     assert text_of(explainer, "7, 8", "they won 7, 8 or 9") == ("7, 8", (9, 11))
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whyformer.errors import BadInput, nearest
+from whyformer.errors import BadInput, listed, nearest, shown
 from whyformer.inputs import Text
+from whyformer.labels import indices_of, numbered
 from whyformer.units import Span, Unit
-
-_SHORTEST_BEGINNING = 3  # letters of a label's beginning that stand for the whole
 
 
 @dataclass(frozen=True)
@@ -81,32 +80,20 @@ class Unusable(Exception):
 
 
 def label_index(label: int | str, labels: Sequence[str]) -> int:
-    """The index of a label among a model's labels.
-
-    A number is an index. A name is found as it is written, else without regard to capitals and punctuation
-    (`Sci/Tech` is `Sci-Tech`), else as the beginning of a single label (`NEG` is `NEGATIVE`), else read as a number.
-    """
+    """The index of a label of the data among a model's labels, as `indices_of` finds it; a number is an index."""
     if isinstance(label, int) and not isinstance(label, bool):
-        if str(label) in labels and list(labels).index(str(label)) != label:
-            named = list(labels).index(str(label))
+        written = shown(label)
+        if written in labels and list(labels).index(written) != label:
+            named = list(labels).index(written)
             raise BadInput(f"label {label} may be the class of that name (index {named}) or of that index: give names")
         if 0 <= label < len(labels):
             return label
-        raise BadInput(f"label {label} is outside 0 … {len(labels) - 1} ({', '.join(labels)})")
+        raise BadInput(f"label {written} is outside 0 … {len(labels) - 1} ({listed(labels)})")
     if not isinstance(label, str):
-        raise BadInput(f"a label is a name or an index; found {label!r}")
-    if label in labels:
-        return list(labels).index(label)
-    wanted, names = _plain(label), [_plain(name) for name in labels]
-    same = [i for i, name in enumerate(names) if name == wanted]
-    begin = [i for i, name in enumerate(names) if name.startswith(wanted) and len(wanted) >= _SHORTEST_BEGINNING]
-    for found in (same, begin):
-        if len(found) == 1:
-            return found[0]
-    if label.strip().isdecimal():
-        return label_index(int(label), labels)
-    raise BadInput(f"label {label!r} is none of the labels: {nearest(label, labels)}")
-
-
-def _plain(name: str) -> str:
-    return "".join(character for character in name.casefold() if character.isalnum())
+        raise BadInput(f"a label is a name or an index; found {shown(label)}")
+    indices = indices_of(label, labels)
+    if len(indices) > 1:
+        raise BadInput(f"label {shown(label)} may be any of {numbered(labels, indices)}: give names that are clear")
+    if not indices:
+        raise BadInput(f"label {shown(label)} is none of the labels: {nearest(label, labels)}")
+    return indices[0]

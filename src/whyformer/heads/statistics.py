@@ -1,7 +1,6 @@
 """Which relative position, and which syntactic relation, the strongest attention of each head hits."""
 
 import hashlib
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadInput, BadOption, TruncationWarning, nearest
+from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.heads.counts import DIRECTIONS, Tally
 from whyformer.heads.mask import DIRECTION_CHOICES, POSITIONAL, SYNTACTIC, DirectionChoice, HeadMask, Thresholds
 from whyformer.heads.sentences import RELATIONS, Aligned, Sentence, align
@@ -63,7 +62,7 @@ def head_statistics(
 
     def examples() -> Iterator[_Example]:
         for sentence in sentences:
-            encoded = _encoded(reading, sentence.text)
+            encoded = encode(reading, sentence.text)
             aligned = align(sentence, encoded.units, subtypes=subtypes)
             yield _Example(encoded, aligned, repr((sentence.words, sentence.relations)))
 
@@ -86,7 +85,7 @@ def positional_statistics(
 ) -> HeadMask:
     """The positional heads of a model, from texts or pairs of texts without a parse; see `head_statistics`."""
     reading, thresholds = _Reading.of(subject), Thresholds(positional)
-    examples = (_Example(_encoded(reading, text), None, "") for text in texts)
+    examples = (_Example(encode(reading, text), None, "") for text in texts)
     counting = _Counting(subject, special_tokens, "first", batch_size, limit, progress)
     provenance = counting.run(examples, texts) | {"options": {"special_tokens": special_tokens}}
     return HeadMask.of(counting.counted.statistics(), thresholds=thresholds, provenance=provenance)
@@ -205,12 +204,6 @@ class _Counting:
                 words = [next(following) if w < 0 and real else w for w, real in zip(words, row, strict=True)]
             rows.append(words)
         return torch.tensor(rows, device=counted.device)
-
-
-def _encoded(subject: Subject, text: Text) -> Encoded:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TruncationWarning)  # the tally counts them
-        return encode(subject, text)
 
 
 def _batches(examples: Iterable[_Example], size: int) -> Iterator[list[_Example]]:

@@ -1,20 +1,21 @@
 """Outputs: the numbers that a model can be asked about, and which of them a target means."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
 
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption, nearest
+from whyformer.errors import BadOption, nearest, shown
+from whyformer.labels import indices_of, numbered
 
 Task = Literal["classes", "answer", "token"]
 Choice = int | str | tuple[int | None, int | None]
 Target = Choice | Sequence[Choice] | Tensor | None
 
 ANSWER_LENGTH = 30  # a predicted answer is no longer; as in transformers' own pipeline
+LARGEST = 2**63 - 1  # a whole number that a tensor can hold
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,24 @@ class Outputs:
         choose = {"classes": self._class, "answer": self._answer, "token": self._token}[self.task]
         chosen = torch.tensor([choose(one, row) for row, one in enumerate(each)], device=self.logits.device)
         if self.task == "answer" and bool((chosen < 0).any(0).ne((chosen < 0).all(0)).any()):
-            raise BadOption(f"targets {target!r}: leave out the same part, start or end, of every example")
+            raise BadOption(f"targets {shown(target)}: leave out the same part, start or end, of every example")
         return chosen
+
+    def set_against(self, chosen: Tensor, versus: Target) -> Tensor:
+        """What the chosen outputs are set against, in the same form: of every example another output."""
+        against = self.chosen(versus)
+        if self.task == "answer" and not torch.equal(against < 0, chosen < 0):
+            raise BadOption("target and versus: give the same parts of an answer, start, end, or both")
+        same = (against == chosen).reshape(len(chosen), -1).all(1).nonzero().flatten().tolist()
+        if same:
+            output: Any = chosen[same[0]].tolist()
+            name = self.labels[output] if self.task == "classes" and output < len(self.labels) else output
+            example = f" of example {same[0]}" if len(chosen) > 1 else ""
+            raise BadOption(
+                f"target and versus{example} are the same, {name}, so there is nothing to explain: give another, "
+                "or leave versus out"
+            )
+        return against
 
     def parts(self, chosen: Tensor) -> list[Tensor]:
         """The explained numbers, each [batch] as an index of the flattened logits; an answer has two."""
@@ -80,22 +97,22 @@ class Outputs:
 
     def _answer(self, target: Any, row: int) -> tuple[int, int]:
         if not isinstance(target, tuple) or len(target) != 2 or all(p in (None, -1) for p in target):
-            raise BadOption(f"target {target!r}: the answer of a question is given as (start, end), in tokens")
+            raise BadOption(f"target {shown(target)}: the answer of a question is given as (start, end), in tokens")
         return tuple(-1 if p in (None, -1) else self._position(p, target, row) for p in target)  # type: ignore[return-value]
 
     def _token(self, target: Any, row: int) -> tuple[int, int]:
         vocabulary = self.logits.shape[-1]
         index, position = target if isinstance(target, tuple) and len(target) == 2 else (target, None)
         if not isinstance(index, int) or not 0 <= index < vocabulary:
-            raise BadOption(f"target {target!r} is no output of this model: give an id of 0 … {vocabulary - 1}")
+            raise BadOption(f"target {shown(target)} is no output of this model: give an id of 0 … {vocabulary - 1}")
         return index, int(self._last()[row]) if position is None else self._position(position, target, row)
 
     def _position(self, position: Any, target: Any, row: int) -> int:
         units = self.attended.shape[1]
         if not isinstance(position, int) or not 0 <= position < units:
-            raise BadOption(f"target {target!r}: positions are 0 … {units - 1}")
+            raise BadOption(f"target {shown(target)}: positions are 0 … {units - 1}")
         if not bool(self.attended[row, position]):
-            raise BadOption(f"target {target!r}: position {position} of example {row} is padding")
+            raise BadOption(f"target {shown(target)}: position {position} of example {row} is padding")
         return position
 
     def _last(self) -> Tensor:
@@ -127,7 +144,7 @@ def plain_target(target: Target) -> Any:
         if isinstance(listed, list):
             return [tuple(t) if isinstance(t, list) else _plain_number(t) for t in listed]
         return _plain_number(listed)
-    if isinstance(target, Iterable):
+    if isinstance(target, Iterable) and not isinstance(target, Mapping | Set | bytes):
         plain = [plain_target(t) for t in target]
         return tuple(plain) if isinstance(target, tuple) else plain
     return _plain_number(target)
@@ -136,8 +153,8 @@ def plain_target(target: Target) -> Any:
 def _plain_number(target: Any) -> int | str:
     if isinstance(target, str):
         return target
-    if isinstance(target, bool) or not isinstance(target, SupportsIndex):
-        raise BadOption(f"target {target!r} is no output of a model: give a name or a whole number")
+    if isinstance(target, bool) or not isinstance(target, SupportsIndex) or abs(target.__index__()) > LARGEST:
+        raise BadOption(f"target {shown(target)} is no output of a model: give a name or a whole number")
     return target.__index__()
 
 
@@ -146,21 +163,17 @@ def _nested(given: list[Any]) -> bool:
 
 
 def class_index(target: Any, labels: Sequence[str], classes: int) -> int:
-    """The index of a class given by name (capitals do not matter) or index."""
+    """The index of a class given by name, as `indices_of` finds it, or by index."""
     names = list(labels) if len(labels) == classes else [str(i) for i in range(classes)]
     if isinstance(target, str):
-        exact = [i for i, name in enumerate(names) if name == target]
-        alike = exact or [i for i, name in enumerate(names) if name.casefold() == target.casefold()]
-        if len(alike) == 1:
-            return alike[0]
-        if not re.fullmatch("-?[0-9]+", target):
-            if alike:
-                indices = ", ".join(map(str, alike[:10])) + (", …" if len(alike) > 10 else "")
-                raise BadOption(f"target {target!r} is the label of several classes: give one by its index ({indices})")
-            raise BadOption(f"target {target!r} is no label of this model; {nearest(target, names)}")
-    if not isinstance(target, (int, str)):
-        raise BadOption(f"target {target!r} is no class: give its name or its index")
-    if not 0 <= int(target) < classes:
-        listed = ", ".join(f"{i} = {name}" for i, name in enumerate(names))
-        raise BadOption(f"target {target} is no class of this model; it has {listed}")
-    return int(target)
+        indices = indices_of(target, names)
+        if not indices:
+            raise BadOption(f"target {shown(target)} is no label of this model; {nearest(target, names)}")
+        if len(indices) > 1:
+            raise BadOption(f"target {shown(target)} may be any of {numbered(names, indices)}: give the index")
+        return indices[0]
+    if not isinstance(target, int):
+        raise BadOption(f"target {shown(target)} is no class: give its name or its index")
+    if not 0 <= target < classes:
+        raise BadOption(f"target {target} is no class of this model; it has {numbered(names)}")
+    return target

@@ -7,6 +7,7 @@ from itertools import groupby
 from whyformer.explanation import Array, Explanation
 from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strongest, two_sided, written
 from whyformer.show.layout import (
+    UNKNOWN,
     Piece,
     answer_of,
     called,
@@ -129,7 +130,8 @@ def _unit(explanation: Explanation, piece: Piece, strength: Array) -> str:
     shade = float(strength[piece.position])
     style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, two_sided(explanation))}"'
     title = written(explanation, float(explanation.scores[piece.position]))
-    return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>'
+    unknown = f'<sup class="soft">{UNKNOWN}</sup>' if explanation.units[piece.position].unknown else ""
+    return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>{unknown}'
 
 
 def _legend(explanations: Sequence[Explanation]) -> str:

@@ -8,6 +8,8 @@ from whyformer.inputs import places
 from whyformer.trust import Trust
 from whyformer.units import Span
 
+UNKNOWN = "⟨?⟩"  # behind a unit that the tokenizer does not know
+
 
 class Piece(NamedTuple):
     """A piece of the original text, with the position of its unit; what lies between units has none."""
@@ -94,9 +96,21 @@ def called(explanation: Explanation) -> str:
 
 def note(explanation: Explanation) -> str | None:
     """What the reader must know about the input, if anything."""
+    return "; ".join(filter(None, (_dropped(explanation), _unknown(explanation), _several(explanation)))) or None
+
+
+def _dropped(explanation: Explanation) -> str | None:
     dropped = explanation.diagnostics.get("dropped_tokens")
-    if dropped:
-        return f"{dropped} tokens did not fit into the model's window and were dropped"
+    least = "at least " if explanation.diagnostics.get("dropped_at_least") else ""
+    return f"{least}{dropped} tokens did not fit into the model's window and were dropped" if dropped else None
+
+
+def _unknown(explanation: Explanation) -> str | None:
+    return f"{UNKNOWN} unknown to the tokenizer" if any(unit.unknown for unit in explanation.units) else None
+
+
+def _several(explanation: Explanation) -> str | None:
+    """Whether the explained answer stands elsewhere in the context too."""
     target = explanation.target
     if target.span is None or target.span == explanation.prediction.span or answer_of(explanation) is None:
         return None

@@ -18,6 +18,7 @@ from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths,
 from whyformer.show.escapes import visible
 from whyformer.show.layout import (
     MARKS,
+    UNKNOWN,
     answer_of,
     called,
     gauge,
@@ -136,6 +137,8 @@ def coloured_runs(explanation: Explanation) -> Text:
     for piece, position, answer in pieces(explanation):
         style = None if position is None else _style(float(strength[position]), signed)
         text.append(piece, ANSWER + style if answer else style)
+        if position is not None and explanation.units[position].unknown:
+            text.append(UNKNOWN, "dim")
     return text
 
 

@@ -1,0 +1,137 @@
+"""Tensors: whether a model can take what it is given, so that it is said before torch does."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, listed, shown
+
+TABLES = {"position_embeddings": "position_ids", "wpe": "position_ids", "token_type_embeddings": "token_type_ids"}
+
+_ROWS: "WeakKeyDictionary[nn.Module, dict[str, tuple[int, int]]]" = WeakKeyDictionary()
+
+
+def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
+    """The inputs on the model's device; what is not there (None) is left out."""
+    if not isinstance(inputs, Mapping):
+        raise BadInput(
+            "inputs are the tensors that the model's forward takes, by name, as tokenizer(…, return_tensors='pt') "
+            f"gives them; found {type(inputs).__name__}"
+        )
+    device = next((parameter.device for parameter in model.parameters()), None)
+    tensors = {}
+    for name, tensor in inputs.items():
+        if tensor is None:
+            continue
+        if not isinstance(name, str):
+            raise BadInput(f"inputs are tensors by their names in the model's forward; found {shown(name)} as a name")
+        if not isinstance(tensor, Tensor):
+            raise BadInput(f"{name} is {type(tensor).__name__}: give tensors (tokenizer(…, return_tensors='pt'))")
+        if name != "special_tokens_mask" and not accepts(model, name):
+            raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
+        tensors[name] = tensor.to(device)
+    return tensors
+
+
+def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:
+    """[batch, units] of the inputs."""
+    names = [name for name in ("input_ids", "inputs_embeds") if name in tensors]
+    if len(names) != 1:
+        found = listed(list(tensors)) or "nothing"
+        both = ", but not both of the first two" if names else ""
+        raise BadInput(f"inputs need `input_ids`, `inputs_embeds` or `pixel_values`{both}; found {found}")
+    tensor = tensors[names[0]]
+    form = "[batch, units]" if names[0] == "input_ids" else "[batch, units, width]"
+    if tensor.dim() != form.count(",") + 1 or 0 in tensor.shape:
+        raise BadInput(f"{names[0]} {form} with at least one token are needed; found the shape {tuple(tensor.shape)}")
+    return tensor.shape[:2]
+
+
+def accepts(model: nn.Module, name: str) -> bool:
+    """Whether the model's forward takes an argument of that name."""
+    parameters = inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
+    return name in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
+
+
+def check_ids(model: nn.Module, ids: Tensor | None) -> None:
+    """Raise where an id has no row in the model's embeddings."""
+    if ids is None:
+        return
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise BadInput(f"input_ids must be whole numbers; found {ids.dtype}")
+    rows = vocabulary(model)
+    if rows is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+        raise BadInput(f"input_ids must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
+
+
+def check_width(model: nn.Module, embeddings: Tensor | None) -> None:
+    """Raise where ready embeddings are not as wide as the model's own."""
+    width = getattr(_embedding(model), "embedding_dim", None)
+    if embeddings is not None and width is not None and embeddings.shape[-1] != width:
+        raise BadInput(f"inputs_embeds must be {width} wide; found {embeddings.shape[-1]}")
+
+
+def check_shapes(tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
+    """Raise where a tensor has not one number for each unit; an attention mask may have more dimensions."""
+    for name in ("attention_mask", "special_tokens_mask", "token_type_ids", "position_ids"):
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape == shape or (name == "attention_mask" and tensor.dim() > 2):
+            continue
+        raise BadInput(
+            f"inputs need one batch size and one length: {name} has the shape {tuple(tensor.shape)}, and there are "
+            f"tokens of shape {tuple(shape)}"
+        )
+    mask = tensors.get("attention_mask")
+    if mask is not None and mask.is_floating_point() and bool(mask.isnan().any()):
+        raise BadInput("attention_mask holds NaN: give 1 for tokens and 0 for padding")
+
+
+def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
+    """Raise where a position or token type has no row in the model's table."""
+    of_model = tables(model)
+    for name, (rows, _) in of_model.items():
+        ids = tensors.get(name)
+        if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+            raise BadInput(f"{name} must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
+    if "position_ids" in tensors or "position_ids" not in of_model:
+        return
+    rows, reserved = of_model["position_ids"]
+    ids = tensors.get("input_ids")
+    padding = int(ids.eq(reserved - 1).sum(1).min()) if reserved and ids is not None else 0  # it has no position there
+    if shape[1] - padding > rows - reserved:
+        raise BadInput(f"{shape[1] - padding} tokens, but the model has positions for {rows - reserved}: give fewer")
+
+
+def vocabulary(model: nn.Module) -> int | None:
+    """How many tokens the model has embeddings for; None where it does not tell."""
+    return getattr(_embedding(model), "num_embeddings", None)
+
+
+def _embedding(model: nn.Module) -> Any:
+    get: Any = getattr(model, "get_input_embeddings", lambda: None)
+    try:
+        return get()
+    except NotImplementedError:  # transformers' way to say that there are none
+        return None
+
+
+def tables(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """How many rows the smallest table of positions and of token types has, and how many of them are reserved.
+
+    Looked for once in a model.
+    """
+    if model not in _ROWS:
+        found: dict[str, tuple[int, int]] = {}
+        for path, module in model.named_modules():
+            name = TABLES.get(path.rpartition(".")[2])
+            if name is not None and isinstance(module, nn.Embedding):
+                # RoBERTa counts positions from the one behind its padding index
+                reserved = 0 if module.padding_idx is None or name != "position_ids" else module.padding_idx + 1
+                rows = module.num_embeddings, reserved
+                found[name] = min(found.get(name, rows), rows, key=lambda table: table[0] - table[1])
+        _ROWS[model] = found
+    return _ROWS[model]
