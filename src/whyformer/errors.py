@@ -8,8 +8,11 @@ WhyformerError
  ├─ BadOption                 a method, target, label or option that does not exist
  └─ MissingExtra              an optional package is not installed
 
-A message says what was asked, what was found, and what to do. One warning, `TruncationWarning`, tells how many
-tokens did not fit into the model's window.
+A message says what was asked, what was found, and what to do. Warnings are shown on the command line too:
+
+WhyformerWarning
+ ├─ TruncationWarning         some tokens did not fit into the model's window
+ └─ CompletenessWarning       scores do not add up to what they should
 """
 
 from collections.abc import Iterable
@@ -44,8 +47,16 @@ class MissingExtra(WhyformerError):
     """An optional package is needed and not installed."""
 
 
-class TruncationWarning(UserWarning):
+class WhyformerWarning(UserWarning):
+    """Any warning of this package."""
+
+
+class TruncationWarning(WhyformerWarning):
     """Some tokens did not fit into the model's window and were dropped."""
+
+
+class CompletenessWarning(WhyformerWarning):
+    """Scores that should add up to the difference of two outputs do not."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs import Batch
-from whyformer.load import labels_of, text_config
+from whyformer.load import is_regression, labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
 from whyformer.recorder.trace import Entering
 
@@ -260,8 +260,8 @@ class Prediction:
             raise BadOption("the loss is that of a classifier: explain the logit")
         if self.versus is not None:
             raise BadOption("the loss explains one class: leave `versus` out, or explain the logit")
-        if logits.shape[-1] == 1:
-            raise BadOption("a model with one output has no cross-entropy: explain the logit")
+        if logits.shape[-1] == 1 or is_regression(self.model):
+            raise BadOption("a model with one output, or of regression, has no cross-entropy: explain the logit")
         if getattr(getattr(self.model, "config", None), "problem_type", None) == "multi_label_classification":
             return -nn.functional.logsigmoid(logits.gather(1, self.target[:, None]).squeeze(1))
         return nn.functional.cross_entropy(logits, self.target, reduction="none")

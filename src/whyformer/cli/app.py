@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from whyformer.auto import EFFORT, Effort
-from whyformer.errors import TruncationWarning, WhyformerError
+from whyformer.errors import WhyformerError, WhyformerWarning
 from whyformer.explainer import Explainer
 from whyformer.registry import Method, Metric
 
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [a for a in given if a != "--debug"] or ["--help"]
-    warnings.simplefilter("always", TruncationWarning)
+    warnings.simplefilter("always", WhyformerWarning)
     warnings.showwarning = show_warning
     try:
         status = app(given, standalone_mode=False)
@@ -131,6 +131,6 @@ def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Tell what was cut off; other warnings are not for users of the command line."""
-    if issubclass(category, TruncationWarning):
+    """Tell what this package warns of; other warnings are not for users of the command line."""
+    if issubclass(category, WhyformerWarning):
         say(f"warning: {message}")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
+from whyformer.load import is_regression
 from whyformer.perturb.hiding import Fillers, Row, padded
 from whyformer.recorder.run import evaluating, with_padding_id
 from whyformer.recorder.trace import RECORDING
@@ -187,6 +188,6 @@ def shares_of(model: nn.Module, logits: Tensor) -> Tensor | None:
     """The probabilities that logits mean, [batch, classes] in float64; None where they are no logits of classes."""
     config = getattr(model, "config", None)
     labels_are_free = getattr(config, "problem_type", None) == "multi_label_classification"
-    if logits.dim() != 2 or (logits.shape[1] == 1 and not labels_are_free):
+    if logits.dim() != 2 or is_regression(model) or (logits.shape[1] == 1 and not labels_are_free):
         return None
     return logits.double().sigmoid() if labels_are_free else logits.double().softmax(-1)
