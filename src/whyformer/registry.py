@@ -238,8 +238,8 @@ def method(
         made = Method(function.__name__, function, family, signed, class_specific, paper, relevance, passes)
         if taken := sorted(RESERVED & _keyword_only(function)):
             raise BadOption(
-                f"method {made.name!r} cannot have an option {taken[0]!r}: that is a parameter of explain or a flag, so "
-                f"the method would never get it; rename it. Reserved are {', '.join(sorted(RESERVED))}"
+                f"method {made.name!r} cannot have an option {taken[0]!r}: explain has a parameter of that name, and "
+                f"the method would not get it; rename it. Reserved are {', '.join(sorted(RESERVED))}"
             )
         return _registered(_METHODS, "method", made)
 

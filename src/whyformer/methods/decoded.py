@@ -49,7 +49,7 @@ def decoded_grad_cam(
         raise BadOption(f"decode=False decodes nothing: leave {asked[0]} out")
     _check(prediction, layer, layers, decoding)
     chosen = list(range(len(prediction.hidden))) if layers else [_number(prediction, layer)]
-    if score in ("grad_cam", "attcat"):
+    if not decode and score in ("grad_cam", "attcat"):  # what is decoded of the position that is read is a signal
         _check_cancelled(prediction, chosen)
     counted = _counted(prediction, special_positions)
     weights = [_layer_score(prediction, n, score, alone=not layers) * counted for n in chosen]

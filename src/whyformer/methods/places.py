@@ -8,6 +8,7 @@ from torch import Tensor
 from whyformer.errors import UnsupportedModel
 from whyformer.options import Spelling
 from whyformer.prediction import Prediction
+from whyformer.recorder import Layers
 
 Place = Literal["token_embeddings", "embedding_output"]
 At = Annotated[Place | None, Spelling(in_keys={None: "token_embeddings"})]
@@ -33,12 +34,13 @@ def check_cancelled(prediction: Prediction, scores: Tensor, terms: Tensor, advic
 
     `terms` are the sums of the terms' sizes. A norm does not feel the length of its input, so a vector that goes
     through a norm alone has a product of 0 with its gradient, but for the small constant in the norm: to rank such
-    numbers means nothing. The position that the head reads may have a signal all the same. Where it reads all, all are
-    looked at.
+    numbers means nothing. The position that the head reads may have a signal all the same; where no other has a
+    gradient, it is looked at.
     """
     real = ~prediction.padding
-    unread = real & (prediction.reader == 0)
-    asked = torch.where(unread.any(-1, keepdim=True), unread, real).to(terms.device)
+    layered = isinstance(prediction.trace.layers, Layers)  # otherwise nobody knows what the head reads
+    unread = real & (prediction.reader == 0) & (terms > 0) if layered else real
+    asked = torch.where(unread.any(-1, keepdim=True), unread, real)
     largest, size = ((values.abs() * asked).amax(-1) for values in (scores, terms))
     if bool((largest < CANCELLED * size).any()):
         raise UnsupportedModel(
