@@ -1,6 +1,7 @@
 """Asking: what metrics want to know of a model about one chunk of examples, noted first and then answered at once."""
 
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption, NoAttention, UncoveredOperation, UnsupportedModel, WhyformerError
+from whyformer.errors import BadOption, CompletenessWarning, UnsupportedModel, WhyformerError
 from whyformer.frequencies import Idf
 from whyformer.inputs import collate
 from whyformer.items import Item
-from whyformer.load import Subject
+from whyformer.load import Subject, is_regression
 from whyformer.metrics.case import Case
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.perturb import Outcomes, fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.records import Record
-from whyformer.registry import Measured, Method, Metric, method_named
+from whyformer.registry import Measured, Method, Metric, Scores, method_named
 from whyformer.said import best_answer, check_classes
 from whyformer.specs import Spec
 from whyformer.table import CEILING, CHANCE, Pair
@@ -55,6 +56,8 @@ class Wanted:
 
     def __post_init__(self) -> None:
         for metric in self.metrics:
+            if is_regression(self.subject.model):
+                raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
             if "answer" not in metric.of.needs and self.subject.task != "classes":
                 raise BadOption(f"{metric.of.name} is for models that classify; this one answers questions")
             if "answer" in metric.of.needs and self.subject.task != "answer":
@@ -161,9 +164,9 @@ class Asked:
     ) -> Iterator[Question]:
         """Every metric about one method; what it refuses as a batch is tried example by example."""
         try:
-            scores = spec(prediction)
+            scores = _scores(spec, prediction)
         except WhyformerError as error:
-            if len(items) == 1 or isinstance(error, (NoAttention, UncoveredOperation)):
+            if len(items) == 1:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
@@ -174,8 +177,7 @@ class Asked:
             key = tuple(classes.tolist())
             if key not in others:
                 others[key] = prediction.towards(list(key))
-            found: Tensor = spec(others[key]).total
-            return found
+            return _scores(spec, others[key]).total
 
         case = self._case(prediction, scores.total, items, scores_for if spec.class_specific else None)
         case = replace(case, ranks=bool(scores.diagnostics.get("ranks")))
@@ -267,6 +269,14 @@ class Asked:
         records = found[0][0].records
         detail = records[found[0][1]] if records else None
         return Record(key, item.row, *pair, _number(value.item()), tuple(map(_number, curve)), detail)
+
+
+def _scores(spec: Spec[Method], prediction: Prediction) -> Scores:
+    """What a method gives; that scores do not add up is not told of every batch: how good they are is measured."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompletenessWarning)
+        scores: Scores = spec(prediction)
+    return scores
 
 
 def _number(value: float) -> float | None:

@@ -69,7 +69,7 @@ def methods_for(subject: Subject | None, written: Written, effort: str | None = 
 def _with_layer(subject: Subject, spec: Spec[Method]) -> Spec[Method]:
     """With the number of the layer that `layer=best` is for this model, so that a journal's key knows it."""
     if spec.made_of is not None and (of := _with_layer(subject, spec.made_of).label) != spec.made_of.label:
-        return Spec(spec.of, {**spec.options, "of": of})
+        return spec.made_of_label(of)
     if spec.options.get("layer") != "best":
         return spec
     return Spec(spec.of, {**spec.options, "layer": best_layer(subject.model)})

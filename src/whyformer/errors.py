@@ -12,7 +12,8 @@ A message says what was asked, what was found, and what to do. What is worth kno
 
 WhyformerWarning
  ├─ TruncationWarning         tokens did not fit into the model's window
- └─ UnknownWordsWarning       many words are unknown to the model's tokenizer
+ ├─ UnknownWordsWarning       many words are unknown to the model's tokenizer
+ └─ CompletenessWarning       scores do not add up to what they should
 """
 
 from collections.abc import Iterable, Sequence
@@ -65,6 +66,10 @@ class TruncationWarning(WhyformerWarning):
 
 class UnknownWordsWarning(WhyformerWarning):
     """Many words of a text are unknown to the model's tokenizer."""
+
+
+class CompletenessWarning(WhyformerWarning):
+    """Scores that should add up to the difference of two outputs do not."""
 
 
 def shown(value: object, longest: int = LONGEST) -> str:

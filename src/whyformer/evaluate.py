@@ -173,7 +173,8 @@ def _refuse_two_ways(task: Task, measured: Mapping[Pair, frozenset[int]], out: s
             if row in measured.get(pair, ()):
                 raise BadOption(
                     f"{pair[1]} of {pair[0]} is in {str(out)!r} already, measured in another way (another beam or "
-                    "window, or other texts behind the inverse document frequency): give another folder"
+                    "window, other code of a method or metric of your own, or other texts behind the inverse document "
+                    "frequency): give another folder"
                 )
 
 

@@ -184,6 +184,21 @@ def is_regression(model: nn.Module) -> bool:
     return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
 
 
+def vocabulary_size(model: nn.Module) -> int | None:
+    """How many tokens the model can look up; None if it does not say where it does."""
+    get: Any = getattr(model, "get_input_embeddings", lambda: None)
+    try:
+        weight = getattr(get(), "weight", None)
+    except NotImplementedError:  # transformers' way to say that there are none
+        return None
+    return None if weight is None else int(weight.shape[0])
+
+
+def is_regression(model: nn.Module) -> bool:
+    """Whether the outputs are numbers of their own, by the configuration: they have no probabilities."""
+    return getattr(getattr(model, "config", None), "problem_type", None) == "regression"
+
+
 def text_config(model: nn.Module) -> Any:
     """The configuration of the text model; None for a module that has none."""
     config = getattr(model, "config", None)

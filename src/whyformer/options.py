@@ -2,15 +2,46 @@
 
 import types
 import typing
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, NewType, TypeVar, get_args, get_origin
 
 from torch import Tensor
 
 from whyformer.errors import BadOption
 
+MethodName = NewType("MethodName", str)  # the method that another one is made of, as it is written
+
+E = TypeVar("E")
+
 _UNREADABLE = object()
+
+
+@dataclass(frozen=True)
+class Count:
+    """The bounds of a whole number, and why there is no more than that: `Annotated[int, Count(1, 100, "…")]`."""
+
+    least: int
+    most: int
+    why: str
+
+    @property
+    def takes(self) -> str:
+        """What is taken, for people."""
+        return f"a whole number from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """Other spellings of an option's values.
+
+    `former` maps those of earlier versions, which are still taken, to today's. `in_keys` maps today's to what stands in
+    the keys of journals, where a number's key must not change with a spelling.
+    """
+
+    former: Mapping[Any, Any] = field(default_factory=dict)
+    in_keys: Mapping[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -29,29 +60,82 @@ class Option:
     @property
     def takes(self) -> str:
         """What it takes, for people."""
-        return " | ".join(_described(kind) for kind in _alternatives(self.annotation))
+        return " | ".join(self._count.takes if self._count and k is int else _described(k) for k in self.kinds)
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that a value may have."""
+        return _alternatives(self.annotation)
+
+    @property
+    def names_method(self) -> bool:
+        """Whether its value is a method that this one is made of."""
+        return MethodName in self.kinds
 
     def checked(self, value: Any) -> Any:
         """The value as plain data, if the option takes it: rows of numbers as lists, a path as text."""
         value = value.tolist() if hasattr(value, "tolist") else str(value) if isinstance(value, Path) else value
-        if any(_fits(value, kind) for kind in _alternatives(self.annotation)):
-            return list(value) if isinstance(value, tuple) else value
-        raise BadOption(f"option {self.name} takes {self.takes}; found {value!r}")
+        value = self._today(value)
+        if not any(_fits(value, kind) for kind in self.kinds):
+            raise BadOption(f"option {self.name} takes {self.takes}; found {value!r}")
+        self._check_count(value)
+        return list(value) if isinstance(value, tuple) else value
 
     def takes_text(self, text: str) -> bool:
         """Whether this word is among the values."""
-        return any(_fits(text, kind) for kind in _alternatives(self.annotation))
+        return any(_fits(self._today(text), kind) for kind in self.kinds)
 
     def parsed(self, text: str) -> Any:
         """The value written as text on a command line."""
-        for kind in _alternatives(self.annotation):
-            value = _read(text, kind)
+        for kind in self.kinds:
+            value = _read(self._today(text), kind)
             if value is not _UNREADABLE:
+                self._check_count(value)
                 return value
         raise BadOption(f"option {self.flag} takes {self.takes}; found {text!r}")
 
+    def argument(self, value: Any) -> Any:
+        """A checked value as the function is given it: a path as a `Path`, where it takes no other text."""
+        return Path(value) if self.is_path(value) and str not in self.kinds else value
+
+    def is_path(self, value: Any) -> bool:
+        """Whether a value names a file or folder: what that holds determines a number."""
+        words = [kind for kind in self.kinds if get_origin(kind) is Literal]
+        return isinstance(value, str) and Path in self.kinds and not any(_fits(value, kind) for kind in words)
+
+    def in_key(self, value: Any) -> Any:
+        """The value as it stands in the keys of journals."""
+        spelling = self._extra(Spelling)
+        return value if spelling is None else _exchanged(spelling.in_keys, value)
+
+    def _today(self, value: Any) -> Any:
+        """The value in today's spelling."""
+        spelling = self._extra(Spelling)
+        return value if spelling is None else _exchanged(spelling.former, value)
+
+    def _check_count(self, value: Any) -> None:
+        count = self._count
+        if count is not None and isinstance(value, int) and not count.least <= value <= count.most:
+            why = f": {count.why}" if value > count.most else ""
+            raise BadOption(f"option {self.name} takes {self.takes}; found {value}{why}")
+
+    @property
+    def _count(self) -> Count | None:
+        return self._extra(Count)
+
+    def _extra(self, kind: type[E]) -> E | None:
+        """What is said of the option beside its type."""
+        extras = get_args(self.annotation)[1:] if get_origin(self.annotation) is Annotated else ()
+        return next((extra for extra in extras if isinstance(extra, kind)), None)
+
+
+def _exchanged(others: Mapping[Any, Any], value: Any) -> Any:
+    return others.get(value, value) if value is None or isinstance(value, str) else value
+
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
     if get_origin(annotation) in (types.UnionType, typing.Union):
         return get_args(annotation)
     return (annotation,)
@@ -62,8 +146,17 @@ def _described(kind: Any) -> str:
         return " | ".join(str(value) for value in get_args(kind))
     if get_origin(kind) is list:
         return "several of " + _described(get_args(kind)[0])
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
-    return "rows of numbers" if kind is Tensor else names[kind]
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "text",
+        type(None): "none",
+        Path: "a file or folder",
+        MethodName: "a method",
+        Tensor: "rows of numbers",
+    }
+    return names[kind]
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -73,6 +166,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, (list, tuple)) and bool(value) and all(_fits(v, get_args(kind)[0]) for v in value)
     if kind is Tensor:
         return isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) or _fits(v, kind) for v in value)
+    if kind in (Path, MethodName):
+        return isinstance(value, str)
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
@@ -88,6 +183,8 @@ def _read(text: str, kind: Any) -> Any:
         return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(text, _UNREADABLE)
     if kind is type(None):
         return None if text == "none" else _UNREADABLE
+    if kind in (Path, MethodName):
+        return text
     try:
         return kind(text)
     except (TypeError, ValueError):

@@ -4,6 +4,7 @@ from whyformer.datasets import Dataset as Dataset
 from whyformer.datasets import open_dataset as open_dataset
 from whyformer.errors import BadInput as BadInput
 from whyformer.errors import BadOption as BadOption
+from whyformer.errors import CompletenessWarning as CompletenessWarning
 from whyformer.errors import MissingExtra as MissingExtra
 from whyformer.errors import NoAttention as NoAttention
 from whyformer.errors import TruncationWarning as TruncationWarning

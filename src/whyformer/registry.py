@@ -74,7 +74,7 @@ class Registered:
     @cached_property
     def options(self) -> dict[str, Option]:
         """The options by name."""
-        hints = typing.get_type_hints(self.function)
+        hints = typing.get_type_hints(self.function, include_extras=True)
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: Option(p.name, hints[p.name], p.default) for p in parameters if p.kind == p.KEYWORD_ONLY}
 
@@ -84,6 +84,10 @@ class Registered:
             if name not in self.options:
                 raise BadOption(f"{self.name} has no option {name!r}; {nearest(name, self.options)}")
         return {name: self.options[name].checked(value) for name, value in options.items()}
+
+    def arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, checked, as the function is given them."""
+        return {name: self.options[name].argument(value) for name, value in self.checked(options).items()}
 
 
 Passes = Literal["one", "many"]
@@ -108,9 +112,9 @@ class Method(Registered):
 
         The start and the end of an answer are scored one by one, and added up.
         """
-        checked = self.checked(options)
+        arguments = self.arguments(options)
         with differentiating():
-            found = [self.function(part, **checked) for part in prediction.parts]
+            found = [self.function(part, **arguments) for part in prediction.parts]
         scores = _added([f if isinstance(f, Scores) else Scores(f) for f in found])
         expected = tuple(prediction.padding.shape)
         if tuple(scores.values.shape[-2:]) != expected or scores.values.dim() not in (2, 3):
@@ -124,6 +128,15 @@ class Method(Registered):
         return Scores(values, scores.diagnostics, self.signed if scores.signed is None else scores.signed)
 
 
+CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`
+RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`
+    (
+        *("input", "inputs", "text", "texts", "pair", "question", "context", "context_file", "file", "choices"),
+        *("model", "method", "methods", "target", "versus", "word", "words", "position", "options", "effort"),
+        *("batch_size", "progress", "trust", "html", "json", "device", "dtype", "allow_pickle", "trust_remote_code"),
+        *("no_cache", "debug", "help"),
+    )
+)
 Level = Literal["example", "corpus"]
 Records = Sequence[Any]
 
@@ -143,7 +156,7 @@ class Metric(Registered):
     `needs`: what it cannot do without, see `NEEDS`. `level`: whether it has a number for each example, or for a corpus
     only. `hides`: it asks what the model says of a text with units hidden. `explains`: the class whose explanation it
     is about, unless an option `target` says otherwise. `ceiling`: an order that lowers the probability fast scores
-    well, so that searching for one tells what is attainable.
+    well, so that searching for one tells what is attainable; its options `CEILING_OPTIONS` say how to search.
     """
 
     higher_is_better: bool
@@ -165,11 +178,11 @@ class Metric(Registered):
 
     def __call__(self, case: Any, **options: Any) -> Measured:
         """Measure the explanations of a case (`whyformer.metrics.Case`)."""
-        checked = self.checked(options)
+        arguments = self.arguments(options)
         refusal = self.refusal(case.given)
         if refusal:
             raise BadInput(refusal)
-        found = self.function(case, **checked)
+        found = self.function(case, **arguments)
         measured: Measured = found if isinstance(found, Measured) else Measured(found)
         if tuple(measured.values.shape) != (len(case),):
             raise TypeError(f"{self.name} returned values of shape {tuple(measured.values.shape)}, not {(len(case),)}")
@@ -179,8 +192,8 @@ class Metric(Registered):
         """One number from the records of all examples, for a metric of level `corpus`."""
         if self.reduce is None:
             raise BadOption(f"{self.name} has a number for each example: take their mean")
-        chosen = {name: option.default for name, option in self.options.items()} | self.checked(options)
-        return self.reduce([record for record in records if record is not None], **chosen)
+        chosen = {name: option.default for name, option in self.options.items()} | dict(options)
+        return self.reduce([record for record in records if record is not None], **self.arguments(chosen))
 
 
 def _added(parts: list[Scores]) -> Scores:
@@ -223,6 +236,11 @@ def method(
 
     def register(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
         made = Method(function.__name__, function, family, signed, class_specific, paper, relevance, passes)
+        if taken := sorted(RESERVED & _keyword_only(function)):
+            raise BadOption(
+                f"method {made.name!r} cannot have an option {taken[0]!r}: explain has a parameter of that name, and "
+                f"the method would not get it; rename it. Reserved are {', '.join(sorted(RESERVED))}"
+            )
         return _registered(_METHODS, "method", made)
 
     return register
@@ -249,9 +267,21 @@ def metric(
     facts = (higher_is_better, bounds, paper, frozenset(needs), level, hides, explains, reduce, ceiling)
 
     def register(function: Callable[..., Measured | Tensor]) -> Callable[..., Measured | Tensor]:
+        missing = [name for name in CEILING_OPTIONS if name not in _keyword_only(function)]
+        if ceiling and missing:
+            raise BadOption(
+                f"metric {function.__name__!r} says ceiling=True, so a search for the best order has to know how it "
+                f"ranks and hides: give it the keyword-only options {', '.join(CEILING_OPTIONS)}, as comprehensiveness "
+                f"has them (missing: {', '.join(missing)}), or leave ceiling out"
+            )
         return _registered(_METRICS, "metric", Metric(function.__name__, function, family, *facts))
 
     return register
+
+
+def _keyword_only(function: Callable[..., Any]) -> set[str]:
+    """The names of a function's options."""
+    return {p.name for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY}
 
 
 def _registered(known: dict[str, R], kind: str, made: R) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic
 
 from whyformer.errors import BadOption
+from whyformer.own_code import code_of
 from whyformer.registry import Method, Metric, R, method_named, methods, metric_named, metrics
 
 Written = str | Sequence[str]
@@ -26,30 +27,50 @@ class Spec(Generic[R]):
     @property
     def label(self) -> str:
         """As it is written, options in order of their names; two specs of the same label are the same."""
-        defaults = self.of.options
-        given = {k: v for k, v in sorted(self.options.items()) if v != defaults[k].default}
-        written = ", ".join(f"{name}={_text(value)}" for name, value in given.items())
+        known = self.of.options
+        stated = {
+            k: v for k, v in sorted(self.options.items()) if known[k].in_key(v) != known[k].in_key(known[k].default)
+        }
+        written = ", ".join(f"{name}={_text(value)}" for name, value in stated.items())
         return f"{self.of.name}({written})" if written else self.of.name
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The name and all options, defaults included, and what files named there hold: what determines a number."""
-        options = {name: option.default for name, option in sorted(self.of.options.items())} | dict(self.options)
-        named = {name: _files(value) for name, value in options.items() if isinstance(value, str)}
-        files = {name: _digest(found) for name, found in named.items() if found}
-        facts = {"name": self.of.name, "options": options, **({"files": files} if files else {})}
-        return facts if self.made_of is None else {**facts, "made_of": self.made_of.facts}
+        """What determines a number: the name, all options with their defaults, what files named there hold, and code.
+
+        Code is hashed where a method or metric is not of this package, whose version stands for it.
+        """
+        known = self.of.options
+        options = {name: option.default for name, option in sorted(known.items())} | dict(self.options)
+        named = {name: _files(value) for name, value in options.items() if known[name].is_path(value)}
+        files = {name: _digest(paths) for name, paths in named.items() if paths}
+        facts: dict[str, Any] = {"name": self.of.name}
+        facts["options"] = {name: known[name].in_key(value) for name, value in options.items()}
+        code = code_of(self.of.function, getattr(self.of, "reduce", None))
+        beside = {"files": files or None, "code": code, "made_of": self.made_of and self.made_of.facts}
+        return facts | {name: fact for name, fact in beside.items() if fact is not None}
+
+    @property
+    def of_option(self) -> str | None:
+        """The name of the option that says which method this one is made of, if it is made of one."""
+        return next((name for name, option in self.of.options.items() if option.names_method), None)
 
     @property
     def made_of(self) -> "Spec[Method] | None":
-        """The method that this one is made of: what an option `of` that takes any text names."""
-        option = self.of.options.get("of")
-        if option is None or option.annotation is not str:
+        """The method that this one is made of: what an option of type `MethodName` names."""
+        if self.of_option is None:
             return None
-        found = method_specs([self.options.get("of", option.default)])[0]
-        if found.of.name == self.of.name:
-            raise BadOption(f"{self.of.name} cannot be made of itself: give of= a method that explains in one pass")
-        return found
+        option = self.of.options[self.of_option]
+        spec = method_specs([self.options.get(option.name, option.default)])[0]
+        if spec.of.name == self.of.name:
+            raise BadOption(
+                f"{self.of.name} cannot be made of itself: give {option.name}= a method that explains in one pass"
+            )
+        return spec
+
+    def made_of_label(self, label: str) -> "Spec[R]":
+        """The same, made of the method that is written so."""
+        return self if self.of_option is None else Spec(self.of, {**self.options, self.of_option: label})
 
     @property
     def class_specific(self) -> bool:
@@ -109,9 +130,8 @@ def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
         of.checked({name: None} if name not in of.options else {})  # raises if there is no such option
         options[name] = of.options[name].parsed(value)
     spec = Spec(of, options)
-    if spec.made_of is not None and "of" in options:  # raises if it cannot be made of that
-        options["of"] = spec.made_of.label
-    return spec
+    made_of = spec.made_of  # raises if it cannot be made of that
+    return spec if made_of is None or spec.of_option not in options else spec.made_of_label(made_of.label)
 
 
 def _split(text: str, at: str) -> list[str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.explanation import Explanation
 from whyformer.inputs import Encoded, collate, encode
-from whyformer.load import Subject
+from whyformer.load import Subject, is_regression
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
 from whyformer.perturb import LONGEST_SEARCH, Outcomes, Row, hidden
@@ -190,7 +190,7 @@ def _class_of(subject: Subject, explanation: Explanation) -> int:
     target, versus = explanation.target, explanation.versus
     if subject.task != "classes" or target.span is not None or target.index is None:
         raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
-    if explanation.prediction.probabilities is None:
+    if explanation.prediction.probabilities is None or is_regression(subject.model):
         raise UnsupportedModel("trust follows the probability of a class, and a regression model gives none")
     if versus is not None:
         raise BadInput(

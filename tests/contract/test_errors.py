@@ -72,7 +72,7 @@ TEXTS_AND_OPTIONS: dict[str, Case] = {
     "no boolean for a number": (lambda e: e.explain(TEXT, "random", seed=True), BadOption, "seed takes a whole"),
     "layer": (lambda e: e.explain(TEXT, "cam", layer=7), BadOption, "layer 7 does not exist"),
     "no layers": (lambda e: e.explain(TEXT, "raw_attention", layer=[]), BadOption, "layer takes"),
-    "no samples": (lambda e: e.explain(TEXT, "smooth_grad", samples=0), BadOption, "at least one sample"),
+    "no samples": (lambda e: e.explain(TEXT, "smooth_grad", samples=0), BadOption, "a whole number from 1 to 10000"),
     "loss of two classes": (lambda e: e.explain(TEXT, "saliency", of="loss", versus=0), BadOption, "`versus`"),
     "batch size": (lambda e: e.explain([TEXT], batch_size=0), BadInput, "batch_size must be at least 1"),
     "too long for flow": (lambda e: e.explain("a " * 200, "attention_flow"), BadInput, "slow=True"),

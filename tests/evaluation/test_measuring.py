@@ -18,7 +18,7 @@ from evaluation import evaluated
 from evaluation.evaluated import Literal, answering, chunk_of, examples, found, measuring, registered, values
 from metrics import cases
 from whyformer.datasets import Answer, Example
-from whyformer.errors import BadInput, BadOption, NoAttention, UnsupportedModel
+from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperation, UnsupportedModel
 from whyformer.items import batches, item_of
 from whyformer.load import Subject
 from whyformer.metrics import Idf
@@ -170,9 +170,9 @@ def test_a_text_that_a_method_refuses_is_refused_alone() -> None:
     assert {r.refused is None for r in chunk.records if r.method == "choosy"} == {True, False}
 
 
-@pytest.mark.parametrize(("kind", "once"), [(NoAttention, True), (UnsupportedModel, False)])
-def test_a_model_that_a_method_refuses_is_refused_for_every_text(kind: type[UnsupportedModel], once: bool) -> None:
-    """Where it cannot be otherwise for another text, this is not tried."""
+@pytest.mark.parametrize("kind", [NoAttention, UncoveredOperation, UnsupportedModel])
+def test_a_model_that_a_method_refuses_is_refused_for_every_text(kind: type[UnsupportedModel]) -> None:
+    """Each text is tried alone, so that what a batch looks like decides nothing."""
     calls = []
 
     def unable(prediction: Prediction) -> torch.Tensor:
@@ -185,7 +185,7 @@ def test_a_model_that_a_method_refuses_is_refused_for_every_text(kind: type[Unsu
     refused = [record for record in chunk.records if record.method == "unable"]
     assert [record.refused for record in refused] == ["this model has no soul"] * 2 * len(TEXTS)
     assert {record.value for record in refused} == {None}
-    assert calls == [len(TEXTS)] + ([] if once else [1] * len(TEXTS))
+    assert calls == [len(TEXTS), *([1] * len(TEXTS))]
     assert all(record.refused is None for record in chunk.records if record.method == "rollout")
 
 

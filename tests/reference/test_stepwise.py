@@ -344,7 +344,7 @@ def test_what_stands_behind_a_next_token_is_not_hidden() -> None:
         ({"of": "rollot"}, "there is no method 'rollot'; did you mean 'rollout'"),
         ({"of": "attcat(state=inputs)"}, "attcat has no option 'state'"),
         ({"of": "rollout", "report": "drop"}, "rollout does not know the target"),
-        ({"steps": 0}, "steps must be at least 1; found 0"),
+        ({"steps": 0}, "option steps takes a whole number from 1 to 10000; found 0"),
         ({"hide": "mask", "kind": "gpt2"}, None),  # the unknown token stands in
     ],
 )
@@ -364,7 +364,7 @@ def test_words_need_texts() -> None:
 
 
 def test_a_mask_needs_a_tokenizer_that_has_one() -> None:
-    with pytest.raises(BadOption, match="has no mask or unknown token"):
+    with pytest.raises(BadOption, match="no mask or unknown token in the vocabulary"):
         whyformer.attribute(families.build("bert"), families.batch(), "stepwise", hide="mask")
 
 

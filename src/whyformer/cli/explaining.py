@@ -140,7 +140,7 @@ def explain(
     try:
         checked |= {"target": target, "versus": versus, "batch_size": batch_size, "progress": not trust}
         stream = explainer.stream(method=method, effort=way, **given, **checked)
-        while some := [e.by_word() if words else e for e in islice(stream, min(max(1, batch_size), sys.maxsize))]:
+        while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
                 explainer.trust(some)
             for explanation in some:

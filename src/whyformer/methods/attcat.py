@@ -6,21 +6,20 @@ import torch
 from torch import Tensor
 
 from whyformer.methods.attention import at_layer
+from whyformer.methods.places import check_cancelled, summed
 from whyformer.prediction import Prediction, Queries
 from whyformer.registry import method
 
 States = Literal["outputs", "inputs"]
 
 
-def activation_times_gradient(prediction: Prediction) -> tuple[Tensor, ...]:
-    """`Σ_d h_l ⊙ ∂y/∂h_l` for the embedding output and each layer's output, [batch, units]."""
-    pairs = zip(prediction.hidden, prediction.hidden_gradients, strict=True)
-    return tuple((states * gradients).sum(-1) for states, gradients in pairs)
+INPUTS = "take what enters each layer, states='inputs' (--states inputs), or a method of relevance, such as attn_lrp"
 
 
-def _of_layers(prediction: Prediction, states: States) -> tuple[Tensor, ...]:
-    found = activation_times_gradient(prediction)
-    return found[1:] if states == "outputs" else found[:-1]
+def activation_times_gradient(prediction: Prediction, states: States) -> tuple[Tensor, ...]:
+    """`h_l ⊙ ∂y/∂h_l` for the output of each layer, or for what enters it, [batch, units, width]."""
+    products = tuple(h * g for h, g in zip(prediction.hidden, prediction.hidden_gradients, strict=True))
+    return products[1:] if states == "outputs" else products[:-1]
 
 
 @method(family="attcat", signed=True, class_specific=True, paper="Zhou et al. 2016; Qiang et al. 2022")
@@ -30,8 +29,8 @@ def cam(prediction: Prediction, *, layer: int = -2) -> Tensor:
     Hidden states are counted from the embedding output, 0, to the last layer's output, -1. Below a head that reads
     one position only that position of the last output has a gradient, so the default is the last layer's input.
     """
-    at_layer(prediction.hidden, layer)
-    return activation_times_gradient(prediction)[layer]
+    products = at_layer(prediction.hidden, layer) * prediction.hidden_gradients[layer]
+    return summed(prediction, products, f"take a lower layer than {layer}: layer=0 (--layer 0) is the embedding output")
 
 
 @method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022")
@@ -40,7 +39,10 @@ def cat(prediction: Prediction, *, states: States = "outputs") -> Tensor:
 
     Eq. 10, `l = 1 … L`; `states="inputs"` takes what enters each layer instead of what leaves it.
     """
-    return torch.stack(_of_layers(prediction, states))
+    products = torch.stack(activation_times_gradient(prediction, states))
+    scores = products.sum(-1)
+    check_cancelled(prediction, scores.sum(0), products.abs().sum((0, -1)), INPUTS)
+    return scores
 
 
 @method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022")
@@ -59,14 +61,21 @@ def attcat(
     paper's Figure 4: the matrices `E_h A_l[q, i] · CAT_l[i]` multiplied, last layer first, and averaged over the
     queries; `"product"` multiplies the layers' scores elementwise.
     """
-    states_of_layers = _of_layers(prediction, states)
+    products = activation_times_gradient(prediction, states)
     maps = [a.mean(1) for a in prediction.attention]  # [batch, queries, keys]
-    if combine == "rollout":
-        weighted = [m * c[:, None] for m, c in zip(maps, states_of_layers, strict=True)]
+    received = [prediction.over_queries(m, attention_query) for m in maps]
+
+    def joined(by_layer: list[Tensor]) -> Tensor:
+        if combine != "rollout":
+            scores = torch.stack([c * r for c, r in zip(by_layer, received, strict=True)])
+            return scores.prod(0) if combine == "product" else scores
+        weighted = [m * c[:, None] for m, c in zip(maps, by_layer, strict=True)]
         joint = weighted[0]
         for matrix in weighted[1:]:
             joint = matrix @ joint
         return prediction.over_queries(joint, attention_query)
-    received = [prediction.over_queries(m, attention_query) for m in maps]
-    scores = torch.stack([c * r for c, r in zip(states_of_layers, received, strict=True)])
-    return scores.prod(0) if combine == "product" else scores
+
+    scores, terms = joined([p.sum(-1) for p in products]), joined([p.abs().sum(-1) for p in products])
+    layered = scores.dim() == 3
+    check_cancelled(prediction, scores.sum(0) if layered else scores, terms.sum(0) if layered else terms, INPUTS)
+    return scores

@@ -2,7 +2,8 @@
 
 import importlib
 import random
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,26 +12,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.errors import MissingExtra
+from whyformer.errors import CompletenessWarning
 from whyformer.perturb.explained import Baseline, Explained, examples_of
 from whyformer.prediction import Prediction
 from whyformer.recorder.trace import RECORDING
 from whyformer.registry import Scores
+from whyformer.rounding import ROUNDING
 
-Report = dict[str, Tensor]  # numbers about one example
+Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`
 Explain = Callable[[Explained], tuple[Tensor, Report]]  # scores [units], or vectors [units, width]
 
+MISSING = 0.05  # of what scores should add up to: if they are further off, that is said
+MISSES = "misses"  # in a report: whether they are further off
 
-def captum_attr(method: str, *, surrogate: bool = False) -> Any:
-    """The module `captum.attr`; a `surrogate` model is fitted by scikit-learn."""
-    for package, module in (("captum", "captum.attr"), ("scikit-learn", "sklearn.linear_model")):
-        if package != "captum" and not surrogate:
-            continue
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise MissingExtra(f"{method} needs {package}: pip install {package}") from error
-    return importlib.import_module("captum.attr")
+
+def captum_attr(*, surrogate: bool = False) -> Any:
+    """The module `captum.attr`, and for `surrogate` models scikit-learn, which fits them.
+
+    Importing that draws from Python's random state, which is then what it was.
+    """
+    with drawing(0, torch.device("cpu")):
+        if surrogate:
+            importlib.import_module("sklearn.linear_model")
+        return importlib.import_module("captum.attr")
 
 
 @contextmanager
@@ -48,12 +52,32 @@ def drawing(seed: int, device: torch.device) -> Iterator[None]:
         random.setstate(own)
 
 
+def adding_up(example: Explained, scores: Tensor, whole: Tensor, nothing: Tensor) -> Report:
+    """How far scores are from adding up to what the output loses, and whether that is too far.
+
+    `whole` is the output of the text and `nothing` that of its baseline; a gap within their rounding is not too far.
+    """
+    whole, nothing = (output.detach().double().cpu() for output in (whole, nothing))
+    expected = whole - nothing
+    delta = scores.detach().double().sum().cpu() - expected
+    rounding = ROUNDING.get(next(example.model.parameters()).dtype, ROUNDING[torch.float32])
+    leeway = torch.maximum(MISSING * expected.abs(), rounding * torch.maximum(whole.abs(), nothing.abs()))
+    return {"delta": delta, "expected": expected, MISSES: delta.abs() > leeway}
+
+
 def one_by_one(
-    prediction: Prediction, explain: Explain, baseline: Baseline, *, runs: Callable[[Explained], int], seed: int = 0
+    prediction: Prediction,
+    explain: Explain,
+    baseline: Baseline,
+    *,
+    runs: Callable[[Explained], int],
+    seed: int = 0,
+    advice: str = "",
 ) -> Scores:
     """The scores of all examples, each explained alone, and what is reported of each: [batch] for every name.
 
-    An example is about as many `runs` of the model; what has no unit that may give way scores 0.
+    An example is about as many `runs` of the model; where no unit may be replaced, all score 0. A warning with `advice`
+    tells of scores that do not add up to what they should.
     """
     values: list[Tensor] = []
     reports: list[Report] = []
@@ -70,9 +94,26 @@ def one_by_one(
         values.append(spread.to(prediction.real.dtype))
         reports.append({**report, "evaluations": torch.tensor(example.evaluations)})
         prediction.report(row + 1, total)
-    names = sorted({name for report in reports for name in report})
+    _warn(reports, advice)
+    names = sorted({name for report in reports for name in report} - {MISSES})
     nothing = torch.zeros((), dtype=torch.float64)
     return Scores(torch.stack(values), {name: torch.stack([r.get(name, nothing) for r in reports]) for name in names})
+
+
+def _warn(reports: Sequence[Report], advice: str) -> None:
+    """Tell of examples whose scores do not add up."""
+    missing = [report for report in reports if MISSES in report and bool(report[MISSES])]
+    if not missing:
+        return
+    worst = max(missing, key=lambda report: float((report["delta"] / report["expected"]).abs().nan_to_num(torch.inf)))
+    expected, total = float(worst["expected"]), float(worst["delta"] + worst["expected"])
+    share = "" if len(reports) == 1 else f" of {len(missing)} of {len(reports)} inputs, at worst"
+    warnings.warn(
+        f"the scores{share} add up to {total:.4g} instead of {expected:.4g}, the difference that they should share "
+        f"out: more than {MISSING:.0%} off; {advice}",
+        CompletenessWarning,
+        stacklevel=2,
+    )
 
 
 def _tell(prediction: Prediction, row: int, total: int, example: Explained, runs: int) -> None:

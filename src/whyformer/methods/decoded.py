@@ -1,7 +1,8 @@
 """Decoded layer saliency: what a layer's hidden states say of the text's own tokens, by an LM head."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -11,6 +12,7 @@ from whyformer.choices import best_layer, shipped_layer
 from whyformer.errors import BadInput, BadOption
 from whyformer.lm_heads import LmHead, head_for
 from whyformer.methods.attention import at_layer
+from whyformer.methods.places import check_cancelled
 from whyformer.prediction import Prediction
 from whyformer.registry import PerExample, Scores, method
 
@@ -26,7 +28,7 @@ def decoded_grad_cam(
     layers: Literal["all"] | None = None,
     score: Score = "grad_cam",
     top: int | None = None,
-    lm_head: str | None = None,
+    lm_head: str | Path | None = None,
     decode: bool = True,
     special_positions: bool = True,
     matrix: bool = False,
@@ -47,6 +49,8 @@ def decoded_grad_cam(
         raise BadOption(f"decode=False decodes nothing: leave {asked[0]} out")
     _check(prediction, layer, layers, decoding)
     chosen = list(range(len(prediction.hidden))) if layers else [_number(prediction, layer)]
+    if not decode and score in ("grad_cam", "attcat"):  # what is decoded of the position that is read is a signal
+        _check_cancelled(prediction, chosen)
     counted = _counted(prediction, special_positions)
     weights = [_layer_score(prediction, n, score, alone=not layers) * counted for n in chosen]
     report: dict[str, Any] = {"layer": chosen if layers else chosen[0]}
@@ -54,7 +58,12 @@ def decoded_grad_cam(
         return Scores(_stacked(weights, layers, 0), {"decoded": report})
     with torch.no_grad():
         rows = Rows.of(prediction)
-        head = head_for(prediction.model, lm_head, prediction.hidden[0], prediction.batch.tokenizer)
+        head = head_for(
+            prediction.model,
+            None if lm_head is None else str(lm_head),
+            prediction.hidden[0],
+            prediction.batch.tokenizer,
+        )
         read = [_read(head, prediction.hidden[n], rows, vocabulary) for n in chosen]
         shares = [_largest(found.shares, top) for found in read]
         scores = [rows.at_positions(torch.einsum("btn,bn->bt", d, a)) for d, a in zip(shares, weights, strict=True)]
@@ -162,6 +171,12 @@ def _layer_score(prediction: Prediction, layer: int, score: Score, *, alone: boo
     if score == "attcat":
         found = found * prediction.over_queries(prediction.attention[layer - 1].mean(1), "mean")
     return found.clamp(min=0)
+
+
+def _check_cancelled(prediction: Prediction, layers: Sequence[int]) -> None:
+    products = torch.stack([prediction.hidden[n] * prediction.hidden_gradients[n] for n in layers])
+    advice = "take a lower layer (--layer), or score='saliency' (--score saliency)"
+    check_cancelled(prediction, products.sum((0, -1)), products.abs().sum((0, -1)), advice)
 
 
 def _counted(prediction: Prediction, special_positions: bool) -> Tensor:

@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.errors import BadOption
+from whyformer.methods.places import At, Place, place_of, summed
+from whyformer.options import Count
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import Edit
 from whyformer.registry import method
 
 Protocol = Literal["allennlp"] | None
-CANCELLED = 1e-3  # a sum this small beside its terms is rounding, or the small constant in a norm
+Runs = Annotated[int, Count(1, 10_000, "each is a run of the model, and more would take hours for one text")]
 
 
 @method(family="gradient", signed=True, class_specific=True, paper="Qiang et al. 2022")
@@ -90,24 +92,24 @@ def saliency(prediction: Prediction, *, of: Literal["logit", "loss"] = "logit", 
     Decoded paper's "Simple": loss gradient times token embedding, summed over width, absolute, as shares of the sum.
     """
     if protocol == "allennlp":
-        return _allennlp(prediction, _loss_gradient(prediction, "embeddings"))
+        return _allennlp(prediction, _loss_gradient(prediction, "token_embeddings"))
     if of == "loss":
-        return _lengths(_loss_gradient(prediction, "hidden"))
+        return _lengths(_loss_gradient(prediction, "embedding_output"))
     return _lengths(prediction.hidden_gradients[0])
 
 
 @method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many")
 def smooth_grad(
-    prediction: Prediction, *, samples: int = 10, noise: float = 0.01, seed: int = 0, protocol: Protocol = None
+    prediction: Prediction, *, samples: Runs = 10, noise: float = 0.01, seed: int = 0, protocol: Protocol = None
 ) -> Tensor:
     """The length of the gradient at the embedding output, averaged over noisy copies of it.
 
     The noise is normal; its deviation is `noise` times the range of the example's embeddings. `protocol="allennlp"`
     is the Decoded paper's "Smooth": noise at the token embeddings, then as `saliency` does.
     """
-    if samples < 1 or noise < 0:
-        raise BadOption(f"smooth_grad needs at least one sample and no negative noise; found {samples} and {noise}")
-    at: Literal["embeddings", "hidden"] = "embeddings" if protocol == "allennlp" else "hidden"
+    if noise < 0:
+        raise BadOption(f"smooth_grad needs noise of at least 0; found {noise}")
+    at: Place = "token_embeddings" if protocol == "allennlp" else "embedding_output"
     total: Tensor | None = None
     for noisy in _noisy(prediction, at, samples, noise, seed):
         gradients = _loss_gradient(noisy, at) if protocol == "allennlp" else noisy.hidden_gradients[0]
@@ -118,17 +120,16 @@ def smooth_grad(
 
 
 @method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016")
-def input_x_gradient(
-    prediction: Prediction, *, at: Literal["token_embeddings", "embedding_output"] = "token_embeddings"
-) -> Tensor:
+def input_x_gradient(prediction: Prediction, *, at: At = None) -> Tensor:
     """Each embedding times its gradient, summed over its width.
 
-    Token embeddings are taken before positions and norm; `at="embedding_output"` is the Decoded paper's GradxAct.
-    A model that normalises token embeddings as they are (DeBERTa-v2, ModernBERT, Bloom) does not feel their length,
-    so these products cancel: that is refused.
+    Token embeddings are taken before positions and norm; `at="embedding_output"` is the Decoded paper's GradxAct, and
+    the default for images. A model that normalises token embeddings as they are (DeBERTa-v2, ModernBERT, Bloom) does
+    not feel their length, so these products cancel: that is refused.
     """
-    if at == "embedding_output":
-        return (prediction.hidden[0] * prediction.hidden_gradients[0]).sum(-1)
+    if place_of(prediction, at) == "embedding_output":
+        products = prediction.hidden[0] * prediction.hidden_gradients[0]
+        return summed(prediction, products, "no place is left where input_x_gradient means something")
     return _times_embeddings(prediction, prediction.embedding_gradients)
 
 
@@ -136,9 +137,9 @@ def _lengths(vectors: Tensor) -> Tensor:
     return vectors.square().sum(-1).sqrt()
 
 
-def _loss_gradient(prediction: Prediction, at: Literal["embeddings", "hidden"]) -> Tensor:
+def _loss_gradient(prediction: Prediction, at: Place) -> Tensor:
     trace = prediction.trace
-    variable = trace.embeddings if at == "embeddings" else trace.hidden[0]
+    variable = trace.embeddings if at == "token_embeddings" else trace.hidden[0]
     if variable is None:
         raise BadOption("the model's token embeddings were not seen, and protocol='allennlp' needs them")
     gradient = trace.gradient_of(prediction.loss(trace.logits), variable)
@@ -146,14 +147,8 @@ def _loss_gradient(prediction: Prediction, at: Literal["embeddings", "hidden"]) 
 
 
 def _times_embeddings(prediction: Prediction, gradients: Tensor) -> Tensor:
-    products = prediction.embeddings * gradients
-    scores, terms = products.sum(-1), products.abs().sum(-1)  # [batch, units]
-    if bool((scores.abs().amax(-1) < CANCELLED * terms.amax(-1)).any()):
-        raise UnsupportedModel(
-            "embedding times gradient cancels to almost nothing: this model normalises its token embeddings at once, "
-            "so their length has no effect; use input_x_gradient with at='embedding_output' (--at embedding_output)"
-        )
-    return scores
+    advice = "use input_x_gradient with at='embedding_output' (--at embedding_output)"
+    return summed(prediction, prediction.embeddings * gradients, advice)
 
 
 def _allennlp(prediction: Prediction, gradients: Tensor) -> Tensor:
@@ -161,11 +156,9 @@ def _allennlp(prediction: Prediction, gradients: Tensor) -> Tensor:
     return scores / scores.sum(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
 
 
-def _noisy(
-    prediction: Prediction, at: Literal["embeddings", "hidden"], samples: int, noise: float, seed: int
-) -> Iterator[Prediction]:
+def _noisy(prediction: Prediction, at: Place, samples: int, noise: float, seed: int) -> Iterator[Prediction]:
     """The prediction run anew with noise on its embeddings: an example's noise is its own, whatever the batch."""
-    clean = prediction.embeddings if at == "embeddings" else prediction.hidden[0]
+    clean = prediction.embeddings if at == "token_embeddings" else prediction.hidden[0]
     real = prediction.real.bool()
     streams = prediction.generators(seed)
     for _ in range(samples):

@@ -27,7 +27,7 @@ MAKING = "make one with `whyformer heads --model … --treebank …`"
 def mask_lrp(
     prediction: Prediction,
     *,
-    head_mask: str | Tensor | None = None,
+    head_mask: Literal["off", "random"] | Path | Tensor | None = None,
     variant: Literal["paper", "authors"] = "paper",
     rescale: Literal["joint", "separate"] = "joint",
     weights: Literal["binary", "sum"] = "binary",
@@ -48,7 +48,7 @@ def mask_lrp(
     authors = variant == "authors"
     if authors and rescale == "separate":
         raise BadOption("variant='authors' rescales nothing: leave rescale='separate' out")
-    if isinstance(head_mask, str) and head_mask == "off":
+    if isinstance(head_mask, str) and head_mask == "off":  # a tensor is compared number by number
         return transformer_attribution(prediction, row_normalised=authors)  # type: ignore[return-value]
     kinds = _kinds(prediction, head_mask, only, rate, corrupted, seed)
     gate = HeadGate(_weighted(kinds, rescale, weights), rescaled=not authors)
@@ -166,7 +166,7 @@ def _weighted(kinds: Tensor, rescale: str, weights: str) -> Tensor:
 
 def _kinds(
     prediction: Prediction,
-    head_mask: str | Tensor | None,
+    head_mask: str | Path | Tensor | None,
     only: str | None,
     rate: float | None,
     corrupted: float,
@@ -184,7 +184,7 @@ def _kinds(
     if rate is not None:
         kept = torch.arange(layers * counts[0]) < round(rate * layers * counts[0])
         kinds = _by_kind(HeadMask(kept.view(layers, -1).numpy()).random(seed))
-    elif head_mask is None or isinstance(head_mask, str):
+    elif head_mask is None or isinstance(head_mask, str | Path):
         kinds = _by_kind(_stored(prediction, head_mask, seed))
     else:
         kinds = _of_numbers(head_mask)
@@ -218,7 +218,7 @@ def _by_kind(mask: "HeadMask") -> Tensor:
     return kinds if torch.equal(kinds.any(0), kept[0]) else kept
 
 
-def _stored(prediction: Prediction, head_mask: str | None, seed: int) -> "HeadMask":
+def _stored(prediction: Prediction, head_mask: str | Path | None, seed: int) -> "HeadMask":
     """The mask of a file, or the one shipped with a bundled model, or a random one that keeps as many heads as that."""
     from whyformer.heads import HeadMask
 

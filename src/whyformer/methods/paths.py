@@ -4,24 +4,35 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs import Batch
-from whyformer.methods.by_captum import Report, captum_attr, one_by_one
+from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.gradient import Protocol, _allennlp
+from whyformer.methods.places import At, Place, place_of
+from whyformer.options import Count
 from whyformer.perturb.explained import Baseline, Explained
 from whyformer.perturb.outcomes import fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
 from whyformer.registry import Scores, method
 
-At = Literal["token_embeddings", "embedding_output"]
-
 STEPS, ALLENNLP_STEPS = 50, 10
+MOST_STEPS = 400  # as many are taken where fewer do not suffice, if nobody said how many
+Steps = Annotated[
+    int | None,
+    Count(1, 2_000, "the points of the path come from a matrix of steps x steps, and no more were ever needed"),
+]
+Points = Annotated[int, Count(1, 1_000, "all points lie in memory at once")]
+MORE_STEPS = (
+    "more steps help (--steps), or a path to at='embedding_output' (--at embedding_output), or another baseline"
+)
+MORE_SAMPLES = "they do so on average only: more samples help (--samples)"
+NOT_COVERED = "captum's rules of DeepLIFT do not cover attention and norms; use integrated_gradients or attn_lrp"
 TWICE = "used more than once"  # what captum says of a module that DeepLift cannot follow
 
 
@@ -29,35 +40,45 @@ TWICE = "used more than once"  # what captum says of a module that DeepLift cann
 def integrated_gradients(
     prediction: Prediction,
     *,
-    steps: int | None = None,
-    at: At = "token_embeddings",
+    steps: Steps = None,
+    at: At = None,
     baseline: Baseline = "pad",
     protocol: Protocol = None,
 ) -> Scores:
     """The gradient along a straight path from a baseline, times the distance, summed over the embedding's width.
 
-    50 `steps` by Gauss-Legendre quadrature. The path begins where all units but special tokens are padding (or mask or
-    unknown tokens, or zero embeddings). The scores add up to the difference of the outputs at its two ends; `delta`
-    reports by how much they do not. Thermostat's settings are `steps=25, at="embedding_output"`. `protocol="allennlp"`
+    Gauss-Legendre quadrature. The path begins where all units but special tokens are padding (or mask or unknown
+    tokens, or zero embeddings). The scores add up to the difference of the outputs at its two ends, `expected`; `delta`
+    reports by how much they do not, and a warning tells if it is more than 5 %. Without `steps` there are 50, doubled
+    up to 400 while the scores miss by that much. The path lies at the token embeddings; for images, and with
+    `at="embedding_output"`, after positions and norm. Thermostat's settings are `steps=25, at="embedding_output"`.
+    `protocol="allennlp"`
     is the Decoded paper's "Integrated": 10 steps from zero embeddings, special tokens included, left end of each step;
     the mean loss gradient times the token embedding, summed over width, absolute, as shares of the sum.
     """
     count = steps if steps is not None else ALLENNLP_STEPS if protocol else STEPS
-    least = 2 if protocol else 1
-    if count < least:
-        raise BadOption(f"integrated_gradients needs steps of at least {least}; found {count}")
-    attr = captum_attr("integrated_gradients")
+    if protocol and count < 2:
+        raise BadOption(f"protocol='allennlp' needs steps of at least 2; found {count}")
+    attr = captum_attr()
     if protocol == "allennlp":
-        if at != "token_embeddings" or baseline not in ("pad", "zero"):
+        if at == "embedding_output" or baseline not in ("pad", "zero"):
             raise BadOption("protocol='allennlp' goes from zero to the token embeddings: leave `at` and `baseline` out")
         return _allennlp_integrated(prediction, attr, count)
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
-        path = _Path.of(example, at, baseline)
-        found = _integrated(attr.IntegratedGradients(path.outputs), path, count, "gausslegendre")
-        return found.sum(-1), path.completeness(found, path.said())
+    place, most = place_of(prediction, at), MOST_STEPS if steps is None else count
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: count + 4)
+    def explain(example: Explained) -> tuple[Tensor, Report]:
+        path, taken = _Path.of(example, place, baseline), count
+        ends = path.said()
+        integrating = attr.IntegratedGradients(path.outputs)
+        while True:
+            found = _integrated(integrating, path, taken, "gausslegendre")
+            report = path.completeness(found, ends)
+            if taken >= most or not report[MISSES]:
+                return found.sum(-1), {**report, "steps": torch.tensor(taken)}
+            taken = min(2 * taken, most)
+
+    return one_by_one(prediction, explain, baseline, runs=lambda _: count + 4, advice=MORE_STEPS)
 
 
 def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tensor:
@@ -84,8 +105,8 @@ def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Score
 def gradient_shap(
     prediction: Prediction,
     *,
-    samples: int = 5,
-    at: At = "embedding_output",
+    samples: Points = 5,
+    at: Place = "embedding_output",
     baseline: Baseline = "pad",
     seed: int = 0,
 ) -> Scores:
@@ -95,9 +116,7 @@ def gradient_shap(
     of the outputs at its two ends only on average; `delta` reports by how much they do not. The defaults are
     Thermostat's.
     """
-    if samples < 1:
-        raise BadOption(f"gradient_shap needs samples of at least 1; found {samples}")
-    attr = captum_attr("gradient_shap")
+    attr = captum_attr()
 
     def explain(example: Explained) -> tuple[Tensor, Report]:
         path = _Path.of(example, at, baseline)
@@ -106,13 +125,13 @@ def gradient_shap(
         found = sampling.attribute(path.end, baselines=path.start, n_samples=samples, stdevs=0.0)[0].detach()
         return found.sum(-1), path.completeness(found, path.said())
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: samples + 4, seed=seed)
+    return one_by_one(prediction, explain, baseline, runs=lambda _: samples + 4, seed=seed, advice=MORE_SAMPLES)
 
 
 @method(
     family="path", signed=True, class_specific=True, paper="Shrikumar et al. 2017; Lundberg & Lee 2017", passes="many"
 )
-def deep_lift_shap(prediction: Prediction, *, at: At = "embedding_output", baseline: Baseline = "pad") -> Scores:
+def deep_lift_shap(prediction: Prediction, *, at: Place = "embedding_output", baseline: Baseline = "pad") -> Scores:
     """DeepLIFT from two baselines, averaged: differences of activations in place of derivatives, times the distance.
 
     The baselines are the one asked for and zero embeddings; special tokens stay in both. captum's rules cover modules
@@ -120,7 +139,7 @@ def deep_lift_shap(prediction: Prediction, *, at: At = "embedding_output", basel
     plain derivatives are taken. So the scores do not add up to the difference of the outputs; `delta` reports by how
     much.
     """
-    attr = captum_attr("deep_lift_shap")
+    attr = captum_attr()
 
     def explain(example: Explained) -> tuple[Tensor, Report]:
         path = _Path.of(example, at, baseline)
@@ -133,7 +152,7 @@ def deep_lift_shap(prediction: Prediction, *, at: At = "embedding_output", basel
             found = lifting.attribute(path.end, baselines=path.start)[0].detach()
         return found.sum(-1), path.completeness(found, said)
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: 9)
+    return one_by_one(prediction, explain, baseline, runs=lambda _: 9, advice=NOT_COVERED)
 
 
 class _Network(nn.Module):
@@ -198,14 +217,14 @@ class _Path:
     """
 
     example: Explained
-    place: Literal["embeddings", "hidden"]
+    place: Place
     first_layer: int
     start: Tensor
     end: Tensor
     of_loss: bool = False
 
     @classmethod
-    def of(cls, example: Explained, at: At, baseline: Baseline) -> "_Path":
+    def of(cls, example: Explained, place: Place, baseline: Baseline) -> "_Path":
         """Run the example, and the example with a token or a blank patch in place of every free unit."""
         replacing = example.instead is not None or (example.patches is not None and baseline != "zero")
         present = torch.stack((torch.ones_like(example.free), ~example.free))[: 2 if replacing else 1]
@@ -214,11 +233,12 @@ class _Path:
         with example.exchanging(present, given.get("input_ids") if replacing else None):
             trace = record(example.model, given, relevance=False)
         example.evaluations += len(present)
-        states = (_token_embeddings(trace) if at == "token_embeddings" else trace.hidden[0]).detach().to(example.dtype)
+        states = _token_embeddings(trace) if place == "token_embeddings" else trace.hidden[0]
+        states = states.detach().to(example.dtype)
         free = example.free[:, None].to(states.device)
         start = torch.where(free, states[1:] if replacing else 0, states[:1])
         first = trace.layers.calls[0] if isinstance(trace.layers, Layers) else -1
-        return cls(example, "embeddings" if at == "token_embeddings" else "hidden", first, start, states[:1])
+        return cls(example, place, first, start, states[:1])
 
     @property
     def at_once(self) -> int:
@@ -268,8 +288,7 @@ class _Path:
 
     def completeness(self, found: Tensor, said: Tensor) -> Report:
         """How far vectors [units, width] are from adding up to the difference of the outputs, the starts' mean."""
-        expected = said[0].double() - said[1:].double().mean()
-        return {"delta": (found.double().sum() - expected).cpu()}
+        return adding_up(self.example, found, said[0], said[1:].double().mean())
 
 
 def _token_embeddings(trace: Trace) -> Tensor:

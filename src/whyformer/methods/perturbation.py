@@ -1,18 +1,25 @@
 """Baselines that do not look inside the model: they ask what it says when units give way."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption
-from whyformer.methods.by_captum import Report, captum_attr, one_by_one
+from whyformer.methods.by_captum import Report, adding_up, captum_attr, one_by_one
+from whyformer.options import Count
 from whyformer.perturb.explained import Baseline, Explained
 from whyformer.prediction import Prediction
 from whyformer.registry import Scores, method
 
+HOURS = "each is a run of the model, and more would take hours for one text"
+Samples = Annotated[int, Count(1, 10_000, HOURS)]
+TwoSamples = Annotated[int, Count(2, 10_000, HOURS)]  # the whole text and nothing are two
+Orders = Annotated[int, Count(1, 10_000, "each is a run of the model for every unit")]
+Window = Annotated[int, Count(1, 10_000, "no text has more units")]
 GROUP = 2**24  # numbers in one group of orders
+PRECISION = "load the model in float32 (--dtype float32)"  # these add up by construction
 TINY = 1e-9  # the weight of a sample of which nothing is left
 
 
@@ -27,14 +34,13 @@ def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
 
 
 @method(family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many")
-def occlusion(prediction: Prediction, *, window: int = 3, baseline: Baseline = "pad") -> Scores:
+def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline = "pad") -> Scores:
     """What the output loses when a window of neighbouring units gives way, averaged over the windows around a unit.
 
     The window moves by one unit; special tokens inside it stay. Of a text shorter than the window all units give way at
     once. `baseline` says what takes the place of a unit: the padding, mask or unknown token, or a zero embedding.
     """
-    _at_least(1, "occlusion", window=window)
-    attr = captum_attr("occlusion")
+    attr = captum_attr()
 
     def explain(example: Explained) -> tuple[Tensor, Report]:
         there, size = torch.ones(1, example.units), min(window, example.units)
@@ -50,7 +56,7 @@ def occlusion(prediction: Prediction, *, window: int = 3, baseline: Baseline = "
 def lime(
     prediction: Prediction,
     *,
-    samples: int = 25,
+    samples: Samples = 25,
     hidden: float = 0.3,
     penalty: float = 1.0,
     baseline: Baseline = "pad",
@@ -63,10 +69,9 @@ def lime(
     Thermostat's settings, but for one: its code tells the linear model the token ids, so that weights depend on how
     tokens are numbered.
     """
-    _at_least(1, "lime", samples=samples)
     if not 0 < hidden < 1 or penalty < 0:
         raise BadOption(f"lime hides a share between 0 and 1, with a penalty from 0; found {hidden} and {penalty}")
-    attr = captum_attr("lime", surrogate=True)
+    attr = captum_attr()
 
     def explain(example: Explained) -> tuple[Tensor, Report]:
         from captum._utils.models.linear_model import SkLearnRidge
@@ -95,15 +100,14 @@ def lime(
     passes="many",
 )
 def shapley_value_sampling(
-    prediction: Prediction, *, samples: int = 25, baseline: Baseline = "pad", seed: int = 0
+    prediction: Prediction, *, samples: Orders = 25, baseline: Baseline = "pad", seed: int = 0
 ) -> Scores:
     """What a unit adds to the units before it, averaged over random orders of the units.
 
     `samples` orders. The scores of a text add up to what the output loses when all units give way; `delta` reports by
     how much they do not.
     """
-    _at_least(1, "shapley_value_sampling", samples=samples)
-    attr = captum_attr("shapley_value_sampling")
+    attr = captum_attr()
 
     def explain(example: Explained) -> tuple[Tensor, Report]:
         free = int(example.free.sum())
@@ -114,7 +118,7 @@ def shapley_value_sampling(
         return found[0], _additive(example, found[0])
 
     runs = partial(_orders, samples=samples)
-    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=runs, seed=seed)
+    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=runs, seed=seed, advice=PRECISION)
 
 
 def _orders(example: Explained, samples: int) -> int:
@@ -122,14 +126,15 @@ def _orders(example: Explained, samples: int) -> int:
 
 
 @method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
-def kernel_shap(prediction: Prediction, *, samples: int = 25, baseline: Baseline = "pad", seed: int = 0) -> Scores:
+def kernel_shap(
+    prediction: Prediction, *, samples: TwoSamples = 25, baseline: Baseline = "pad", seed: int = 0
+) -> Scores:
     """Shapley values estimated by a linear model that is fitted to random parts of the text.
 
     Two of the `samples` are the whole text and the text without its units, which weigh so much that the scores add up
     to the difference; `delta` reports by how much they do not.
     """
-    _at_least(2, "kernel_shap", samples=samples)
-    attr = captum_attr("kernel_shap", surrogate=True)
+    attr = captum_attr()
 
     def explain(example: Explained) -> tuple[Tensor, Report]:
         free = int(example.free.sum())
@@ -141,13 +146,8 @@ def kernel_shap(prediction: Prediction, *, samples: int = 25, baseline: Baseline
             found = attr.KernelShap(example.of_free).attribute(there, **options)[0]
         return found, _additive(example, found)
 
-    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=lambda _: samples, seed=seed)
-
-
-def _at_least(least: int, name: str, **options: Any) -> None:
-    for option, value in options.items():
-        if value < least:
-            raise BadOption(f"{name} needs {option} of at least {least}; found {value}")
+    adapted = partial(_of_free, explain)
+    return one_by_one(prediction, adapted, baseline, runs=lambda _: samples, seed=seed, advice=PRECISION)
 
 
 def _of_free(explain: Any, example: Explained) -> tuple[Tensor, Report]:
@@ -173,4 +173,4 @@ def _ask_ahead(example: Explained, free: int, samples: int) -> None:
 def _additive(example: Explained, scores: Tensor) -> Report:
     """How far the scores are from adding up to what the output loses without all units."""
     whole, nothing = example.of_free(torch.tensor([[1.0], [0.0]]).expand(2, len(scores)))
-    return {"delta": scores.double().sum() - (whole - nothing).double()}
+    return adding_up(example, scores, whole, nothing)

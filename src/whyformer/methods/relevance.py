@@ -7,12 +7,12 @@ from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.attention import from_layer
+from whyformer.methods.places import AtRelevance, Place, place_of
 from whyformer.prediction import Prediction
 from whyformer.registry import Scores, method
 from whyformer.rollout import roll_out, with_residual
 
 BookName = Literal["alpha_beta", "z_plus", "eq4"]
-At = Literal["embeddings", "embedding_output"]
 
 
 def conservation(prediction: Prediction, book: str, *, whole: bool = True) -> dict[str, Any]:
@@ -97,30 +97,31 @@ def transformer_attribution(
 
 
 @method(family="relevance", signed=True, class_specific=True, paper="Ali et al. 2022", relevance=True)
-def cp_lrp(prediction: Prediction, *, at: At = "embeddings") -> Scores:
+def cp_lrp(prediction: Prediction, *, at: AtRelevance = None) -> Scores:
     """Conservative propagation: attention probabilities, gates and norms' denominators are constants.
 
-    The relevance of the logit's value at the token embeddings, or with `at="embedding_output"` after positions and
-    norm.
+    The relevance of the logit's value at the token embeddings, or with `at="embedding_output"`, the default for images,
+    after positions and norm.
     """
     return _from_value(prediction, "conservative", at)
 
 
 @method(family="relevance", signed=True, class_specific=True, paper="Achtibat et al. 2024", relevance=True)
 def attn_lrp(
-    prediction: Prediction, *, at: At = "embeddings", form: Literal["gradient", "epsilon"] = "gradient"
+    prediction: Prediction, *, at: AtRelevance = None, form: Literal["gradient", "epsilon"] = "gradient"
 ) -> Scores:
     """AttnLRP: softmax is differentiated, products pass half to either factor, norms' denominators are constants.
 
-    The relevance of the logit's value at the token embeddings, or with `at="embedding_output"` after positions and
-    norm. `form="epsilon"` carries relevance with stabilised divisions, as the authors' code for BERT does; the default
-    needs none.
+    The relevance of the logit's value at the token embeddings, or with `at="embedding_output"`, the default for images,
+    after positions and norm. `form="epsilon"` carries relevance with stabilised divisions, as the authors' code for
+    BERT does; the default needs none.
     """
     return _from_value(prediction, "attn" if form == "gradient" else "epsilon", at)
 
 
-def _from_value(prediction: Prediction, book: str, at: At) -> Scores:
-    relevances = prediction.token_relevances(book) if at == "embeddings" else prediction.embedding_relevances(book)
+def _from_value(prediction: Prediction, book: str, at: Place | None) -> Scores:
+    tokens = place_of(prediction, at) == "token_embeddings"
+    relevances = prediction.token_relevances(book) if tokens else prediction.embedding_relevances(book)
     sent = prediction.trace.output(prediction.target, prediction.versus).detach()
     arrived = relevances.flatten(1).sum(1)
     report = {"sum": arrived, "absorbed": sent - arrived, "expected": sent}  # by biases, positions and constants

@@ -4,27 +4,30 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.options import Count, MethodName
 from whyformer.perturb import Fillers, Hide, Hideable, hideable, remains, shares_of
 from whyformer.prediction import Prediction, Progress
 from whyformer.registry import Method, Scores, method, method_named
 from whyformer.specs import Spec
 
 Report = Literal["order", "drop"]
+USUAL = MethodName("attn_lrp")
+Steps = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no text has more units")]
 
 
 @method(family="perturbation", signed=False, class_specific=True, paper="-", relevance=True, passes="many")
 def stepwise(
     prediction: Prediction,
     *,
-    of: str = "attn_lrp",
-    steps: int = 3,
+    of: MethodName = USUAL,
+    steps: Steps = 3,
     hide: Hide = "delete",
     units: Literal["token", "word"] = "token",
     report: Report = "order",
@@ -39,8 +42,6 @@ def stepwise(
     its drop, and each has its place in the order.
     """
     explaining = _explaining(of, report)
-    if steps < 1:
-        raise BadOption(f"steps must be at least 1; found {steps}")
     walks = [_Walk(text, steps) for text in hideable(prediction, units, hide)]
     seen = _Seen(prediction, steps)
     signed = _walk(prediction, walks, seen, explaining, hide)

@@ -13,6 +13,7 @@ from torch import Tensor
 from whyformer.errors import BadInput, BadOption
 from whyformer.frequencies import Idf
 from whyformer.inputs import Encoded
+from whyformer.load import is_regression
 from whyformer.perturb import Hide, Outcomes, Positions, Row, Search, best_orders, hidden, rows_of
 from whyformer.prediction import Prediction
 from whyformer.registry import Measured, Metric
@@ -111,7 +112,7 @@ class Case:
     @property
     def classes(self) -> int:
         """How many classes the model tells apart."""
-        if self.prediction.trace.outputs.task != "classes":
+        if self.prediction.trace.outputs.task != "classes" or is_regression(self.prediction.model):
             raise BadInput("this metric is for models that classify")
         return int(self.prediction.trace.logits.shape[-1])
 

@@ -14,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs import Batch
-from whyformer.load import text_config
+from whyformer.load import text_config, vocabulary_size
+from whyformer.perturb.hiding import is_known
 from whyformer.perturb.outcomes import TOKENS_PER_BATCH, fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder.embeddings import TokenEmbeddings
@@ -42,9 +43,16 @@ def stand_in(prediction: Prediction, baseline: Baseline) -> int | None:
     config, tokenizer = text_config(prediction.model), prediction.batch.tokenizer
     owners = (config, tokenizer) if baseline == "pad" or tokenizer is None else (tokenizer,)
     found = (getattr(owner, f"{baseline}_token_id", None) for owner in owners)
-    token = next((int(token) for token in found if isinstance(token, int)), None)
+    tokens = [int(token) for token in found if isinstance(token, int)]
+    size = vocabulary_size(prediction.model)
+    token = next((token for token in tokens if is_known(token, size)), None)
     if token is not None:
         return token
+    if tokens:
+        raise BadOption(
+            f"{what}: the {WORDS[baseline]} token {tokens[0]} lies beyond the model's vocabulary of {size}; use "
+            "baseline='zero'"
+        )
     if tokenizer is None:
         raise BadOption(
             f"{what}: the configuration of {type(prediction.model).__name__} names no {WORDS[baseline]} token; use "

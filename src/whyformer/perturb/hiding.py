@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.load import text_config
+from whyformer.load import text_config, vocabulary_size
 from whyformer.prediction import Prediction
 
 Hide = Literal["delete", "mask", "mask_unattended", "pad", "pad_attended"]
@@ -60,34 +60,47 @@ def _by_token(name: str, tensor: Tensor, ids: Tensor) -> bool:
 class Fillers:
     """The tokens that stand where a unit was: `mask`, `pad`, and `alone` where nothing is left. None if there is none.
 
-    `mask` is the tokenizer's mask token, else its unknown token; `alone` its BOS, else EOS, else padding token.
+    `mask` is the tokenizer's mask token, else its unknown token; `alone` its BOS, else EOS, else padding token. A token
+    that the model cannot look up, because it lies beyond the vocabulary, is none; a padding token of this kind is
+    `beyond`.
     """
 
     mask: int | None
     pad: int | None
     alone: int | None
+    beyond: int | None = None
 
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Any = None) -> "Fillers":
         """Those of a model and its tokenizer; of the model's configuration alone where there is no tokenizer."""
         config = text_config(model)
         owners = (config,) if tokenizer is None else (tokenizer,)
-        pad = _token(("pad_token_id",), config, tokenizer)
-        alone = _token(("bos_token_id", "eos_token_id"), *owners)
-        mask = _token(("mask_token_id", "unk_token_id"), *owners)
-        return cls(mask, pad, pad if alone is None else alone)
+        size = vocabulary_size(model)
+        pad = _token(("pad_token_id",), size, config, tokenizer)
+        alone = _token(("bos_token_id", "eos_token_id"), size, *owners)
+        mask = _token(("mask_token_id", "unk_token_id"), size, *owners)
+        named = getattr(config, "pad_token_id", None)
+        beyond = named if isinstance(named, int) and not is_known(named, size) else None
+        return cls(mask, pad, pad if alone is None else alone, beyond)
 
     def instead(self, hide: Hide) -> int:
         """The token that takes the place of a hidden one."""
         found, what = (self.pad, "padding") if hide.startswith("pad") else (self.mask, "mask or unknown")
         if found is None:
-            raise BadOption(f"hide={hide!r} is not possible: the tokenizer has no {what} token; use hide='delete'")
+            raise BadOption(
+                f"hide={hide!r} is not possible: there is no {what} token in the vocabulary; use hide='delete'"
+            )
         return found
 
 
-def _token(names: Sequence[str], *owners: Any) -> int | None:
-    found = (getattr(owner, name, None) for name in names for owner in owners)
-    return next((int(token) for token in found if isinstance(token, int)), None)
+def _token(names: Sequence[str], size: int | None, *owners: Any) -> int | None:
+    tokens = (getattr(owner, name, None) for name in names for owner in owners)
+    return next((int(token) for token in tokens if isinstance(token, int) and is_known(token, size)), None)
+
+
+def is_known(token: int, size: int | None) -> bool:
+    """Whether a token lies within a vocabulary of this size."""
+    return token >= 0 and (size is None or token < size)
 
 
 def hidden(row: Row, positions: Positions, hide: Hide, fillers: Fillers) -> Row:
@@ -115,7 +128,10 @@ def hidden(row: Row, positions: Positions, hide: Hide, fillers: Fillers) -> Row:
 
 def _alone(row: Row, fillers: Fillers) -> Row:
     if fillers.alone is None:
-        raise BadOption("hiding leaves nothing to run, and the tokenizer has no BOS, EOS or padding token")
+        raise BadOption(
+            "hiding leaves nothing to run, and there is no BOS, EOS or padding token in the vocabulary that could "
+            "stand for it: name one, as config.bos_token_id"
+        )
     one = {name: np.zeros_like(array[:1]) for name, array in row.tensors.items()}
     one |= {"input_ids": one["input_ids"] + fillers.alone, "attention_mask": one["attention_mask"] + 1}
     first = {"position_ids": row.tensors["position_ids"][:1]} if "position_ids" in one else {}
@@ -125,6 +141,11 @@ def _alone(row: Row, fillers: Fillers) -> Row:
 def padded(rows: Sequence[Row], fillers: Fillers, device: torch.device) -> dict[str, Tensor]:
     """Rows as one batch, with padding on the right that is not attended to."""
     length = max(len(row) for row in rows)
+    if fillers.beyond is not None and any(len(row) < length for row in rows):
+        raise BadInput(
+            f"texts of different lengths need padding, and the model's padding token {fillers.beyond} lies beyond its "
+            "vocabulary: set config.pad_token_id to a token that it has, or explain texts one by one"
+        )
     found = {}
     for name, first in rows[0].tensors.items():
         filler = (fillers.pad or 0) if name == "input_ids" else 0

@@ -28,7 +28,7 @@ class Edit:
     `at` says where: at the token embeddings, or at the input of the first layer (positions and norm included).
     """
 
-    at: Literal["embeddings", "hidden"]
+    at: Literal["token_embeddings", "embedding_output"]
     change: Callable[[Tensor], Tensor]
 
 
@@ -44,8 +44,8 @@ def record(
 
     `inputs` is the mapping of tensors that the model's forward takes. The model is given back as it was, also if it
     raises. Without `relevance` the trace gives gradients only, and takes less time and memory. `edit` changes the
-    embeddings on the way; for one at `"hidden"`, `first_layer` is `layers.calls[0]` of an earlier trace of the
-    same model. Runs wait for each other, so that threads may share a model.
+    embeddings on the way; for one at `"embedding_output"`, `first_layer` is `layers.calls[0]` of an earlier trace of
+    the same model. Runs wait for each other, so that threads may share a model.
     """
     model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
     device = next(model.parameters()).device
@@ -55,7 +55,7 @@ def record(
         kwargs["use_cache"] = False
     if getattr(getattr(model, "config", None), "return_dict", True) is False:
         kwargs["return_dict"] = True
-    edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "hidden" else {}
+    edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
     modules = dict(model.named_modules())
     with ExitStack() as stack:
         stack.enter_context(RECORDING)
@@ -63,7 +63,7 @@ def record(
         stack.enter_context(evaluating(modules.values()))
         kwargs = stack.enter_context(with_padding_id(model, kwargs, batch))
         calls = stack.enter_context(Calls(modules, _body(model), edits))
-        at_embeddings = edit.change if edit is not None and edit.at == "embeddings" else None
+        at_embeddings = edit.change if edit is not None and edit.at == "token_embeddings" else None
         tokens = TokenEmbeddings(_embedding_weight(model), kwargs.get("input_ids"), at_embeddings)
         recorder = Recorder(tokens, batch, calls, relevance)
         if "inputs_embeds" in kwargs:

@@ -112,6 +112,10 @@ def _with_norm(norm: Site, states: Tensor, weight: Tensor) -> ValuePath:
 def _next(site: Site, consumers: dict[Node, list[tuple[Site, int]]], kind: str) -> Site:
     found = [s for s, _ in consumers[site.node]]
     if len(found) != 1 or found[0].kind != kind:
+        if len(found) > 1 and {s.kind for s in found} == {kind}:
+            raise _none(
+                site, f"after {site.kind} come {len(found)} of {kind}, not one: merge adapters such as LoRA first"
+            )
         kinds = ", ".join(sorted({s.kind for s in found})) or "nothing"
         raise _none(site, f"after {site.kind} comes {kinds}, not {kind}")
     return found[0]

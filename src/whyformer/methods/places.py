@@ -1,0 +1,56 @@
+"""Where in a model embeddings are taken, and what is said of them there: one vocabulary for all methods."""
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import UnsupportedModel
+from whyformer.options import Spelling
+from whyformer.prediction import Prediction
+from whyformer.recorder import Layers
+
+Place = Literal["token_embeddings", "embedding_output"]
+At = Annotated[Place | None, Spelling(in_keys={None: "token_embeddings"})]
+AtRelevance = Annotated[  # a spelling of its own, until there was one for all
+    Place | None,
+    Spelling(
+        former={"embeddings": "token_embeddings"}, in_keys=dict.fromkeys((None, "token_embeddings"), "embeddings")
+    ),
+]
+
+CANCELLED = 2e-4  # a sum this small beside its terms is rounding, or the small constant in a norm
+
+
+def place_of(prediction: Prediction, at: Place | None) -> Place:
+    """The place that is asked for; by default the token embeddings, or the embedding output of an image."""
+    if at is not None:
+        return at
+    return "embedding_output" if prediction.trace.embeddings is None else "token_embeddings"
+
+
+def check_cancelled(prediction: Prediction, scores: Tensor, terms: Tensor, advice: str) -> None:
+    """Raise if sums [batch, units] are nothing beside their terms, for all units that an example's head does not read.
+
+    `terms` are the sums of the terms' sizes. A norm does not feel the length of its input, so a vector that goes
+    through a norm alone has a product of 0 with its gradient, but for the small constant in the norm: to rank such
+    numbers means nothing. The position that the head reads may have a signal all the same; where no other has a
+    gradient, it is looked at.
+    """
+    real = ~prediction.padding
+    layered = isinstance(prediction.trace.layers, Layers)  # otherwise nobody knows what the head reads
+    unread = real & (prediction.reader == 0) & (terms > 0) if layered else real
+    asked = torch.where(unread.any(-1, keepdim=True), unread, real)
+    largest, size = ((values.abs() * asked).amax(-1) for values in (scores, terms))
+    if bool((largest < CANCELLED * size).any()):
+        raise UnsupportedModel(
+            "vectors times their gradients cancel to almost nothing: this model normalises them before anything else, "
+            f"so their length has no effect, and what is left is the small constant in a norm; {advice}"
+        )
+
+
+def summed(prediction: Prediction, products: Tensor, advice: str) -> Tensor:
+    """Products [batch, units, width] summed over width, if they do not cancel."""
+    scores = products.sum(-1)
+    check_cancelled(prediction, scores, products.abs().sum(-1), advice)
+    return scores
