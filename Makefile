@@ -4,13 +4,19 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 DEMO = whyformer-demo.html
 
-.PHONY: demo test lint bench matrix clean
+.PHONY: demo test test-cpus mutants lint bench matrix clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer explain "a gorgeous, witty, seductive film that never once bores" --html $(DEMO)
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term
+
+test-cpus: $(VENV)/installed-test
+	$(BIN)/python tests/cpus.py
+
+mutants: $(VENV)/installed-test
+	$(BIN)/python tests/mutants/run.py
 
 lint: $(VENV)/installed-lint
 	$(BIN)/ruff format --check src tests benchmarks
@@ -41,4 +47,4 @@ $(VENV)/installed-lint: $(VENV)/installed-test
 	@touch $@
 
 clean:
-	rm -rf $(VENV) dist $(DEMO)
+	rm -rf $(VENV) dist test-cpus $(DEMO)

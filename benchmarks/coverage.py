@@ -88,7 +88,9 @@ def _studentised(row: Floats, means: Floats, errors: Floats) -> tuple[float, flo
     return float(row.mean() - high * error), float(row.mean() - low * error)
 
 
-def of_means(random: np.random.Generator, samples: int, resamples: int) -> Iterator[tuple[str, str, int, Bounds, float]]:
+def of_means(
+    random: np.random.Generator, samples: int, resamples: int
+) -> Iterator[tuple[str, str, int, Bounds, float]]:
     """For each distribution and number of rows the intervals of the mean, and the true mean."""
     for name, (draw, truth) in SAMPLES.items():
         for n in COUNTS:
@@ -100,7 +102,9 @@ def of_means(random: np.random.Generator, samples: int, resamples: int) -> Itera
                 yield name, way, n, bounds, truth
 
 
-def of_shares(random: np.random.Generator, samples: int, resamples: int) -> Iterator[tuple[str, str, int, Bounds, float]]:
+def of_shares(
+    random: np.random.Generator, samples: int, resamples: int
+) -> Iterator[tuple[str, str, int, Bounds, float]]:
     """The same for the share (method - chance) / (ceiling - chance), a ratio of means over the same rows."""
     for n in COUNTS:
         room = random.beta(2, 2, (samples, n))  # ceiling - chance

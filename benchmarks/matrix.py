@@ -31,12 +31,14 @@ import zoo
 from whyformer.inputs import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
+from whyformer.rounding import ROUNDING, arithmetic, distance
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 OPTIONS = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
-    "decoded_grad_cam": {"decode": False},  # which families have an LM head: docs/decoded.md
+    # Which families have an LM head: docs/decoded.md. In two layers that begin with a norm the products cancel.
+    "decoded_grad_cam": {"decode": False, "score": "saliency"},
     "integrated_gradients": {"steps": 2, "baseline": "zero"},  # some have no padding token
     "gradient_shap": {"samples": 2, "baseline": "zero"},
     "deep_lift_shap": {"baseline": "zero"},
@@ -46,7 +48,6 @@ OPTIONS = {
     "kernel_shap": {"samples": 4, "baseline": "zero"},
     "stepwise": {"steps": 2, "of": "saliency"},
 }
-SAME_LOGITS = 1e-10  # relative; otherwise transformers itself depends on the batch
 PERTURBING = ("integrated_gradients", "kernel_shap", "lime", "occlusion", "shapley_value_sampling")
 TOKEN_METHODS = ("attn_lrp", "cp_lrp", "input_x_gradient", "random", *PERTURBING)  # these need no layers
 
@@ -57,6 +58,7 @@ class Row:
 
     name: str
     built: str = ""  # why not, if it was not
+    rounding: float = 0.0  # of the coarsest dtype in which the model computes
     attention: str | None = None  # an implementation that is not the default, if it was needed
     layers: str = ""  # why there are none, if there are none
     logits: float = 0.0  # distance from the stock model's, relative to the largest
@@ -96,8 +98,9 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
     inputs = zoo.batch(model)
     with torch.no_grad():
         stock = model(**inputs).logits
+    rounding = ROUNDING[arithmetic(lambda: model(**inputs))]
     prediction = Prediction(model, batch_of(model, inputs), 1, relevance=True)
-    row = Row(name, attention=attention)
+    row = Row(name, attention=attention, rounding=rounding)
     row.logits = distance(prediction.trace.logits.detach(), stock)
     layers = prediction.trace.layers
     row.layers = "" if isinstance(layers, Layers) else str(layers)
@@ -112,17 +115,17 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
         absorbed = prediction.relevances("z_plus").absorbed
         row.conservation = float((arrived + absorbed - 1).abs().max())
         row.absorbed = float(absorbed.abs().max())
-    row.invariance = invariance(zoo.build(name, attention=attention), inputs, stock, scores)
+    row.invariance = invariance(zoo.build(name, attention=attention), inputs, stock, scores, rounding)
     return row
 
 
 def invariance(
-    model: PreTrainedModel, inputs: dict[str, Tensor], stock: Tensor, scores: dict[str, Tensor]
+    model: PreTrainedModel, inputs: dict[str, Tensor], stock: Tensor, scores: dict[str, Tensor], rounding: float
 ) -> float | None:
     """The largest distance between an example's scores in the batch and alone; None if its logits differ already."""
     single = zoo.alone(inputs, 1)
     with torch.no_grad():
-        if distance(model(**single).logits[0], stock[1]) > SAME_LOGITS:
+        if distance(model(**single).logits[0], stock[1]) > rounding:  # transformers itself depends on the batch
             return None
     prediction = Prediction(model, batch_of(model, single), 1, relevance=True)
     worst = 0.0
@@ -130,11 +133,6 @@ def invariance(
         alone = whyformer.methods()[method](prediction, **OPTIONS.get(method, {})).total[0]
         worst = max(worst, distance(batched[1, : len(alone)], alone))
     return worst
-
-
-def distance(found: Tensor, expected: Tensor) -> float:
-    """Relative to the peak."""
-    return float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-300))
 
 
 def page(rows: list[Row]) -> str:

@@ -1,19 +1,78 @@
-"""Settings for all tests: no network, no choices of the user's, one thread for each worker (tiny models are small)."""
+"""Settings for all tests: no network, no choices of the user's, one thread for each worker (tiny models are small).
+
+`make test-cpus` sets the rest by environment variables: another number of threads, another arithmetic (`arithmetics`).
+A test that needs a package which is not installed is skipped, and says which.
+"""
 
 import os
 import tempfile
+from collections.abc import Generator, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["WHYFORMER_CACHE"] = str(Path(tempfile.gettempdir()) / f"whyformer-tests-{os.getpid()}")
 
 import pytest
 import torch
 
-torch.set_num_threads(1)
+import arithmetics
+
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+arithmetics.apply(os.environ.get(arithmetics.VARIABLE, ""))
+
+NUMERIC = ("contract", "evaluation", "golden", "reference")  # folders
+PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and rich are always there
+    *("build", "captum", "datasets", "hypothesis", "matplotlib", "networkx", "pyarrow", "ray", "sentencepiece"),
+    *("sklearn", "spacy", "typer", "wordcloud"),
+)
+ABSENT = {package for package in PACKAGES if find_spec(package) is None}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests take few steps and samples, with which scores do not add up; tests of the warning ask for it."""
     config.addinivalue_line("filterwarnings", "ignore::whyformer.errors.CompletenessWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that compare numbers of models."""
+    for item in items:
+        if item.path.parent.name in NUMERIC:
+            item.add_marker("numeric")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    """Modules whose imports may be absent."""
+    module: pytest.Module = Module.from_parent(parent, path=module_path)
+    return module
+
+
+class Module(pytest.Module):
+    """A module that is skipped where it imports what is absent."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Its tests."""
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            skip_for_absence(error, self)
+            raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Skip a test that imports what is absent, itself or in the package."""
+    try:
+        return (yield)
+    except BaseException as error:
+        skip_for_absence(error, item)
+        raise
+
+
+def skip_for_absence(error: BaseException | None, test: pytest.Item | pytest.Collector) -> None:
+    """Skip a test or module if its error goes back to a package that is absent."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and (package := str(error.name).split(".")[0]) in ABSENT:
+            pytest.skip(f"{test.nodeid} needs {package}, which is not installed", allow_module_level=True)
+        error = error.__cause__ or error.__context__

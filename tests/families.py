@@ -9,6 +9,8 @@ import transformers as hf
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from whyformer import rounding
+
 VOCABULARY = 60
 PAD = 0
 OPTIONS: dict[str, dict[str, Any]] = {  # of methods that cost much, or cannot do without any
@@ -128,6 +130,13 @@ def _build(family: str, dtype: torch.dtype, attention: str) -> PreTrainedModel:
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.25)
     return model.to(dtype).eval()
+
+
+@cache
+def arithmetic(family: str) -> torch.dtype:
+    """The coarsest dtype in which a model of float64 computes."""
+    model = build(family)
+    return rounding.arithmetic(lambda: model(**alone(batch(), 0)))
 
 
 def batch(lengths: tuple[int, ...] = (9, 5, 7), extra: int = 0, seed: int = 0, **more: Any) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ __all__ = [
     "BadInput",
     "BadOption",
     "Comparison",
+    "CompletenessWarning",
     "Dataset",
     "Explainer",
     "Explanation",

@@ -19,8 +19,8 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs import batch_of
 from whyformer.prediction import Prediction
 from whyformer.registry import Method
+from whyformer.rounding import ROUNDING, arithmetic, distance
 
-CLOSE = 1e-6  # of the peak
 CLOSE_IN_FLOAT32 = 1e-3  # of the peak
 EXTRA_PADDING = 3
 
@@ -42,29 +42,30 @@ def check_method(
 ) -> list[Violation]:
     """The promises that a method breaks on this model and batch; none for a good method.
 
-    `in_float32` is how far float32 may be from float64, as a share of the peak.
+    Scores are the same if they differ by no more than the rounding of the model's own arithmetic. `in_float32` is how
+    far float32 may be from float64, as a share of the peak.
     """
-    clauses: dict[str, Callable[..., Iterator[str]]] = {
-        "runs": _runs,
-        "alone": _alone,
-        "padded": _padded,
-        "deterministic": _deterministic,
-        "given back": _given_back,
-        "given back after an error": _given_back_after_error,
-        "facts": _facts,
-        "precision": partial(_precision, in_float32),
-    }
-    violations = []
-    for name, clause in clauses.items():
+
+    def broken(name: str, clause: Callable[..., Iterator[str]]) -> list[Violation]:
         try:
             found = next(clause(method, copy.deepcopy(model), inputs, options), None)
         except (WhyformerError, TypeError) as error:
             found = f"{type(error).__name__}: {error}"
-        if found:
-            violations.append(Violation(name, found))
-            if name == "runs":
-                break
-    return violations
+        return [Violation(name, found)] if found else []
+
+    if violations := broken("runs", _runs):
+        return violations
+    allowed = ROUNDING[arithmetic(lambda: Prediction(copy.deepcopy(model), batch_of(model, inputs), 0).trace)]
+    clauses: dict[str, Callable[..., Iterator[str]]] = {
+        "alone": partial(_alone, allowed),
+        "padded": partial(_padded, allowed),
+        "deterministic": partial(_deterministic, allowed),
+        "given back": _given_back,
+        "given back after an error": _given_back_after_error,
+        "facts": partial(_facts, allowed),
+        "precision": partial(_precision, in_float32),
+    }
+    return [violation for name, clause in clauses.items() for violation in broken(name, clause)]
 
 
 def _score(
@@ -84,17 +85,17 @@ def _runs(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, A
     yield from ()
 
 
-def _alone(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
+def _alone(allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
     """An example scores the same alone as in a batch."""
     scores = _score(method, model, inputs, options)
     for row in range(len(scores)):
         length = int(inputs["attention_mask"][row].sum())
         single = {name: tensor[row : row + 1, :length] for name, tensor in inputs.items()}
         expected = _score(method, model, single, options)[0]
-        yield from _distance(scores[row, :length], expected, CLOSE, f"example {row} alone and in a batch")
+        yield from _distance(scores[row, :length], expected, allowed, f"example {row} alone and in a batch")
 
 
-def _padded(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
+def _padded(allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
     """More padding changes nothing, and padding scores exactly 0."""
     padding = getattr(getattr(model, "config", None), "pad_token_id", None) or 0
     fill = {"input_ids": padding}
@@ -102,15 +103,16 @@ def _padded(method: Method, model: nn.Module, inputs: Inputs, options: dict[str,
     scores, expected = _score(method, model, wider, options), _score(method, model, inputs, options)
     if bool(scores[wider["attention_mask"] == 0].ne(0).any()):
         yield "padding has a score"
-    yield from _distance(scores[:, :-EXTRA_PADDING], expected, CLOSE, "with more padding")
+    yield from _distance(scores[:, :-EXTRA_PADDING], expected, allowed, "with more padding")
 
 
-def _deterministic(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
+def _deterministic(
+    allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]
+) -> Iterator[str]:
     """The same call gives the same scores."""
     first = _score(method, model, inputs, options)
     torch.rand(7)
-    if not torch.equal(first, _score(method, model, inputs, options)):
-        yield "two calls gave different scores"
+    yield from _distance(_score(method, model, inputs, options), first, allowed, "in two calls")
 
 
 def _given_back(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
@@ -138,16 +140,17 @@ def _given_back_after_error(method: Method, model: nn.Module, inputs: Inputs, op
         handle.remove()
 
 
-def _facts(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
+def _facts(allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
     """What the method declares about itself is true."""
     first, second = (_score(method, model, inputs, options, target) for target in (0, 1))
     if not method.signed and bool((first < 0).any()):
         yield "declared as not signed, but a score is negative"
     if method.signed and not bool((_score(method, model, inputs, options, 0, versus=1) < 0).any()):
         yield "declared as signed, but not even between two classes a score is negative"
-    if method.class_specific and torch.equal(first, second):
+    same = distance(second, first) <= allowed
+    if method.class_specific and same:
         yield "declared as class-specific, but two classes have the same scores"
-    if not method.class_specific and not torch.equal(first, second):
+    if not method.class_specific and not same:
         yield "declared as not class-specific, but two classes have different scores"
 
 
@@ -161,10 +164,9 @@ def _precision(
 
 
 def _distance(scores: Tensor, expected: Tensor, allowed: float, what: str) -> Iterator[str]:
-    peak = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
-    distance = float((scores - expected).abs().max() / peak)
-    if not distance <= allowed:
-        yield f"{what} the scores differ by {distance:.1e} of the peak"
+    apart = distance(scores, expected)
+    if not apart <= allowed:
+        yield f"{what} the scores differ by {apart:.1e} of the peak"
 
 
 def state(model: nn.Module) -> dict[str, Any]:

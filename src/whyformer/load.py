@@ -194,11 +194,6 @@ def vocabulary_size(model: nn.Module) -> int | None:
     return None if weight is None else int(weight.shape[0])
 
 
-def is_regression(model: nn.Module) -> bool:
-    """Whether the outputs are numbers of their own, by the configuration: they have no probabilities."""
-    return getattr(getattr(model, "config", None), "problem_type", None) == "regression"
-
-
 def text_config(model: nn.Module) -> Any:
     """The configuration of the text model; None for a module that has none."""
     config = getattr(model, "config", None)

@@ -7,6 +7,7 @@ import pytest
 import matrix
 import zoo
 
+STABILISED = 1e-6  # what the stabilisers in divisions keep back of a sum of 1
 PAGE = matrix.PAGE.read_text(encoding="utf-8")
 
 
@@ -29,11 +30,11 @@ def test_an_architecture_is_explained_or_refused_as_documented(name: str) -> Non
     assert row.verdict == documented(name)
     if row.built:
         return
-    assert row.logits <= 1e-10
-    assert row.invariance is None or row.invariance <= 1e-6
+    assert row.logits <= row.rounding
+    assert row.invariance is None or row.invariance <= row.rounding
     if row.verdict == "supported":
         assert row.conservation is not None
-        assert row.conservation <= 1e-6
+        assert row.conservation <= max(row.rounding, STABILISED)
         assert set(row.refused) <= {"alti", "input_x_gradient", "attn_lrp", "cp_lrp"}
 
 

@@ -19,6 +19,7 @@ from whyformer.registry import metric_named
 STORED = goldens("metrics_bert_cls")
 SCORES = goldens("bert_cls")
 NAMES = ("x1", "x2", "x5", "x6")
+CLOSE = 1e-5  # numbers of float32, some of them logarithms
 HIDES: dict[str, Hide] = {"truncated": "delete", "replaced": "pad_attended"}
 every_text = pytest.mark.parametrize("name", NAMES)
 every_hide = pytest.mark.parametrize("kind", HIDES)
@@ -68,20 +69,20 @@ def test_hidden_tokens(name: str, kind: str) -> None:
 def test_probabilities(name: str, kind: str) -> None:
     found = measured("aopc", name, protocol="mask_lrp", hide=HIDES[kind], min_tokens=0)
     expected = STORED[f"{name}.p0"] - STORED[f"{name}.p_{kind}"]
-    assert (found.curve[0] - expected).abs().max() < 1e-6
+    assert (found.curve[0] - expected).abs().max() < CLOSE
 
 
 @every_hide
 @pytest.mark.parametrize(("metric", "stored"), [("aopc", "aopc"), ("log_odds", "logodds")])
 def test_attcat(metric: str, stored: str, kind: str) -> None:
     values = [measured(metric, name, protocol="attcat", hide=HIDES[kind]).values for name in NAMES]
-    assert abs(torch.cat(values).mean() - STORED[f"attcat.{stored}_{kind}"]) < 1e-6
+    assert abs(torch.cat(values).mean() - STORED[f"attcat.{stored}_{kind}"]) < CLOSE
 
 
 @pytest.mark.parametrize(("metric", "stored"), [("aopc", "aopc"), ("log_odds", "logodds")])
 def test_mask_lrp(metric: str, stored: str) -> None:
     curves = [measured(metric, name, protocol="mask_lrp", min_tokens=0).curve for name in NAMES]
-    assert (torch.cat(curves).mean(0) - STORED[f"masklrp.{stored}_per_k"]).abs().max() < 1e-6
+    assert (torch.cat(curves).mean(0) - STORED[f"masklrp.{stored}_per_k"]).abs().max() < CLOSE
 
 
 def test_the_protocols_leave_short_texts_out() -> None:
