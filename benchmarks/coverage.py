@@ -1,8 +1,8 @@
 """How often a "95 %" interval holds the true number when there are few texts: `python benchmarks/coverage.py`.
 
-Samples are drawn whose true mean, or share of the attainable, is known; each interval is made as `whyformer.table` could
-make it. Printed are the share of intervals that hold the truth, in percent, and their mean width. `docs/evaluation.md`
-has what follows from it.
+Samples are drawn whose true mean, or share of the attainable, is known, and intervals are made of them in several ways.
+Printed are the share of intervals that hold the truth, in percent, and their mean width. `docs/evaluation.md` says what
+follows for tables.
 """
 
 import argparse
@@ -88,9 +88,7 @@ def _studentised(row: Floats, means: Floats, errors: Floats) -> tuple[float, flo
     return float(row.mean() - high * error), float(row.mean() - low * error)
 
 
-def of_means(
-    random: np.random.Generator, samples: int, resamples: int
-) -> Iterator[tuple[str, str, int, Bounds, float]]:
+def of_means(random: np.random.Generator, samples: int, resamples: int) -> Iterator[tuple[str, str, Bounds, float]]:
     """For each distribution and number of rows the intervals of the mean, and the true mean."""
     for name, (draw, truth) in SAMPLES.items():
         for n in COUNTS:
@@ -99,12 +97,10 @@ def of_means(
             if name.startswith("0/1"):
                 ways |= {"Wilson": wilson(values), "Jeffreys": jeffreys(values)}
             for way, bounds in ways.items():
-                yield name, way, n, bounds, truth
+                yield name, way, bounds, truth
 
 
-def of_shares(
-    random: np.random.Generator, samples: int, resamples: int
-) -> Iterator[tuple[str, str, int, Bounds, float]]:
+def of_shares(random: np.random.Generator, samples: int, resamples: int) -> Iterator[tuple[str, str, Bounds, float]]:
     """The same for the share (method - chance) / (ceiling - chance), a ratio of means over the same rows."""
     for n in COUNTS:
         room = random.beta(2, 2, (samples, n))  # ceiling - chance
@@ -120,9 +116,9 @@ def of_shares(
             ratios = one[places].mean(1) / other[places].mean(1)
             drawn.append(np.quantile(ratios, [LOW, HIGH, tail, 1 - tail]))
         ends = np.array(drawn)
-        yield "share", "percentile", n, (ends[:, 0], ends[:, 1]), SHARE
-        yield "share", "expanded", n, (ends[:, 2], ends[:, 3]), SHARE
-        yield "share", "Student's t", n, (ratio - half, ratio + half), SHARE
+        yield "share", "percentile", (ends[:, 0], ends[:, 1]), SHARE
+        yield "share", "expanded", (ends[:, 2], ends[:, 3]), SHARE
+        yield "share", "Student's t", (ratio - half, ratio + half), SHARE
 
 
 def main() -> None:
@@ -135,10 +131,9 @@ def main() -> None:
     random = np.random.default_rng(given.seed)
     lines: dict[tuple[str, str], list[str]] = {}
     for ways in (of_means, of_shares):
-        for name, way, n, (low, high), truth in ways(random, given.samples, given.resamples):
+        for name, way, (low, high), truth in ways(random, given.samples, given.resamples):
             holds = 100 * float(np.mean((low <= truth) & (truth <= high)))
-            lines.setdefault((name, way), []).append(f"{holds:.0f} ({float(np.mean(high - low)):.2f})")
-            assert len(lines[name, way]) <= len(COUNTS), n
+            lines.setdefault((name, way), []).append(f"{holds:.0f} ({float(np.mean(high - low)):.2g})")
     print("| sample | interval | " + " | ".join(f"n = {n}" for n in COUNTS) + " |")
     print("|---|---" + "|---" * len(COUNTS) + "|")
     for (name, way), cells in lines.items():

@@ -1,5 +1,6 @@
 """recommend: which method, or which layer, to believe on a model and texts of one's own."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from whyformer.load import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry import Method, Metric
 from whyformer.specs import FAST, Spec, Written, method_specs, metric_specs
-from whyformer.table import Difference, Table
+from whyformer.table import SMALL, TOO_FEW, Cell, Difference, Table
 
 BASELINE = "random"
 TEXTS = 100
@@ -46,9 +47,9 @@ class Recommendation:
         cell = self.table[self.winner, self.metric]
         assert cell is not None
         if not self.better_than_random:
-            return f"No {self.ranked} is reliably better than a random order here ({self.metric}, {cell.n} texts)."
+            return f"No {self.ranked} is reliably better than a random order here ({self.metric}, {_texts(cell.n)})."
         beside = f"; {', '.join(self.tied)} cannot be told apart from it" if self.tied else ""
-        told = f"{self.metric} {cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}], {cell.n} texts"
+        told = f"{self.metric} {cell.mean:.3f}{_bounds(cell)}, {_texts(cell.n)}"
         return f"Use {self.winner}: {told}{beside}.{self._of_steps}"
 
     @property
@@ -57,9 +58,16 @@ class Recommendation:
             return ""
         gain = self.gain
         worth = "is worth it" if gain.low > 0 else "makes it worse" if gain.high < 0 else "cannot be told to help"
-        return (
-            f" More effort {worth}: {self.stepped} is better by {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]."
-        )
+        return f" More effort {worth}: {self.stepped} is better by {gain.mean:+.3f}{_bounds(gain, '+')}."
+
+
+def _bounds(numbers: Cell | Difference, sign: str = "") -> str:
+    return "" if math.isnan(numbers.low) else f" [{numbers.low:{sign}.3f}, {numbers.high:{sign}.3f}]"
+
+
+def _texts(count: int) -> str:
+    remark = ", too few to rely on" if count < TOO_FEW else ", a small sample" if count < SMALL else ""
+    return f"{count} texts{remark}"
 
 
 def recommend(

@@ -74,8 +74,9 @@ class Results:
         if not self._numbers:
             why = "".join(f"; row {row}: {reason}" for row, reason in sorted(self.skipped.items())[:1])
             data = self.run.get("about", {}).get("data")
-            counted = f"no record found, {len(self.skipped)} rows{f' of {data}' if data else ''} skipped{why}"
-            raise BadInput(f"there is no example to tabulate: {counted}")
+            place = f" in {data}" if data else ""
+            counted = f"no record found, {len(self.skipped)} rows skipped{why}"
+            raise BadInput(f"there is no example to tabulate{place}: {counted}")
         methods = sorted(self._methods, key=lambda name: (name in REFERENCES, self._methods[name], name))
         metrics = sorted(self._metrics, key=lambda name: (self._metrics[name], name))
         measured = {row for numbers in self._numbers.values() for row in numbers.rows}

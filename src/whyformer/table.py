@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -128,9 +129,9 @@ def _by_student(estimate: float, without: Floats, rounding: float) -> tuple[floa
 
 def _by_wilson(ones: float, n: int) -> tuple[float, float]:
     """Wilson's interval of a share of ones: there is one also where all are alike."""
-    z = 1.959963984540054
-    centre, half = ones + z**2 / (2 * n), z * math.sqrt(ones * (1 - ones) / n + z**2 / (4 * n**2))
-    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
+    square = NormalDist().inv_cdf(0.975) ** 2 / n
+    centre, half = ones + square / 2, math.sqrt(square * (ones * (1 - ones) + square / 4))
+    return max(0.0, (centre - half) / (1 + square)), min(1.0, (centre + half) / (1 + square))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,9 +181,10 @@ class Table:
         with np.errstate(invalid="ignore"):
             mean, apart = one - other, ones - others
             low, high = self._interval(metric, mean, apart, n)
-            if n > 1 and np.all(np.abs(apart) <= rounding):  # the same on every row
+            if n > 1 and np.all(np.abs(apart) <= rounding):  # no row tells them apart
                 mean = low = high = 0.0
-        return Difference(*(0.0 if abs(number) <= rounding else number for number in (mean, low, high)), n)
+        mean, low, high = (0.0 if abs(number) <= rounding else number for number in (mean, low, high))
+        return Difference(mean, low, high, n)
 
     def share(self, method: str, metric: str) -> Cell | None:
         """Which share of the attainable a method reaches: (method - chance) / (ceiling - chance), not clipped."""

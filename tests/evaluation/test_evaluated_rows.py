@@ -33,7 +33,7 @@ def test_data_without_a_usable_row_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"texts\.csv holds no rows"):
         token_tables(subject, path, "attcat")
     path.write_text("text,label\n,1\n")
-    with pytest.raises(BadInput, match=r"1 rows of .*texts\.csv skipped; row 0: 'text' is empty"):
+    with pytest.raises(BadInput, match=r"tabulate in .*texts\.csv: .*1 rows skipped; row 0: 'text' is empty"):
         evaluate(subject, path, **OPTIONS, on_error="skip")
     with pytest.raises(BadInput, match=r"row 0: 'text' is empty \(of .*texts\.csv\)"):
         token_tables(subject, path, "attcat", on_error="skip")

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from whyformer.journal import Journal
+from whyformer.recommend import Recommendation
 from whyformer.records import Chunk, Record
 from whyformer.results import Results
 from whyformer.show.tables import live
@@ -186,3 +187,12 @@ def test_a_resumed_journal_without_a_checksum_above_goes_on(tmp_path: Path) -> N
     with Journal.open(tmp_path, run) as journal:
         journal.append(chunk)
     assert len(Journal.read(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(("count", "remark"), [(3, ", too few to rely on"), (8, ", a small sample"), (30, "")])
+def test_a_recommendation_says_that_it_is_of_few_texts(count: int, remark: str) -> None:
+    found = table({"a": drawn(count), "random": drawn(count, 1)})
+    for reliable, words in ((True, f", {count} texts{remark}."), (False, f"(aopc, {count} texts{remark}).")):
+        assert Recommendation(found, "aopc", "a", (), reliable).sentence.endswith(words)
+    same = table({"a": [0.5] * count, "random": [0.1] * count})
+    assert "nan" not in Recommendation(same, "aopc", "a", (), True).sentence
