@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
 from itertools import islice
-from os import PathLike
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 import whyformer.methods
 import whyformer.metrics  # noqa: F401  (registers the metrics)
 from whyformer.auto import Effort, methods_for
-from whyformer.datasets import Dataset
+from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluate import evaluate
 from whyformer.explanation import Comparison, Explanation
@@ -194,13 +193,13 @@ class Explainer:
                     refused.append((spec.label, str(error)))
         return Comparison(tuple(done), tuple(refused))
 
-    def evaluate(self, data: Dataset | str | Path, methods: Written = FAST, **options: Any) -> Table:
+    def evaluate(self, data: Dataset | Data, methods: Written = FAST, **options: Any) -> Table:
         """How good the explanations of methods are on a data set; options as `whyformer.evaluate.evaluate`."""
-        return evaluate(self.subject, _data(data), methods, **options)
+        return evaluate(self.subject, data, methods, **options)
 
-    def recommend(self, data: Dataset | str | Path, methods: Written = FAST, **options: Any) -> Recommendation:
+    def recommend(self, data: Dataset | Data, methods: Written = FAST, **options: Any) -> Recommendation:
         """Which method to believe on texts of one's own; options as `whyformer.recommend.recommend`."""
-        return recommend(self.subject, _data(data), methods, **options)
+        return recommend(self.subject, data, methods, **options)
 
     def trust(self, explanations: Iterable[Explanation]) -> list[Trust]:
         """How far to believe explanations of this model, measured together: what they share is run once."""
@@ -327,17 +326,6 @@ def _size(batch_size: Any) -> int:
     if isinstance(batch_size, bool) or not isinstance(batch_size, SupportsIndex) or batch_size.__index__() < 1:
         raise BadInput(f"batch_size must be at least 1, and a whole number; found {shown(batch_size)}")
     return min(batch_size.__index__(), sys.maxsize)
-
-
-def _data(data: Any) -> Any:
-    """What `evaluate` and `recommend` can read."""
-    if isinstance(data, Dataset | str | PathLike):
-        return data
-    advice = ": write it to a file, as data.to_csv('data.csv', index=False), or as a JSON object in each line"
-    raise BadInput(
-        "data is a file, a folder, a name or an open data set (whyformer.open_dataset); found "
-        f"{type(data).__name__}{advice if isinstance(data, Iterable) else ''}"
-    )
 
 
 def _each(target: Target, task: Task, count: int | None) -> Any:

@@ -72,7 +72,7 @@ def _texts(count: int) -> str:
 
 def recommend(
     subject: Subject,
-    data: Dataset | str | Path,
+    data: Dataset | Data,
     methods: Written = FAST,
     metric: str | None = None,
     *,
@@ -110,7 +110,7 @@ def recommend(
 
 def recommend_layer(
     subject: Subject,
-    data: Dataset | str | Path,
+    data: Dataset | Data,
     method: Written = LAYERED,
     metric: str = LAYER_METRIC,
     *,
@@ -162,7 +162,7 @@ def _ranking(metric: str) -> Spec[Metric]:
 
 def _ranked(
     subject: Subject,
-    data: Dataset | str | Path,
+    data: Dataset | Data,
     methods: Sequence[Spec[Method]],
     metric: Spec[Metric],
     limit: int | None,

@@ -80,13 +80,19 @@ def prepare(folder: Path, model: Path) -> Workspace:
     (folder / "empty").write_bytes(b"")
     (folder / "lines.txt").write_text("a fine film\na dull film\n")
     (folder / "bom.txt").write_text("\ufeffa fine film\n", encoding="utf-8")
-    (folder / "trees.conllu").write_text("1\tit\tit\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tis\tbe\tAUX\t_\t_\t0\troot\t_\t_\n\n")
+    (folder / "trees.conllu").write_text(
+        "1\tit\tit\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tis\tbe\tAUX\t_\t_\t0\troot\t_\t_\n\n"
+    )
     (folder / "bad.conllu").write_text(f"1\tit\tit\tPRON\t_\t_\t{'9' * 5000}\tnsubj\t_\t_\n\n")
     (folder / "why.json").write_text('{"schema": "whyformer/explanation", "schema_version": 99}')
     (folder / "b\udce9d.csv").write_text("text,label\na fine film,1\n")
     (folder / "run").mkdir()
     (folder / "run" / "journal.jsonl").write_text('{"schema": "x"}\n')
     return Workspace(folder, model)
+
+
+def _tree(head: str) -> str:
+    return f"1\tit\tit\tPRON\t_\t_\t{head}\tnsubj\t_\t_\n"
 
 
 def command_lines(workspace: Workspace, seed: int, count: int) -> Iterator[list[str]]:

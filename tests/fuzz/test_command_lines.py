@@ -1,4 +1,4 @@
-"""Whatever is typed: one line of error at most, no traceback, no raw escape, no half-written file, nothing left behind."""
+"""Whatever is typed: one line of error at most, no traceback, no raw escape, no half-written file."""
 
 import io
 import json
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz.command_lines import Workspace, command_lines, prepare
 
+from fuzz.command_lines import Workspace, command_lines, prepare
 from metrics import cases
 from whyformer.cli import main
 
