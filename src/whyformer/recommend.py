@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from whyformer.auto import effort_named, methods_for, with_effort
 from whyformer.choices import Choice, LayerChoice, record, record_layer
-from whyformer.datasets import Dataset
+from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluate import evaluate
 from whyformer.inputs import collate, encode
