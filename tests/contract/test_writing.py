@@ -9,20 +9,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 import whyformer
-from whyformer import Comparison, Explainer, Explanation
+from whyformer import Comparison, Explainer, Explanation, reproduce
 from whyformer.choices import recorded
 from whyformer.errors import BadInput, BadOption
 from whyformer.explanation import Label
 from whyformer.heads import HeadMask
 from whyformer.journal import Journal
+from whyformer.lm_heads import stored
 from whyformer.records import Chunk, Record
+from whyformer.reproduce.reproduced import Reproduced
 from whyformer.results import Results
 from whyformer.show.pictures import write_figure
 from whyformer.show.spreadsheets import comma_separated
@@ -218,3 +222,33 @@ def test_what_is_written_to_standard_output_arrives() -> None:
     code = SPEAKING.format(path=list(whyformer.__path__))
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "through"
+
+
+def test_an_lm_head_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SimpleNamespace(to_diff_dict=dict, model_type="bert")
+    held = SimpleNamespace(config=config), {"weight": torch.eye(2)}
+    monkeypatch.setattr(stored, "_stored", lambda source: held)
+    path = stored.save_head("x", tmp_path / "head.safetensors")
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BadInput, match=r"could not write .*head\.safetensors': No space left"):
+        stored.save_head("x", path)
+    assert [file.name for file in tmp_path.iterdir()] == ["head.safetensors"]
+    assert path.read_bytes() == before
+
+
+def test_what_is_reproduced_replaces_links_and_refuses_pipes(tmp_path: Path) -> None:
+    found = Reproduced(reproduce.reproduction_named("attcat-table-1"), ())
+    victim = tmp_path / "victim"
+    victim.write_text("safe")
+    (tmp_path / "attcat-table-1.md").symlink_to(victim)
+    assert [path.name for path in reproduce.write(found, tmp_path)] == ["attcat-table-1.md", "attcat-table-1.csv"]
+    assert victim.read_text() == "safe"
+    (tmp_path / "attcat-table-1.csv").unlink()
+    os.mkfifo(tmp_path / "attcat-table-1.csv")
+    with pytest.raises(BadInput, match=r"attcat-table-1\.csv' is not a file"):
+        reproduce.write(found, tmp_path)
