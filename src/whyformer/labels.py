@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from whyformer.errors import listed
 
 SHORTEST_BEGINNING = 3  # letters of a label's beginning that stand for the whole
-_NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*", re.ASCII)
+NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*", re.ASCII)
 _INDEX = re.compile(r"\s*0*(\d{1,18})\s*", re.ASCII)
 
 
@@ -20,7 +20,7 @@ def indices_of(name: str, labels: Sequence[str]) -> list[int]:
     alike = exact or [i for i, label in enumerate(labels) if label.casefold() == name.casefold()]
     if alike:
         return alike
-    if _NUMBER.fullmatch(name):
+    if NUMBER.fullmatch(name):
         index = _INDEX.fullmatch(name)
         return [int(index[1])] if index and int(index[1]) < len(labels) else []
     wanted, plain = _plain(name), [_plain(label) for label in labels]

@@ -71,7 +71,7 @@ def asked(question: Any, context: Any) -> Text | list[Text]:
     if questions is None and contexts is None:
         return question, context
     if questions is None or contexts is None:
-        raise BadInput(f"{QUESTIONS} needed; found one that is a list, and one that is not")
+        raise BadInput(f"{QUESTIONS} needed, one context for each question; found only one list")
     questions, contexts = list(questions), list(contexts)
     if len(questions) != len(contexts):
         raise BadInput(f"{len(questions)} questions and {len(contexts)} contexts: give one context for each question")

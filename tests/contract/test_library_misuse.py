@@ -114,7 +114,7 @@ def test_questions_may_be_columns(asking: Explainer) -> None:
     assert len(asking.explain(question=iter([QUESTION]), context=np.array([CONTEXT]), **PLAIN)) == 1
     with pytest.raises(BadInput, match="2 questions and 1 contexts"):
         asking.explain(question=iter([QUESTION] * 2), context=[CONTEXT])
-    with pytest.raises(BadInput, match="found one that is a list"):
+    with pytest.raises(BadInput, match="found only one list"):
         asking.explain(question=iter([QUESTION]), context=CONTEXT)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, nearest, shown
-from whyformer.labels import indices_of, numbered
+from whyformer.labels import NUMBER, indices_of, numbered
 
 Task = Literal["classes", "answer", "token"]
 Choice = int | str | tuple[int | None, int | None]
@@ -167,6 +167,8 @@ def class_index(target: Any, labels: Sequence[str], classes: int) -> int:
     names = list(labels) if len(labels) == classes else [str(i) for i in range(classes)]
     if isinstance(target, str):
         indices = indices_of(target, names)
+        if not indices and NUMBER.fullmatch(target):
+            raise BadOption(f"target {shown(target)[1:-1]} is no class of this model; it has {numbered(names)}")
         if not indices:
             raise BadOption(f"target {shown(target)} is no label of this model; {nearest(target, names)}")
         if len(indices) > 1:
