@@ -104,16 +104,16 @@ class Finder(MetaPathFinder):
     """Loads one module from a mutant's source, and leaves all others alone."""
 
     def __init__(self, mutant: Mutant):
-        self.mutant, self.text = mutant, mutant.source()
+        self.module, self.file, self.text = mutant.module, str(mutant.path()), mutant.source()
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The mutated module."""
-        if fullname != self.mutant.module:
+        if fullname != self.module:
             return None
-        file = str(self.mutant.path())
-        folder = [str(Path(file).parent)] if file.endswith("__init__.py") else None
+        folder = [str(Path(self.file).parent)] if self.file.endswith("__init__.py") else None
+        loader = _Loader(fullname, self.file, self.text)
         return importlib.util.spec_from_file_location(
-            fullname, file, loader=_Loader(fullname, file, self.text), submodule_search_locations=folder
+            fullname, self.file, loader=loader, submodule_search_locations=folder
         )
 
 

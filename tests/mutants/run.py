@@ -96,15 +96,15 @@ def _forked(job: Callable[[], int], output: Path) -> int:
     code = 3
     try:
         code = job()
-    except BaseException:  # the parent's own handlers must not run here
-        traceback.print_exc()
     finally:
+        if code == 3:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-def tested(tests: Iterable[str], mutant: Mutant | None = None) -> Callable[[], int]:
+def job_of(tests: Iterable[str], mutant: Mutant | None) -> Callable[[], int]:
     """A job that runs tests, on a mutant up to the first that fails, or on the code as it is."""
 
     def run() -> int:
@@ -126,13 +126,13 @@ def red(mutants: Sequence[Mutant], limit: float = LIMIT) -> list[str]:
     by_file = [
         [test for test in tests if test.partition("::")[0] == file] for file in {t.partition("::")[0] for t in tests}
     ]
-    jobs = [tested([group[0]] if "::" not in group[0] else group) for group in by_file]
+    jobs = [job_of([group[0]] if "::" not in group[0] else group, None) for group in by_file]
     return [verdict.output[-2000:] for _, verdict in in_children(jobs, 4 * limit) if verdict.code != 0]
 
 
 def judged(mutants: Sequence[Mutant], limit: float = LIMIT) -> Iterator[tuple[Mutant, Verdict]]:
     """Each mutant with what became of it."""
-    for number, verdict in in_children([tested(mutant.tests, mutant) for mutant in mutants], limit):
+    for number, verdict in in_children([job_of(mutant.tests, mutant) for mutant in mutants], limit):
         yield mutants[number], verdict
 
 
