@@ -62,7 +62,7 @@ def test_a_wrapped_and_a_compiled_model_are_explained_as_the_model_itself() -> N
     pair = ("a fine film", "with a poor ending")
     expected = Explainer(subject.model, subject.tokenizer).explain(pair, target=1).scores
     for other in (Wrapper(subject.model), torch.compile(subject.model)):
-        assert abs(Explainer(other, subject.tokenizer).explain(pair, target=1).scores - expected).max() < 1e-6
+        assert close(Explainer(other, subject.tokenizer).explain(pair, target=1).scores, expected, torch.float32)
 
 
 @pytest.mark.parametrize("method", ["attcat", "transformer_attribution"])

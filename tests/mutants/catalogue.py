@@ -1,0 +1,1105 @@
+"""The mutants: module, tests that should see them, and for each the function, the fragment and what stands there then.
+
+A mutant may name other tests than its group. One that nobody could see is `same`, with the reason.
+"""
+
+from mutants.mutant import Mutant
+
+Change = tuple[str, str, str] | tuple[str, str, str, str]
+
+MUTANTS: list[Mutant] = []
+
+
+def of(module: str, tests: str, *changes: Change) -> None:
+    """Mutants of one module; a fourth entry of a change names its own tests."""
+    for function, old, new, *own in changes:
+        MUTANTS.append(Mutant(f"whyformer.{module}", function, old, new, tuple((own[0] if own else tests).split())))
+
+
+def same(module: str, function: str, old: str, new: str, tests: str, reason: str) -> None:
+    """A mutant that changes nothing which a user could see."""
+    MUTANTS.append(Mutant(f"whyformer.{module}", function, old, new, tuple(tests.split()), reason))
+
+
+DERIVED = "reference/test_derivations.py"
+RULES = "reference/test_rules.py"
+MASKED = "reference/test_mask_lrp.py"
+DECODED = "reference/test_decoded.py"
+STEPWISE = "reference/test_stepwise.py"
+CAPTUM = "reference/test_captum_baselines.py"
+GOLDEN = "golden/test_goldens.py"
+METRICS = "metrics/test_metrics.py"
+HIDING = "metrics/test_hiding.py"
+RESULTS = "evaluation/test_results.py"
+JOURNAL = "evaluation/test_journal.py"
+TRUST = "evaluation/test_trust.py"
+WORDS = "properties/test_words.py"
+TOKENIZERS = "inputs/test_tokenizers.py"
+
+# From layer to layer
+
+of(
+    "rollout",
+    f"{DERIVED}::test_rollout",
+    ("with_residual", "m + torch.eye", "m - torch.eye"),
+    ("with_residual", "j.sum(-1, keepdim=True)", "j.sum(-2, keepdim=True)"),
+    ("with_residual", "if row_normalised else joined", "if not row_normalised else joined"),
+    ("roll_out", "reversed(maps)", "maps"),
+    ("roll_out", "row @ matrix", "row @ matrix.mT"),
+    ("maximum_flows", "units * layer + keys", "units * layer + queries", f"{DERIVED}::test_attention_flow"),
+    ("maximum_flows", "units * layers + np.arange(units)", "np.arange(units)", f"{DERIVED}::test_attention_flow"),
+    ("maximum_flows", "_whole(matrix).ravel()", "_whole(matrix.mT).ravel()", f"{DERIVED}::test_attention_flow"),
+)
+same(
+    *("rollout", "maximum_flows", " / FLOW_SCALE", "", f"{DERIVED}::test_attention_flow"),
+    "attention_flow divides by the sum of the flows",
+)
+
+# Predictions
+
+of(
+    "prediction",
+    f"{DERIVED}::test_attcat",
+    ("Prediction.read", '"bq,b...qk->b...k"', '"bk,b...qk->b...q"', f"{DERIVED}::test_raw_attention"),
+    ("Prediction.over_queries", "self.real / self.real.sum(-1, keepdim=True)", "self.real"),
+    ("Prediction.over_queries", "rows.mean(-2)", "rows.mean(-1)", f"{GOLDEN}::test_class_specific_methods"),
+    ("Prediction.hidden_gradients", "[first : first + count]", "[first - 1 : first + count - 1]"),
+    ("Prediction.attention_gradients", "[:count]", "[-count:]", f"{DERIVED}::test_grads"),
+    (
+        "Prediction.relevances",
+        "if found is None or (whole and not found.whole):",
+        "if found is None:",
+        "contract/test_relevance.py",
+    ),
+    ("Prediction._pass", "if call > above]", "if call > -1]", "contract/test_relevance.py"),
+    (
+        "Prediction._pass",
+        "0 if whole else 1",
+        "1 if whole else 0",
+        "contract/test_relevance.py::test_conservation_is_reported",
+    ),
+    (
+        "Prediction.generators",
+        "row if self.batch.masked is None else row[~padding]",
+        "row",
+        "contract/test_methods.py::test_every_method_keeps_the_contract[smooth_grad-bert]",
+    ),
+    (
+        "Prediction.loss",
+        "logits, self.target",
+        "logits, self.predicted",
+        f"{DERIVED}::test_saliency_as_in_allennlp {DERIVED}::test_saliency",
+    ),
+)
+same(
+    *("prediction", "Prediction.loss", "-nn.functional.logsigmoid", "nn.functional.logsigmoid"),
+    "contract/test_methods.py::test_options_keep_the_contract",
+    "only the length of the loss's gradient is used, or its size",
+)
+
+# Methods of attention and hidden states
+
+of(
+    "methods.attcat",
+    f"{DERIVED}::test_cat",
+    ("activation_times_gradient", "(states * gradients).sum(-1)", "(states * gradients).abs().sum(-1)"),
+    (
+        "_of_layers",
+        'found[1:] if states == "outputs" else found[:-1]',
+        'found[:-1] if states == "outputs" else found[1:]',
+    ),
+    (
+        "cam",
+        "activation_times_gradient(prediction)[layer]",
+        "activation_times_gradient(prediction)[layer - 1]",
+        f"{DERIVED}::test_cam",
+    ),
+    ("cam", "layer: int = -2", "layer: int = -1", f"{DERIVED}::test_cam"),
+    ("attcat", "a.mean(1) for a", "a.amax(1) for a", f"{DERIVED}::test_attcat"),
+    ("attcat", "c * r for c, r", "c + r for c, r", f"{DERIVED}::test_attcat"),
+    ("attcat", 'attention_query: Queries = "mean"', 'attention_query: Queries = "reader"', f"{DERIVED}::test_attcat"),
+    ("attcat", "joint = matrix @ joint", "joint = joint @ matrix", f"{DERIVED}::test_attcat_combined_by_products"),
+    ("attcat", "m * c[:, None]", "m * c[:, :, None]", f"{DERIVED}::test_attcat_combined_by_products"),
+    ("attcat", "scores.prod(0)", "scores.sum(0)", f"{DERIVED}::test_attcat_combined_by_products"),
+)
+of(
+    "methods.attention",
+    f"{DERIVED}::test_raw_attention",
+    ("raw_attention", "prediction.read(a.mean(1))", "prediction.read(a.amax(1))"),
+    ("raw_attention", "= -1) -> Tensor", "= 0) -> Tensor"),
+    ("from_layer", "layers[first_layer:]", "layers[: first_layer + 1]", f"{GOLDEN}::test_class_agnostic_methods"),
+    ("attention_flow", "found / found.sum()", "found", f"{DERIVED}::test_attention_flow"),
+    (
+        "attention_flow",
+        "layer[example][real][:, real]",
+        "layer[example][real][:, real].mT",
+        f"{DERIVED}::test_attention_flow",
+    ),
+)
+of(
+    "methods.decomposition",
+    "reference/test_decomposition.py::test_alti",
+    ("_contributions", ".clamp(min=0)", ""),
+    ("_contributions", "output.abs().sum(-1) - distances", "distances"),
+    ("_contributions", "torch.where(sums > 0, sums, 1)", "1"),
+    ("_contributions", "- output + offset", "- output - offset", f"{GOLDEN}::test_contributions_of_alti"),
+    ("_contributions", "slice(start, start + step)", "slice(start, start + step - 1)"),
+)
+of(
+    "recorder.value_paths",
+    "reference/test_decomposition.py::test_alti",
+    ("parts", "+= path.states[:, rows]", "+= 0 * path.states[:, rows]"),
+    ("parts", "added - added.mean(-1, keepdim=True)", "added"),
+    ("parts", "return added * path.scale[:, rows, None]", "return added"),
+    (
+        "parts",
+        "added * path.inner[:, rows, None]",
+        "added",
+        "reference/test_decomposition.py::test_alti_with_a_norm_before_the_sum",
+    ),
+    ("_with_norm", "inverse if scale is None else inverse * scale", "inverse", f"{GOLDEN}::test_contributions_of_alti"),
+    (
+        "_path",
+        "if not _same(residual, states) and not parallel",
+        "if False",
+        "contract/test_hard_cases.py::test_alti_refuses_a_residual_that_is_not_the_layers_input",
+    ),
+)
+
+# Methods of gradients
+
+of(
+    "methods.gradient",
+    f"{DERIVED}::test_grad_cam",
+    ("grads", "prediction.attention_gradients[-1] *", "prediction.attention_gradients[0] *", f"{DERIVED}::test_grads"),
+    ("grads", "maps.mean(1)", "maps.sum(1)", f"{DERIVED}::test_grads"),
+    (
+        "grads",
+        "scores.clamp(min=0) if positive",
+        "scores.clamp(max=0) if positive",
+        f"{GOLDEN}::test_class_specific_methods",
+    ),
+    (
+        "_seen",
+        "(attention != 0) |",
+        "(attention == attention) |",
+        "contract/test_tasks.py::test_what_comes_later_does_not_matter",
+    ),
+    ("att_grads", "(a * g.clamp(min=0)).mean(1)", "(a * g).mean(1)", f"{DERIVED}::test_att_grads"),
+    ("att_grads", "torch.stack(received).mean(0)", "torch.stack(received).sum(0)", f"{DERIVED}::test_att_grads"),
+    ("grad_cam", "prediction.read(attention)).mean(1).clamp(min=0)", "prediction.read(attention)).mean(1)"),
+    ("grad_cam", ".ne(0)  #", ".ge(0)  #"),
+    ("grad_cam", "* (prediction.reader < 1) ", ""),
+    (
+        "grad_cam",
+        "gradients.mean((-1, -2), keepdim=True)",
+        "gradients.mean(-1, keepdim=True)",
+        f"{DERIVED}::test_grad_cam_over_the_map",
+    ),
+    ("_stretched", "(values - low) / ranges", "values / ranges"),
+    (
+        "saliency",
+        "_lengths(prediction.hidden_gradients[0])",
+        "_lengths(prediction.hidden_gradients[-1])",
+        f"{DERIVED}::test_saliency",
+    ),
+    ("_lengths", ".square().sum(-1).sqrt()", ".square().sum(-1)", f"{DERIVED}::test_saliency"),
+    ("smooth_grad", "total / samples", "total", f"{DERIVED}::test_smooth_grad_is_the_mean_over_noisy_runs"),
+    (
+        "_noisy",
+        "(present.max() - present.min())",
+        "present.max()",
+        f"{DERIVED}::test_smooth_grad_is_the_mean_over_noisy_runs",
+    ),
+    (
+        "_times_embeddings",
+        "CANCELLED * terms.amax(-1)",
+        "0 * terms.amax(-1)",
+        "contract/test_architectures.py::test_products_that_cancel_are_refused",
+    ),
+    ("_allennlp", ".abs() * prediction.real", " * prediction.real", f"{DERIVED}::test_saliency_as_in_allennlp"),
+    (
+        "_allennlp",
+        "scores / scores.sum(-1, keepdim=True)",
+        "scores / scores.sum()",
+        "contract/test_methods.py::test_options_keep_the_contract",
+    ),
+    (
+        "input_x_gradient",
+        "prediction.hidden[0] *",
+        "prediction.hidden[-1] *",
+        "contract/test_methods.py::test_every_method_keeps_the_contract[input_x_gradient-bloom]",
+    ),
+)
+same(
+    *("methods.gradient", "grad_cam", " / seen.sum(-1, keepdim=True).clamp(min=1)", "", f"{DERIVED}::test_grad_cam"),
+    "the same factor for all units of a text, which the stretching to [0, 1] undoes",
+)
+same(
+    *("methods.gradient", "att_grads", "prediction.real, (a", "torch.ones_like(prediction.real), (a"),
+    f"{DERIVED}::test_att_grads contract/test_methods.py::test_every_method_keeps_the_contract[att_grads-bert]",
+    "queries of padding have no gradient",
+)
+same(
+    *("methods.gradient", "_loss_gradient", "prediction.loss(trace.logits)", "-prediction.loss(trace.logits)"),
+    f"{DERIVED}::test_saliency {DERIVED}::test_saliency_as_in_allennlp",
+    "only the length of the loss's gradient is used, or its size",
+)
+
+# Methods of relevance
+
+of(
+    "methods.relevance",
+    f"{GOLDEN}::test_class_specific_methods",
+    ("transformer_attribution", "m.clamp(min=0).mean(1) for m", "m.mean(1) for m"),
+    ("transformer_attribution", "w * r for w, r", "w + r for w, r"),
+    ("gae", "(g * a).clamp(min=0)", "(g * a).abs()"),
+    ("partial_lrp", "last.clamp(min=0)", "last"),
+    ("partial_lrp", "prediction.attention_relevances(book)[-1]", "prediction.attention_relevances(book)[0]"),
+    (
+        "conservation",
+        "1.0 if prediction.versus is None else 0.0",
+        "1.0",
+        "contract/test_relevance.py::test_conservation_is_reported",
+    ),
+    ("_from_value", "sent - arrived", "arrived - sent", "contract/test_relevance.py::test_conservation_is_reported"),
+    (
+        "_by_patch",
+        "(others, 0)",
+        "(0, others)",
+        "golden/test_images.py::test_relevance_of_pixels golden/test_images.py::test_class_specific_methods",
+    ),
+)
+of(
+    "methods.mask_lrp",
+    f"{MASKED}::test_odd_factors_are_reported",
+    ("HeadGate.lost_above", "e.layer > layer", "e.layer >= layer", MASKED),
+    (
+        "HeadGate._factors",
+        "sums.sign() * total",
+        "total",
+        f"{MASKED}::test_kinds_of_opposite_sign_do_not_conserve_and_are_reported",
+    ),
+    ("HeadGate.__call__", "arrived * (1 - shares)", "arrived * shares"),
+    (
+        "HeadGate.__call__",
+        "by_head * shares[:, :, None, None]",
+        "by_head * weights[0][None, :, None, None]",
+        f"{MASKED}::test_scores",
+    ),
+    ("HeadGate.report", "e.factors < 0", "e.factors <= 0"),
+    ("HeadGate.report", "e.factors.abs() > LARGE", "e.factors.abs() < LARGE"),
+    (
+        "_weighted",
+        "kinds.cumsum(0) == 1",
+        "kinds.cumsum(0) >= 1",
+        f"{MASKED}::test_heads_of_both_kinds_count_once_unless_they_are_summed",
+    ),
+    ("mask_lrp", "rescaled=not authors", "rescaled=True", "golden/test_mask_lrp_goldens.py::test_scores"),
+    ("mask_lrp", "(g * r).clamp(min=0)", "(g * r)", f"{MASKED}::test_scores"),
+    (
+        "_of_one_kind",
+        '("syntactic", "positional")',
+        '("positional", "syntactic")',
+        f"{MASKED}::test_one_kind_of_heads_alone",
+    ),
+)
+of(
+    "methods.decoded",
+    f"{DECODED}::test_every_layer",
+    (
+        "_number",
+        "(count - 1) // 2",
+        "count // 2",
+        f"{DECODED}::test_the_middle_layer_is_the_default_and_layers_count_from_the_last",
+    ),
+    (
+        "_largest",
+        "shares.topk(top, 1)",
+        "shares.topk(min(top, shares.shape[2]), 2)",
+        f"{DECODED}::test_the_matrix_holds_what_counts",
+    ),
+    ("_layer_score", "return found.clamp(min=0)", "return found", f"{DECODED}::test_every_score"),
+    (
+        "_layer_score",
+        "attention_gradients[layer - 1].clamp(min=0)",
+        "attention_gradients[layer - 1]",
+        f"{DECODED}::test_every_score",
+    ),
+    (
+        "_layer_score",
+        "prediction.read(prediction.attention[layer - 1].mean(1))",
+        "prediction.read(prediction.attention[layer - 2].mean(1))",
+        f"{DECODED}::test_every_score",
+    ),
+    ("Rows.at_positions", ".masked_fill(self.of_position < 0, 0)", ""),
+    ("_read", "(logits - everywhere[:, None]).exp()", "logits.exp()"),
+    ("Rows.of", "real if special is None else real & ~special", "real"),
+)
+same(
+    *(
+        "methods.decoded",
+        "_counted",
+        "        return prediction.real\n",
+        "        return torch.ones_like(prediction.real)\n",
+    ),
+    f"{DECODED}::test_every_layer {DECODED}::test_every_score",
+    "the weight of a position is 0 in padding: nothing depends on it, and nothing attends to it",
+)
+of(
+    "methods.stepwise",
+    f"{STEPWISE}::test_the_order_by_hand {STEPWISE}::test_orders_are_strict_and_between_0_and_1",
+    (
+        "_Walk.__init__",
+        "(2 * step * len(text.units) + steps) // (2 * steps)",
+        "step * len(text.units) // steps",
+        f"{STEPWISE}::test_any_number_of_steps",
+    ),
+    ("_Walk.order", "(count - rank) / count", "(count - rank - 1) / count"),
+    ("_Walk.take", "-felt[unit]", "felt[unit]"),
+    (
+        "_Walk.drops",
+        "outputs[before] - outputs[after]",
+        "outputs[after] - outputs[before]",
+        f"{STEPWISE}::test_drops_add_up_to_what_is_lost",
+    ),
+    (
+        "_Walk.drops",
+        "lost * own / total if total else",
+        "lost / size if total else",
+        f"{STEPWISE}::test_it_is_what_loops_find",
+    ),
+    ("_Walk.drops", "abs(score) for score", "score for score", f"{STEPWISE}::test_it_is_what_loops_find"),
+    (
+        "_walk",
+        "walk.text.places_left(walk.places, hide)",
+        "walk.text.places_left([], hide)",
+        f"{STEPWISE}::test_it_is_what_loops_find",
+    ),
+)
+of(
+    "methods.paths",
+    f"{CAPTUM}::test_integrated_gradients_from_zero_agree_with_captum",
+    ("integrated_gradients", "found.sum(-1)", "found.abs().sum(-1)"),
+    ("_Path.of", "torch.where(free, states[1:]", "torch.where(~free, states[1:]"),
+    (
+        "_Path.completeness",
+        "said[0].double() - said[1:].double().mean()",
+        "said[1:].double().mean() - said[0].double()",
+        f"{CAPTUM}::test_integrated_gradients_add_up_the_better_the_more_steps",
+    ),
+    (
+        "_Path.completeness",
+        "found.double().sum() - expected",
+        "found.double().sum() + expected",
+        f"{CAPTUM}::test_integrated_gradients_add_up_the_better_the_more_steps",
+    ),
+    ("_allennlp_integrated", '"riemann_left"', '"riemann_right"', f"{CAPTUM}::test_the_protocol_of_allennlp_in_loops"),
+    ("_allennlp_integrated", "of_loss=True", "of_loss=False", f"{CAPTUM}::test_the_protocol_of_allennlp_in_loops"),
+)
+
+# Rules of relevance
+
+of(
+    "recorder.rules",
+    f"{RULES}::test_rule",
+    ("divide", "denominator == 0, 0", "denominator == 0, 1", f"{RULES}::test_division"),
+    ("divide", "denominator + STABILISER", "denominator", f"{RULES}::test_division"),
+    ("scaled", "if position else torch.zeros_like(sent)", "if not position else torch.zeros_like(sent)"),
+    ("linear_positive", "constant - bias", "constant + bias"),
+    ("linear_positive", ".add_(site.value[rows])", ".sub_(site.value[rows])"),
+    ("linear_positive", "by_size.addcmul_(x, sent)", "by_size"),
+    ("linear_two_sided", "(x.clamp(max=0), weight.clamp(max=0))", "(x.clamp(max=0), weight.clamp(min=0))"),
+    ("linear_excitatory", "x.clamp(min=0), weight.clamp(min=0)", "x.clamp(min=0), weight"),
+    ("map_positive", "(product(x, matrix) + sizes) / 2", "product(x, matrix) + sizes"),
+    ("map_positive", "masked_fill_(~none, 0)", "masked_fill_(none, 0)"),
+    ("map_positive", "by_size + x * sent / 2", "by_size + x * sent"),
+    ("map_two_sided", "(x.clamp(max=0), matrix.clamp(max=0))", "(x.clamp(max=0), matrix.clamp(min=0))"),
+    ("map_excitatory", "x.clamp(min=0), matrix.clamp(min=0)", "x, matrix.clamp(min=0)"),
+    ("pixels", "x * sent - lows - highs", "x * sent - lows"),
+    ("pixels", "product(low, positive)", "product(high, positive)"),
+    ("matmul_halved", ".div_(2)", ""),
+    ("product_halved", "(relevance / 2)", "relevance"),
+    ("sum_by_size", "x.abs() * sent", "x * sent"),
+    ("add", "site.operands[position] * shares", "site.operands[1 - position] * shares"),
+    ("add_normalised", "sizes = sums.abs()", "sizes = sums"),
+    ("add_normalised", " * site.per_example(relevance), sums", ", sums"),
+    (
+        "epsilon",
+        "site.value + SMALL_EPSILON",
+        "site.value + EPSILON",
+        f"{RULES}::test_rule {RULES}::test_a_whole_model_by_hand",
+    ),
+    ("matmul_epsilon", "2 * site.value", "site.value"),
+    ("softmax_taylor", "relevance - site.value *", "relevance + site.value *"),
+    ("softmax_taylor", "dim[0] if dim else -1", "-1"),
+    ("norm_epsilon", "site.operands[0] * finish", "finish"),
+    ("halved", "sent / 2", "sent"),
+    ("first_held", "sent if position else", "sent if not position else"),
+    ("ratio", "gradient * site.value /", "gradient /"),
+    ("norm_held", "weighted - weighted.mean(dimensions, keepdim=True)", "weighted"),
+    ("norm_held", "correction=0", "correction=1"),
+    ("norm_held", "gradient if weight is None else gradient * weight", "gradient"),
+)
+same(
+    *("recorder.rules", "_rows_with", "* 2 < present.numel()", "* 2 >= present.numel()"),
+    f"{RULES}::test_rule contract/test_relevance.py::test_conservation_is_reported",
+    "which rows are multiplied decides how long it takes: the others hold zeros",
+)
+same(
+    *("recorder.run", "_with_last", "last=True", "last=False", f"{GOLDEN}::test_relevances"),
+    "rows that the head does not read hold no relevance, so leaving them out saves time only",
+)
+of(
+    "recorder.books",
+    "contract/test_relevance.py::test_the_world_is_closed",
+    ("", 'frozenset({"MaskedFill", "Where",', 'frozenset({"Mul", "MaskedFill", "Where",'),
+    ("moves", "inputs == 1 and bool(node._saved_alpha == 1)", "inputs == 1"),
+    ("check_closed", "if site is None and not moves(node):", "if False:"),
+    (
+        "check_closed",
+        "if site is not None and site.kind not in book.rules:",
+        "if False:",
+        "contract/test_relevance.py::test_the_world_is_closed contract/test_hard_cases.py",
+    ),
+    (
+        "_below",
+        "site.sources[1:] if site.kind in held else site.sources",
+        "site.sources",
+        "properties/test_relevance_properties.py::test_conservative_relevance_of_a_model_without_biases_adds_up_to_the_logit",
+    ),
+    (
+        "",
+        '"attend": rules.first_held',
+        '"attend": rules.halved',
+        "properties/test_relevance_properties.py::test_conservative_relevance_of_a_model_without_biases_adds_up_to_the_logit golden/test_language_models.py::test_methods",
+    ),
+    (
+        "",
+        '"activation": rules.ratio',
+        '"activation": None',
+        f"{RULES}::test_a_whole_model_by_hand {GOLDEN}::test_attn_lrp_without_stabilisers_is_near_the_authors_explicit_form",
+    ),
+)
+of(
+    "recorder.governable",
+    "contract/test_hard_cases.py",
+    ("_norm", "torch.finfo(x.dtype).eps if eps is None else eps", "1e-5 if eps is None else eps"),
+)
+
+# Recording
+
+of(
+    "recorder.attention",
+    "properties/test_attention.py::test_attend_is_scaled_dot_product_attention",
+    ("attend", "query.shape[-1] ** -0.5", "query.shape[-1] ** 0.5"),
+    ("attend", ".tril()", ".triu()"),
+    (
+        "_shared",
+        "heads[:, :, None].expand(batch, count, times, units, width)",
+        "heads[:, None].expand(batch, times, count, units, width)",
+    ),
+    (
+        "_masked_softmax",
+        "blocked & ~blind",
+        "blocked",
+        "properties/test_attention.py::test_a_query_that_may_look_nowhere_gets_zeros_and_passes_no_gradient",
+    ),
+    (
+        "_masked_softmax",
+        "(scores,)).masked_fill(blind, 0)",
+        "(scores,))",
+        "properties/test_attention.py::test_a_query_that_may_look_nowhere_gets_zeros_and_passes_no_gradient",
+    ),
+    (
+        "SoftmaxLineage.meet",
+        "line is None or left.shape[-1] != right.shape[-2]",
+        "line is None",
+        "contract/test_hard_cases.py",
+    ),
+    (
+        "SoftmaxLineage.saw",
+        "result.dim() >= 3",
+        "result.dim() >= 2",
+        "contract/test_architectures.py::test_a_router_is_no_attention",
+    ),
+)
+of(
+    "recorder.trace",
+    "contract/test_architectures.py::test_the_reader_is_what_the_head_reads",
+    ("_any_of", "torch.linspace(1, 2,", "torch.linspace(1, 1,"),
+    ("Trace._positions_read", "read / read.sum(-1, keepdim=True)", "read"),
+    ("Trace._positions_read", "last.ne(0).any(-1)", "last.ne(0).all(-1)"),
+    (
+        "Trace.output",
+        "outputs += [-flat.gather",
+        "outputs += [flat.gather",
+        f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
+    ),
+    (
+        "Trace._starts",
+        "torch.full_like(flat[:, :1], -1)",
+        "torch.full_like(flat[:, :1], 1)",
+        "contract/test_odd_uses.py::test_a_class_against_itself_has_no_relevance",
+    ),
+    (
+        "Trace.relevance",
+        "start * self.logits.detach() if scale else start",
+        "start",
+        "contract/test_hard_cases.py::test_the_two_forms_of_attn_lrp_differ_by_their_stabilisers",
+    ),
+    (
+        "Trace._pass",
+        "t.detach() * g",
+        "g",
+        f"{GOLDEN}::test_attn_lrp_without_stabilisers_is_near_the_authors_explicit_form",
+    ),
+    (
+        "differentiating",
+        "stack.callback(gc.enable)",
+        "pass",
+        "contract/test_odd_uses.py::test_the_garbage_collector_is_given_back",
+    ),
+)
+of(
+    "recorder.outputs",
+    "contract/test_tasks.py::test_the_predicted_answer_is_the_best_span",
+    ("Outputs._best_answers", "(length < 0)", "(length < -1)"),
+    (
+        "Outputs._best_answers",
+        "length >= ANSWER_LENGTH",
+        "length > 2 * ANSWER_LENGTH",
+        "contract/test_tasks.py::test_a_predicted_answer_is_at_most_30_tokens_long",
+    ),
+    (
+        "Outputs._best_answers",
+        "masked_fill(~self.attended[:, None], blocked)",
+        "masked_fill(self.attended[:, None] & False, blocked)",
+    ),
+    (
+        "Outputs.parts",
+        "chosen[:, n] + n * units",
+        "chosen[:, n]",
+        "contract/test_tasks.py::test_an_answer_is_read_where_it_starts_and_ends",
+    ),
+    (
+        "Outputs.parts",
+        "chosen[:, 1] * self.logits.shape[-1] + chosen[:, 0]",
+        "chosen[:, 0] * self.logits.shape[-2] + chosen[:, 1]",
+        "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
+    ),
+    (
+        "class_index",
+        "0 <= int(target) < classes",
+        "0 <= int(target) <= classes",
+        "contract/test_tasks.py::test_a_bad_target_is_refused",
+    ),
+    (
+        "Outputs._position",
+        "if not bool(self.attended[row, position]):",
+        "if False:",
+        "contract/test_tasks.py::test_a_bad_target_is_refused",
+    ),
+)
+of(
+    "recorder.run",
+    "contract/test_architectures.py::test_a_text_that_ends_in_what_would_be_the_padding_token",
+    ("with_padding_id", "used = set(ids[attended].tolist())", "used: set[int] = set()"),
+    ("with_padding_id", "config.pad_token_id = None", "pass"),
+    (
+        "with_padding_id",
+        "(batch == 1 and bool(attended.all()))",
+        "batch == 1",
+        "contract/test_odd_uses.py::test_one_padded_text_without_a_padding_token",
+    ),
+    (
+        "evaluating",
+        "module.training = True",
+        "module.training = False",
+        "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",
+    ),
+    (
+        "evaluating",
+        "module.training = False",
+        "pass",
+        "contract/test_methods.py::test_every_method_keeps_the_contract[cat-bert]",
+    ),
+    (
+        "record",
+        'getattr(model, "_orig_mod", model)',
+        "model",
+        "contract/test_architectures.py::test_a_compiled_model_is_explained_as_the_model_it_was_made_from",
+    ),
+)
+same(
+    *("recorder.run", "record", 'kwargs["use_cache"] = False', "pass"),
+    "contract/test_architectures.py::test_frozen_and_trainable_models_are_explained_alike",
+    "a cache that nothing reads costs memory only",
+)
+of(
+    "recorder.mode",
+    "contract/test_hard_cases.py",
+    ("Recorder._see", "torch.cat((self.attentions[-1].values, attention.values), -1)", "attention.values"),
+    (
+        "Recorder._govern",
+        "call, operands = swapped(call), operands[::-1]",
+        "pass",
+        "contract/test_hard_cases.py contract/test_relevance.py",
+    ),
+)
+of(
+    "recorder.sites",
+    "contract/test_relevance.py::test_relevance_depends_neither_on_the_batch_nor_on_padding",
+    ("Site.per_example", "sums.repeat_interleave(", "sums.repeat("),
+    (
+        "Site.per_example",
+        "relevances.sum(tuple(range(1, relevances.dim())), keepdim=True)",
+        "relevances.sum().expand(1)",
+    ),
+    (
+        "Site.kept_from",
+        "value.clone() if shares else value",
+        "value",
+        "contract/test_relevance.py::test_additions_in_place_change_nothing contract/test_odd_uses.py::test_activations_in_place_change_nothing",
+    ),
+)
+
+# Hiding units, and what the model says then
+
+of(
+    "perturb.hiding",
+    f"{HIDING}::test_what_is_hidden",
+    ("hidden", 'if "position_ids" in tensors:', "if False:", HIDING),
+    ("hidden", 'hide in ("pad", "mask_unattended")', 'hide in ("pad",)'),
+    ("hidden", "array[~where]", "array[where]"),
+    (
+        "hidden",
+        'if tensors["attention_mask"].any() else _alone(row, fillers)',
+        "if True else _alone(row, fillers)",
+        HIDING,
+    ),
+    (
+        "padded",
+        "target[: len(row)]",
+        "target[-len(row) :]",
+        f"{HIDING}::test_probabilities_are_those_of_the_model_alone",
+    ),
+    ("count_of", "math.floor(exact + 0.5)", "math.floor(exact)", f"{HIDING}::test_counts_are_rounded_half_up"),
+    ("count_of", "round(share * units, 9)", "share * units", f"{HIDING}::test_counts_are_rounded_half_up"),
+    ("Fillers.of", '("mask_token_id", "unk_token_id")', '("unk_token_id", "mask_token_id")'),
+    ("Fillers.instead", '(self.pad, "padding") if hide.startswith("pad")', '(self.pad, "padding") if hide == "pad"'),
+)
+of(
+    "perturb.outcomes",
+    f"{HIDING}::test_counts_and_duplicates",
+    (
+        "Outcomes.of",
+        "            if key not in self._known:\n                self._waiting",
+        "            if True:\n                self._waiting",
+        "metrics/test_known_rows.py",
+    ),
+    (
+        "shares_of",
+        "logits.double().sigmoid() if labels_are_free",
+        "logits.double().softmax(-1) if labels_are_free",
+        f"{HIDING}::test_labels_that_go_together_have_sigmoids",
+    ),
+    (
+        "_batches",
+        "size > budget",
+        "size > 2 * budget",
+        f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding",
+    ),
+    ("_batches", "PADDING * size", "size", f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding"),
+    (
+        "Outcomes._run",
+        "- sum(len(row) for row in rows)",
+        "",
+        f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding {HIDING}::test_counts_and_duplicates",
+    ),
+    ("Outcomes.forget", "self._known.clear()", "pass", "metrics/test_known_rows.py"),
+)
+of(
+    "perturb.search",
+    f"{METRICS}::test_the_best_of_all_orders_scores_best",
+    ("_grown", "same is None or same.total > path.total", "same is None"),
+    ("best_orders", "key=lambda path: path.total)", "key=lambda path: -path.total)"),
+    ("best_orders", "p.total + float(", "float("),
+    (
+        "best_orders",
+        "longest > LONGEST_SEARCH",
+        "longest > 10 * LONGEST_SEARCH",
+        f"{METRICS}::test_long_texts_are_not_searched",
+    ),
+)
+of(
+    "perturb.remains",
+    STEPWISE,
+    ("remains", "flags[text.number, text.positions[places]]", "flags[text.number, text.positions[: len(places)]]"),
+    (
+        "_moved",
+        "text.positions[places].tolist().index(targets[column])",
+        "targets[column]",
+        f"{STEPWISE}::test_the_start_of_an_answer_moves_with_what_is_deleted",
+    ),
+    ("_needed", "p > max(said)", "p < max(said)", f"{STEPWISE}::test_what_stands_behind_a_next_token_is_not_hidden"),
+    ("Hideable.places_left", "if place not in away", "if place in away", f"{STEPWISE}::test_any_number_of_steps"),
+)
+
+# Metrics
+
+of(
+    "metrics.faithfulness",
+    f"{METRICS}::test_aopc",
+    ("aopc", "falls.whole[:, None] - falls.after", "falls.after - falls.whole[:, None]"),
+    ("aopc", 'absolute or protocol == "attcat"', "absolute", "golden/test_metrics_goldens.py::test_attcat"),
+    ("log_odds", "torch.finfo(torch.float64).tiny", "1e-3", f"{METRICS}::test_log_odds"),
+    (
+        "log_odds",
+        "falls.after.clamp_min(least).log() - falls",
+        "falls.after.clamp_min(least).log() + falls",
+        f"{METRICS}::test_log_odds",
+    ),
+    (
+        "sufficiency",
+        "order[count:]",
+        "order[:count]",
+        f"{METRICS}::test_comprehensiveness_and_sufficiency_as_eraser_defines_them",
+    ),
+    ("_eraser", "up=True", "up=False", f"{METRICS}::test_comprehensiveness_and_sufficiency_as_eraser_defines_them"),
+    ("_authors_steps", '"stable")[:-1]', '"stable")', "golden/test_metrics_goldens.py::test_hidden_tokens"),
+    ("_authors_steps", "if place in rankable", "", "golden/test_metrics_goldens.py::test_hidden_tokens"),
+    (
+        "_kept",
+        "lengths >= shortest",
+        "lengths > shortest",
+        "golden/test_metrics_goldens.py::test_the_protocols_leave_short_texts_out evaluation/test_measuring.py::test_short_texts_are_left_out",
+    ),
+    (
+        "_kept",
+        "falls.whole >= min_probability",
+        "falls.whole <= min_probability",
+        "evaluation/test_measuring.py::test_unlikely_texts_are_left_out",
+    ),
+    ("_falls", "count_of(q, len(o))", "count_of(q, len(o) - 1)"),
+    ("Falls.measured", "curve.nanmean(1)", "curve.nansum(1)"),
+)
+of(
+    "metrics.confidence",
+    f"{METRICS}::test_games",
+    ("kendall_tau", ".mean(0)", ".sum(0)", f"{METRICS}::test_kendall_tau"),
+    ("_others", "range(1, classes)", "range(classes)", f"{METRICS}::test_kendall_tau"),
+    ("kendall_tau", "chosen == against", "chosen != against", f"{METRICS}::test_kendall_tau"),
+    ("_tau", "np.argsort(-scores", "np.argsort(scores", "golden/test_metrics_goldens.py::test_kendall"),
+    ("_tau", "scores[rankable] for scores", "scores for scores", f"{METRICS}::test_kendall_tau"),
+    ("hiding_game", "revealing=False", "revealing=True"),
+    ("_game", "p.argmax(-1) == r", "p.argmin(-1) == r"),
+    ("_game", "order[n:] if revealing", "order[:n] if revealing"),
+    ("_trapezoid", " / (at[-1] - at[0])", "", f"{METRICS}::test_an_area_is_divided_by_its_range"),
+    (
+        "_trapezoid",
+        "torch.cat((zero, gaps))",
+        "torch.cat((gaps, zero))",
+        f"{METRICS}::test_an_area_is_divided_by_its_range {METRICS}::test_games",
+    ),
+)
+of(
+    "metrics.overlap",
+    f"{METRICS}::test_token_overlap",
+    ("word_record", "score * idf[word]", "score"),
+    ("word_record", "unit.text.lower()", "unit.text"),
+    ("top_words", "(-totals[word], word)", "(totals[word], word)"),
+    ("shared_share", "(len(pairs) * k)", "len(pairs)"),
+    ("WordSums.add", "own[word] += score", "own[word] = score"),
+)
+of(
+    "metrics.plausibility",
+    f"{METRICS}::test_precision_at_k_counts_the_answer_among_the_top",
+    ("precision_at_k", "said.answer[1] + 1", "said.answer[1]"),
+    ("precision_at_k", "-float(own[place])", "float(own[place])"),
+    ("mean_or_ratio", "counts / lengths", "counts", "golden/test_metrics_goldens.py::test_precision_at_20"),
+    ("_f1", "len(chosen) + len(evidence)", "2 * len(evidence)", f"{METRICS}::test_token_f1_as_eraser_defines_it"),
+    (
+        "token_f1",
+        "1 - len(evidence) / len(said.rationale.evidence)",
+        "len(evidence) / len(said.rationale.evidence)",
+        f"{METRICS}::test_token_f1_as_eraser_defines_it",
+    ),
+    (
+        "token_f1",
+        "key=lambda word: -words[word]",
+        "key=lambda word: words[word]",
+        f"{METRICS}::test_token_f1_as_eraser_defines_it",
+    ),
+    (
+        "_words",
+        "tokens[first][1][1] <= start",
+        "tokens[first][1][1] < start",
+        f"{METRICS}::test_token_f1_as_eraser_defines_it",
+    ),
+    ("_words", "span[0] >= end", "span[0] > end", f"{METRICS}::test_token_f1_as_eraser_defines_it"),
+    (
+        "_words",
+        'max(found.get(number, -float("inf")), float(scores[place]))',
+        "float(scores[place])",
+        f"{METRICS}::test_token_f1_as_eraser_defines_it",
+    ),
+)
+of(
+    "metrics.case",
+    f"{METRICS}::test_aopc",
+    ("Case.ranked", 'combine == "sum" and not self.ranks', 'combine == "sum"', METRICS),
+    ("Case.ranked", "-float(reduce(own[group]))", "float(reduce(own[group]))"),
+    ("Case.rankable", " if not flags[e, p]", ""),
+    ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
+    (
+        "Case.ordered",
+        "(len(order) - rank) / share",
+        "len(order) - rank",
+        "evaluation/test_pitfalls.py::test_the_ceiling_is_the_order_that_was_searched evaluation/test_pitfalls.py::test_chance_orders_words_by_chance",
+    ),
+    ("Case.ordered", "len(order) - rank", "rank", f"{METRICS}::test_the_ceiling_is_above_other_orders"),
+    (
+        "answer_tokens",
+        "span[0] < end and start < span[1]",
+        "span[0] <= end and start < span[1]",
+        "evaluation/test_measuring.py::test_answers_to_questions_are_looked_for_among_the_highest_tokens",
+    ),
+)
+
+# Results
+
+of(
+    "table",
+    f"{RESULTS}::test_intervals_are_those_of_a_loop",
+    ("_interval", "[0.025, 0.975]", "[0.05, 0.95]"),
+    ("_interval", "if n > 1", "if n > 0", f"{RESULTS}::test_one_example_has_no_interval"),
+    ("resampled_means", "for column in columns]) / count", "for column in columns]) / (count + 1)"),
+    ("_draws", "min(block, resamples - start)", "block", f"{RESULTS}::test_resampling_in_blocks_changes_nothing"),
+    (
+        "Table.compare",
+        "Difference(one - other",
+        "Difference(other - one",
+        f"{RESULTS}::test_differences_are_paired_over_common_rows",
+    ),
+    ("Table.compare", "ones - others", "ones", f"{RESULTS}::test_differences_are_paired_over_common_rows"),
+    ("Table.share", "Cell((mean - chance)", "Cell(mean", f"{RESULTS}::test_shares_are_over_rows_that_have_all_three"),
+    ("Table.share", "(means - chances)", "means", f"{RESULTS}::test_shares_are_over_rows_that_have_all_three"),
+    (
+        "Table.best",
+        "cell.n >= ENOUGH_ROWS * most",
+        "cell.n >= 0",
+        "evaluation/test_pitfalls.py::test_a_method_that_refuses_most_texts_is_not_the_best",
+    ),
+    (
+        "Table.tied",
+        "d.high < 0 if sign > 0 else d.low > 0",
+        "d.low > 0 if sign > 0 else d.high < 0",
+        f"{RESULTS}::test_equal_methods_tie_and_clear_ones_do_not",
+    ),
+)
+of(
+    "results",
+    f"{RESULTS}::test_curves_are_exact_means_without_what_is_left_out",
+    (
+        "_Numbers.add",
+        "found is None or found != found",
+        "found is None",
+        f"{RESULTS}::test_a_cell_counts_what_it_has_and_what_it_has_not",
+    ),
+    ("_Numbers._settle", "+= len(known)", "+= len(values)"),
+    ("_Numbers._settle", "[*self.sums[point], *known]", "known"),
+    (
+        "_Numbers.series",
+        "np.diff(rows[order]) == 0",
+        "np.diff(rows[order]) < 0",
+        f"{RESULTS}::test_nothing_is_counted_twice",
+    ),
+    (
+        "Results.table",
+        "(name in REFERENCES, self._methods[name], name)",
+        "(self._methods[name], name)",
+        f"{RESULTS}::test_latex_sets_references_apart {RESULTS}::test_labels_stand_in_order_of_first_appearance",
+    ),
+    (
+        "Results.add",
+        "gold == predicted",
+        "gold != predicted",
+        f"{RESULTS}::test_the_footer_tells_what_was_left_out_and_why",
+    ),
+)
+of(
+    "journal",
+    f"{JOURNAL}::test_what_is_written_comes_back_exactly",
+    ("_sealed", "int(parts[2]) > len(lines)", "int(parts[2]) >= len(lines)"),
+    (
+        "Journal._cut",
+        "os.fstat(descriptor).st_size > self._end",
+        "os.fstat(descriptor).st_size < self._end",
+        f"{JOURNAL}::test_a_tail_torn_at_any_byte_is_cut_off",
+    ),
+    (
+        "Journal.append",
+        " or keys & self._keys.packed",
+        "",
+        f"{JOURNAL}::test_a_record_that_is_there_already_is_refused",
+    ),
+    ("Journal.__init__", " or keys & self._keys.packed", "", f"{JOURNAL}::test_a_file_with_a_record_twice_is_refused"),
+    (
+        "_difference",
+        "if within or name != ABOUT else None",
+        "if True else None",
+        f"{JOURNAL}::test_a_run_takes_up_where_another_left_off",
+    ),
+    ("_put", "done += count", "done = len(data)", f"{JOURNAL}::test_a_short_write_goes_on"),
+    (
+        "_put",
+        "    os.fsync(descriptor)",
+        "    pass",
+        f"{JOURNAL}::test_a_chunk_is_one_write_and_counts_once_it_is_on_the_disk",
+    ),
+    (
+        "_committed",
+        "if position > stop:",
+        "if False:",
+        f"{JOURNAL}::test_a_reader_beside_a_writer_sees_what_was_committed_when_it_came",
+    ),
+    (
+        "_committed",
+        "if broken or (sealed is not None and sealed < len(lines)):",
+        "if broken:",
+        f"{JOURNAL}::test_damage_before_the_last_chunk_is_an_error_with_its_line",
+    ),
+    (
+        "Journal._write",
+        "self._keys.packed -= keys",
+        "pass",
+        f"{JOURNAL}::test_a_failed_write_leaves_what_was_safe {JOURNAL}::test_ctrl_c_leaves_all_or_nothing",
+    ),
+    ("_locked", "lock.acquire(timeout=0)", "pass", f"{JOURNAL}::test_a_second_run_is_refused_at_once"),
+)
+same(
+    *("journal", "_sealed", "parts is None or int(parts[2]) > len(lines)", "parts is None"),
+    f"{JOURNAL}::test_a_tail_torn_at_any_byte_is_cut_off {JOURNAL}::test_a_missing_line_is_damage",
+    "fewer lines than were committed have another checksum",
+)
+of(
+    "items",
+    "evaluation/test_pitfalls.py::test_a_smaller_window_is_not_taken_for_the_same",
+    ("item_of", "[encoded.tensors, [unit.special for unit in encoded.units]]", "[]"),
+    (
+        "batches",
+        "len(batch) == texts or (len(batch) + 1)",
+        "len(batch) == texts or 0 * (len(batch) + 1)",
+        "evaluation/test_measuring.py::test_batches_hold_texts_of_nearly_the_same_length_and_one_kind",
+    ),
+)
+
+# Trust
+
+of(
+    "trust",
+    f"{TRUST}::test_percentile_and_share_by_hand",
+    ("Trust.percentile", "below - above", "above - below"),
+    ("Trust.share", "self.ceiling - self.chance < NOTHING", "self.ceiling - self.chance < 0"),
+    ("Trust.share", "(self.aopc - self.chance)", "self.aopc"),
+    ("Trust._counts", "other < self.aopc", "other <= self.aopc"),
+    ("Trust._against_chance", "below > above, below == above", "below >= above, False", f"{TRUST}::test_the_sentence"),
+    ("Trust._of_the_attainable", "if share >= 1:", "if share > 1:", f"{TRUST}::test_the_sentence"),
+    ("_ranked", "-own[n]", "own[n]", f"{TRUST}::test_own_scores_ties_and_special_tokens"),
+    ("_case", "> SAME_MODEL", "> 1", f"{TRUST}::test_another_model_is_refused"),
+    (
+        "_take_over",
+        "0 < step <= after",
+        "0 < step < after",
+        "evaluation/test_stepwise_trust.py::test_numbers_are_those_of_a_run_without_reuse evaluation/test_stepwise_trust.py::test_what_was_seen_is_not_run_again",
+    ),
+    (
+        "_take_over",
+        "<= SAME_RUN",
+        "<= 1",
+        "evaluation/test_stepwise_trust.py::test_what_another_run_saw_is_not_taken_over",
+    ),
+    (
+        "_take_over",
+        '== "delete"\n',
+        '!= "delete"\n',
+        "evaluation/test_stepwise_trust.py::test_masked_steps_are_not_taken_for_deletions",
+    ),
+    ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_own_scores_ties_and_special_tokens"),
+)
+
+# Units and inputs
+
+of(
+    "units",
+    WORDS,
+    (
+        "_groups",
+        "words[number][1] <= span[0]",
+        "words[number][1] < span[0]",
+        f"{WORDS} {TOKENIZERS}::test_every_tokenizer_gives_the_same_words",
+    ),
+    (
+        "_groups",
+        "words[ahead][0] < span[1]",
+        "words[ahead][0] <= span[1]",
+        f"{WORDS} {TOKENIZERS}::test_every_tokenizer_gives_the_same_words",
+    ),
+    ("_groups", "[*members, *waiting, position]", "[*members, position]"),
+    (
+        "_continues",
+        "position + 1 < len(text) and _is_letter(text[position + 1])",
+        "True",
+        f"{WORDS} {TOKENIZERS}::test_every_tokenizer_gives_the_same_words",
+    ),
+    ("trim", "span[0] + len(piece) - len(piece.lstrip())", "span[0]"),
+    ("search_spans", "origins[start - 1] + 1", "origins[start - 1]"),
+    ("search_spans", "start = found + len(wanted)", "start = found"),
+    ("_is_mark", '[0] == "M"', '[0] == "Z"', f"{TOKENIZERS}::test_a_combining_mark_belongs_to_its_letter"),
+    ("join_words", "not u.special and u.part == part", "not u.special"),
+)
+of(
+    "inputs",
+    TOKENIZERS,
+    ("Batch.padding", "self.masked & (reader == 0)", "self.masked"),
+    (
+        "Batch.padding",
+        "return padding & ~special",
+        "return padding",
+        f"{HIDING}::test_rows_leave_padding_out_and_keep_masked_special_tokens",
+    ),
+    ("_parts", "min(part + 1, 1), False", "0, False"),
+    (
+        "encode",
+        "max(0, count - window)",
+        "max(0, count - window - 1)",
+        f"{TOKENIZERS}::test_what_does_not_fit_is_dropped_and_counted",
+    ),
+    (
+        "_position_tables",
+        "module.padding_idx + 1",
+        "module.padding_idx",
+        f"{TOKENIZERS}::test_the_window_is_what_the_position_table_holds",
+    ),
+    (
+        "window_of",
+        "return min(",
+        "return max(",
+        f"{TOKENIZERS}::test_the_tokenizer_may_be_stricter_than_the_model {TOKENIZERS}::test_the_window_is_what_the_position_table_holds",
+    ),
+    (
+        "collate",
+        "[1] * len(e.units) + [0]",
+        "[1] * len(e.units) + [1]",
+        f"{TOKENIZERS}::test_a_batch_gives_the_scores_of_each_text_alone",
+    ),
+    (
+        "Encoded.characters",
+        "end + 1",
+        "end",
+        "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",
+    ),
+    ("Encoded.answer", "and start <= end", "", "inputs/test_questions.py::test_what_is_wrong_with_an_answer"),
+    ("_gap", "default=0)", "default=1)", f"{TOKENIZERS}::test_an_unknown_word_keeps_its_own_score"),
+)
