@@ -37,8 +37,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 OPTIONS = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
-    # Which families have an LM head: docs/decoded.md. In two layers that begin with a norm the products cancel.
-    "decoded_grad_cam": {"decode": False, "score": "saliency"},
+    "cam": {"layer": 0},  # in two layers that begin with a norm, products above the first cancel: docs/methods.md
+    "cat": {"states": "inputs"},
+    "attcat": {"states": "inputs"},
+    "decoded_grad_cam": {"decode": False, "layer": 0},  # which families have an LM head: docs/decoded.md
     "integrated_gradients": {"steps": 2, "baseline": "zero"},  # some have no padding token
     "gradient_shap": {"samples": 2, "baseline": "zero"},
     "deep_lift_shap": {"baseline": "zero"},

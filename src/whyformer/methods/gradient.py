@@ -148,7 +148,7 @@ def _loss_gradient(prediction: Prediction, at: Place) -> Tensor:
 
 def _times_embeddings(prediction: Prediction, gradients: Tensor) -> Tensor:
     advice = "use input_x_gradient with at='embedding_output' (--at embedding_output)"
-    return summed(prediction, prediction.embeddings * gradients, advice)
+    return summed(prediction, prediction.embeddings * gradients, advice, "token_embeddings")
 
 
 def _allennlp(prediction: Prediction, gradients: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from torch import Tensor
 from whyformer.errors import UnsupportedModel
 from whyformer.options import Spelling
 from whyformer.prediction import Prediction
-from whyformer.recorder import Layers
 
 Place = Literal["token_embeddings", "embedding_output"]
 At = Annotated[Place | None, Spelling(in_keys={None: "token_embeddings"})]
@@ -19,7 +18,8 @@ AtRelevance = Annotated[  # a spelling of its own, until there was one for all
     ),
 ]
 
-CANCELLED = 2e-4  # a sum this small beside its terms is rounding, or the small constant in a norm
+# A sum this small beside its terms is rounding, or the small constant in a norm, which shows more in small numbers.
+CANCELLED: dict[Place, float] = {"token_embeddings": 1e-3, "embedding_output": 2e-5}
 
 
 def place_of(prediction: Prediction, at: Place | None) -> Place:
@@ -29,28 +29,30 @@ def place_of(prediction: Prediction, at: Place | None) -> Place:
     return "embedding_output" if prediction.trace.embeddings is None else "token_embeddings"
 
 
-def check_cancelled(prediction: Prediction, scores: Tensor, terms: Tensor, advice: str) -> None:
-    """Raise if sums [batch, units] are nothing beside their terms, for all units that an example's head does not read.
+def check_cancelled(
+    prediction: Prediction, scores: Tensor, terms: Tensor, advice: str, at: Place = "embedding_output"
+) -> None:
+    """Raise if sums [batch, units] are nothing beside their terms, for an example.
 
     `terms` are the sums of the terms' sizes. A norm does not feel the length of its input, so a vector that goes
     through a norm alone has a product of 0 with its gradient, but for the small constant in the norm: to rank such
-    numbers means nothing. The position that the head reads may have a signal all the same; where no other has a
-    gradient, it is looked at.
+    numbers means nothing. From the embedding output on, the position that the head reads may have a signal all the
+    same, so the others are looked at, if they have a gradient.
     """
-    real = ~prediction.padding
-    layered = isinstance(prediction.trace.layers, Layers)  # otherwise nobody knows what the head reads
-    unread = real & (prediction.reader == 0) & (terms > 0) if layered else real
-    asked = torch.where(unread.any(-1, keepdim=True), unread, real)
+    asked = ~prediction.padding
+    if at == "embedding_output":
+        unread = asked & (prediction.reader == 0) & (terms > 0)
+        asked = torch.where(unread.any(-1, keepdim=True), unread, asked)
     largest, size = ((values.abs() * asked).amax(-1) for values in (scores, terms))
-    if bool((largest < CANCELLED * size).any()):
+    if bool((largest < CANCELLED[at] * size).any()):
         raise UnsupportedModel(
             "vectors times their gradients cancel to almost nothing: this model normalises them before anything else, "
             f"so their length has no effect, and what is left is the small constant in a norm; {advice}"
         )
 
 
-def summed(prediction: Prediction, products: Tensor, advice: str) -> Tensor:
+def summed(prediction: Prediction, products: Tensor, advice: str, at: Place = "embedding_output") -> Tensor:
     """Products [batch, units, width] summed over width, if they do not cancel."""
     scores = products.sum(-1)
-    check_cancelled(prediction, scores, products.abs().sum(-1), advice)
+    check_cancelled(prediction, scores, products.abs().sum(-1), advice, at)
     return scores
