@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import WhyformerError
+from whyformer.errors import MissingExtra, WhyformerError
 from whyformer.inputs import batch_of
 from whyformer.prediction import Prediction
 from whyformer.registry import Method
@@ -49,6 +49,8 @@ def check_method(
     def broken(name: str, clause: Callable[..., Iterator[str]]) -> list[Violation]:
         try:
             found = next(clause(method, copy.deepcopy(model), inputs, options), None)
+        except MissingExtra:  # says nothing about the method
+            raise
         except (WhyformerError, TypeError) as error:
             found = f"{type(error).__name__}: {error}"
         return [Violation(name, found)] if found else []
