@@ -3,8 +3,8 @@
     python benchmarks/matrix.py                   # all of them; writes docs/architectures.md
     python benchmarks/matrix.py bert llama        # some, printed only
 
-Every architecture for which transformers has a sequence classifier is built tiny, with random weights, in float64, and
-explained by every method. A row holds what was found:
+Every architecture for which transformers has a sequence classifier is built tiny, with random weights, in float64
+(CANINE in float32: its mask is NaN in double precision), and explained by every method. A row holds what was found:
 
 * the logits of the recorded run beside those of the stock model;
 * which methods give scores, and for the others the error;
@@ -98,7 +98,12 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
         stock = model(**inputs).logits
     prediction = Prediction(model, batch_of(model, inputs), 1, relevance=True)
     row = Row(name, attention=attention)
-    row.logits = distance(prediction.trace.logits.detach(), stock)
+    try:
+        row.logits = distance(prediction.trace.logits.detach(), stock)
+    except whyformer.WhyformerError as error:
+        row.layers = str(error)
+        row.refused = dict.fromkeys(whyformer.methods(), f"{type(error).__name__}: {error}")
+        return row
     layers = prediction.trace.layers
     row.layers = "" if isinstance(layers, Layers) else str(layers)
     scores = {}

@@ -8,8 +8,8 @@ WhyformerError
  ├─ BadOption                 a method, target, label or option that does not exist
  └─ MissingExtra              an optional package is not installed
 
-A message says what was asked, what was found, and what to do. One warning, `TruncationWarning`, tells how many
-tokens did not fit into the model's window.
+A message says what was asked, what was found, and what to do. Two warnings: `TruncationWarning` tells how many
+tokens did not fit into the model's window, `RandomnessWarning` that a model says something else each time it is run.
 """
 
 from collections.abc import Iterable
@@ -46,6 +46,10 @@ class MissingExtra(WhyformerError):
 
 class TruncationWarning(UserWarning):
     """Some tokens did not fit into the model's window and were dropped."""
+
+
+class RandomnessWarning(UserWarning):
+    """The model draws random numbers in eval mode, so its explanations differ from run to run."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, TruncationWarning
-from whyformer.load import Subject, Task, text_config
+from whyformer.load import Subject, Task, device_of, input_embeddings, text_config
 from whyformer.units import Span, Unit, search_spans, trim
 
 Text = str | tuple[str, str]
@@ -181,7 +181,7 @@ def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
 
 def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     tensors = {name: tensor.to(device) for name, tensor in inputs.items() if isinstance(tensor, Tensor)}
     special = tensors.pop("special_tokens_mask", None)
     shape = next((tensors[n].shape[:2] for n in ("input_ids", "inputs_embeds") if n in tensors), None)
@@ -212,8 +212,7 @@ def _check_ids(model: nn.Module, ids: Tensor | None) -> None:
         return
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise BadInput(f"input_ids must be whole numbers; found {ids.dtype}")
-    get: Any = getattr(model, "get_input_embeddings", lambda: None)
-    vocabulary = getattr(get(), "num_embeddings", None)
+    vocabulary = getattr(input_embeddings(model), "num_embeddings", None)
     if vocabulary is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
         raise BadInput(f"input_ids must lie in 0 … {vocabulary - 1}; found {int(ids.min())} … {int(ids.max())}")
 

@@ -139,6 +139,26 @@ def labels_of(model: nn.Module) -> tuple[str, ...]:
     return tuple(str(names[i]) for i in sorted(names, key=int))
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model is; one on `meta` has no weights."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    if device.type == "meta":
+        raise UnsupportedModel(
+            f"{type(model).__name__} is on the device meta, where it has no weights: load them with from_pretrained, "
+            "or move it with to_empty and load_state_dict"
+        )
+    return device
+
+
+def input_embeddings(model: nn.Module) -> Any:
+    """The module that embeds tokens; None if the model does not say."""
+    get: Any = getattr(model, "get_input_embeddings", lambda: None)
+    try:
+        return get()
+    except NotImplementedError:  # transformers' way to say that there are none, or several (CANINE)
+        return None
+
+
 def text_config(model: nn.Module) -> Any:
     """The configuration of the text model; None for a module that has none."""
     config = getattr(model, "config", None)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from whyformer.auto import EFFORT, Effort
-from whyformer.errors import TruncationWarning, WhyformerError
+from whyformer.errors import RandomnessWarning, TruncationWarning, WhyformerError
 from whyformer.explainer import Explainer
 from whyformer.registry import Method, Metric
 
@@ -131,6 +131,6 @@ def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Tell what was cut off; other warnings are not for users of the command line."""
-    if issubclass(category, TruncationWarning):
+    """Tell what was cut off or is random; other warnings are not for users of the command line."""
+    if issubclass(category, (TruncationWarning, RandomnessWarning)):
         say(f"warning: {message}")

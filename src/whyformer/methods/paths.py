@@ -20,6 +20,7 @@ from whyformer.perturb.outcomes import fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
 from whyformer.recorder.calls import in_this_thread
+from whyformer.recorder.failures import named_failures
 from whyformer.registry import Scores, method
 
 At = Literal["token_embeddings", "embedding_output"]
@@ -271,11 +272,8 @@ class _Path:
 
         def run() -> None:
             leaf = states.clone().requires_grad_()
-            try:
-                with torch.enable_grad():
-                    found.append(torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0])
-            except (AssertionError, NotImplementedError) as error:
-                raise UnsupportedModel(f"the model's own backward pass refuses: {error}") from error
+            with torch.enable_grad(), named_failures("the model", backward=True):
+                found.append(torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0])
 
         if fits_in_memory(run, len(states)):
             return found
