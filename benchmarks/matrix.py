@@ -157,7 +157,7 @@ def page(rows: list[Row]) -> str:
         "",
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}: a tiny",
         f"random model of each of the {len(rows)} architectures for which transformers has a sequence classifier, in",
-        f"float64, explained by each of the {len(whyformer.methods())} methods.",
+        f"float64 (`canine` in float32), explained by each of the {len(whyformer.methods())} methods.",
         "",
         f"* **{len(supported)} supported**: every method that is defined for them; {whole} of them all methods. The",
         "  table names those that are not defined, and why.",

@@ -87,12 +87,20 @@ def test_a_head_of_two_opposite_logits_has_a_reader() -> None:
     assert trace.read_for(1).tolist() == [[1, 0, 0, 0]] * 2
 
 
-def test_a_softmax_that_meets_a_constant_is_no_attention() -> None:
-    matrix, vector = torch.randn(8, 8).double(), torch.randn(8).double()
-
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: torch.ones(8, 8).double(),
+        lambda x: torch.ones(2, 8, 8).double(),
+        lambda x: torch.ones(8, 1).double().squeeze(1),
+        lambda x: x[0].mT @ x[0],
+    ],
+    ids=["matrix", "matrices", "vector", "one matrix of the states"],
+)
+def test_a_softmax_that_meets_another_matrix_than_values_is_no_attention(other: Callable[[Tensor], Tensor]) -> None:
     def mixed(layer: nn.Module, x: Tensor) -> Tensor:
-        shares = layer.w(x).softmax(-1)
-        return x + shares @ matrix + (shares @ vector)[..., None]
+        product = layer.w(x).softmax(-1) @ other(x)
+        return x + (product if product.dim() == 3 else product[..., None])
 
     trace = whyformer.record(Model(mixed), {"input_ids": IDS})
     assert [tuple(a.shape) for a in trace.attention] == [(2, 1, 4, 4)] * 2
