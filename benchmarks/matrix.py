@@ -3,8 +3,8 @@
     python benchmarks/matrix.py                   # all of them; writes docs/architectures.md
     python benchmarks/matrix.py bert llama        # some, printed only
 
-Every architecture for which transformers has a sequence classifier is built tiny, with random weights, in float64, and
-explained by every method. A row holds what was found:
+Every architecture for which transformers has a sequence classifier is built tiny, with random weights, in float64
+(CANINE in float32: its mask is NaN in double precision), and explained by every method. A row holds what was found:
 
 * the logits of the recorded run beside those of the stock model;
 * which methods give scores, and for the others the error;
@@ -103,7 +103,12 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
     rounding = ROUNDING[arithmetic(lambda: model(**inputs))]
     prediction = Prediction(model, batch_of(model, inputs), 1, relevance=True)
     row = Row(name, attention=attention, rounding=rounding)
-    row.logits = distance(prediction.trace.logits.detach(), stock)
+    try:
+        row.logits = distance(prediction.trace.logits.detach(), stock)
+    except whyformer.WhyformerError as error:
+        row.layers = str(error)
+        row.refused = dict.fromkeys(whyformer.methods(), f"{type(error).__name__}: {error}")
+        return row
     layers = prediction.trace.layers
     row.layers = "" if isinstance(layers, Layers) else str(layers)
     scores = {}
@@ -152,7 +157,7 @@ def page(rows: list[Row]) -> str:
         "",
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}: a tiny",
         f"random model of each of the {len(rows)} architectures for which transformers has a sequence classifier, in",
-        f"float64, explained by each of the {len(whyformer.methods())} methods.",
+        f"float64 (`canine` in float32), explained by each of the {len(whyformer.methods())} methods.",
         "",
         f"* **{len(supported)} supported**: every method that is defined for them; {whole} of them all methods. The",
         "  table names those that are not defined, and why.",

@@ -13,7 +13,8 @@ A message says what was asked, what was found, and what to do. What is worth kno
 WhyformerWarning
  ├─ TruncationWarning         tokens did not fit into the model's window
  ├─ UnknownWordsWarning       many words are unknown to the model's tokenizer
- └─ CompletenessWarning       scores do not add up to what they should
+ ├─ CompletenessWarning       scores do not add up to what they should
+ └─ RandomnessWarning         the model gives another output each time it is run
 """
 
 from collections.abc import Iterable, Sequence
@@ -70,6 +71,10 @@ class UnknownWordsWarning(WhyformerWarning):
 
 class CompletenessWarning(WhyformerWarning):
     """Scores that should add up to the difference of two outputs do not."""
+
+
+class RandomnessWarning(WhyformerWarning):
+    """The model draws random numbers in eval mode, so its explanations differ from run to run."""
 
 
 def shown(value: object, longest: int = LONGEST) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, TruncationWarning, UnknownWordsWarning, listed, shown
-from whyformer.load import Subject, Task, text_config
+from whyformer.load import Subject, Task, text_config, vocabulary_size
 from whyformer.tensors import (
     accepts,
     batch_and_units,
@@ -22,7 +22,6 @@ from whyformer.tensors import (
     check_width,
     tables,
     tensors_of,
-    vocabulary,
 )
 from whyformer.texts import Text as Text
 from whyformer.units import Span, Unit, join_words, search_spans, split_words, trim
@@ -271,7 +270,7 @@ def _tokenised(tokenizer: Any, texts: tuple[str, ...], **options: Any) -> Any:
 
 
 def _check_vocabulary(model: nn.Module, tokenizer: Any, ids: Sequence[int]) -> None:
-    rows = vocabulary(model)
+    rows = vocabulary_size(model)
     beyond = [i for i in ids if rows is not None and not 0 <= i < rows]
     if beyond:
         piece = tokenizer.convert_ids_to_tokens(beyond[:1])[0]
@@ -428,7 +427,7 @@ def _gap(spans: list[tuple[int, int] | None], number: int, text: str) -> tuple[i
 
 def _pad_token_id(subject: Subject) -> int:
     """Which token to pad with; a model without one gets a stand-in from the recorder."""
-    rows = vocabulary(subject.model)
+    rows = vocabulary_size(subject.model)
     index = getattr(text_config(subject.model), "pad_token_id", None)
     if index is not None and rows is not None and not 0 <= index < rows:
         raise BadInput(

@@ -184,13 +184,29 @@ def is_regression(model: nn.Module) -> bool:
     return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
 
 
-def vocabulary_size(model: nn.Module) -> int | None:
-    """How many tokens the model can look up; None if it does not say where it does."""
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model is; one on `meta` has no weights."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    if device.type == "meta":
+        raise UnsupportedModel(
+            f"{type(model).__name__} is on the device meta, where it has no weights: load them with from_pretrained, "
+            "or move it with to_empty and load_state_dict"
+        )
+    return device
+
+
+def input_embeddings(model: nn.Module) -> Any:
+    """The module that embeds tokens; None if the model does not say."""
     get: Any = getattr(model, "get_input_embeddings", lambda: None)
     try:
-        weight = getattr(get(), "weight", None)
-    except NotImplementedError:  # transformers' way to say that there are none
+        return get()
+    except NotImplementedError:  # transformers' way to say that there are none, or several (CANINE)
         return None
+
+
+def vocabulary_size(model: nn.Module) -> int | None:
+    """How many tokens the model has embeddings for; None if it does not say."""
+    weight = getattr(input_embeddings(model), "weight", None)
     return None if weight is None else int(weight.shape[0])
 
 

@@ -1,7 +1,7 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -13,6 +13,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs import Batch
 from whyformer.load import is_regression, labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
+from whyformer.recorder.given import expanded
 from whyformer.recorder.trace import Entering
 
 Progress = Callable[[int, int], None]  # called with what is done, and of how much
@@ -35,6 +36,28 @@ class Relevances:
     whole: bool
 
 
+class _Run:
+    """The run of a model on a batch, which all predictions of it share; recorded when it is first asked for."""
+
+    def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor], relevance: bool, trace: Trace | None):
+        self.model, self.tensors, self.relevance = model, tensors, relevance
+        self.recorded = trace
+
+    @property
+    def trace(self) -> Trace:
+        """The one forward pass."""
+        if self.recorded is None:
+            self.recorded = record(self.model, self.tensors, relevance=self.relevance)
+        return self.recorded
+
+    @property
+    def traced(self) -> Trace:
+        """The same with its sites; where nobody had said that relevance was to come, a second pass, once for all."""
+        if self.recorded is None or not self.recorded.sites:
+            self.recorded, self.relevance = record(self.model, self.tensors), True
+        return self.recorded
+
+
 class Prediction:
     """Runs its model once, when first asked, and shares that run among all methods and targets.
 
@@ -51,33 +74,32 @@ class Prediction:
         trace: Trace | None = None,
         relevance: bool = False,
     ):
-        self.relevance = relevance  # whether a method that needs relevance is to come
         self.progress: Progress | None = None  # told by methods that run the model many times
         self.model = model
-        self.batch = batch
+        self.batch = replace(batch, tensors=expanded(batch.tensors))
         self.labels = labels_of(model)
         self._target = target
         self._versus = versus
         self._by_book: dict[str, Relevances] = {}
-        if trace is not None:
-            self.trace = trace
+        self._run = _Run(model, self.batch.tensors, relevance, trace)
 
-    @cached_property
+    @property
     def trace(self) -> Trace:
         """The one forward pass."""
-        return record(self.model, self.batch.tensors, relevance=self.relevance)
+        return self._run.trace
 
     @property
     def traced(self) -> Trace:
-        """The trace with its sites, for relevance; it is recorded anew if nobody had said that this was to come."""
-        if not self.trace.sites:
-            self.trace = record(self.model, self.batch.tensors)
-        return self.trace
+        """The trace with its sites, for relevance.
+
+        It is recorded anew, once, if nobody had said that this was to come: `relevance=True` here, or in `@method`.
+        """
+        return self._run.traced
 
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
-        again = Prediction(self.model, self.batch, target, versus, trace=self.trace, relevance=self.relevance)
-        again.progress = self.progress
+        again = Prediction(self.model, self.batch, target, versus)
+        again._run, again.progress = self._run, self.progress
         return again
 
     def report(self, done: int, total: int) -> None:

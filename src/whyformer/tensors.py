@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, listed, shown
+from whyformer.load import device_of, input_embeddings, vocabulary_size
 
 TABLES = {"position_embeddings": "position_ids", "wpe": "position_ids", "token_type_embeddings": "token_type_ids"}
 
@@ -22,7 +23,7 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
             "inputs are the tensors that the model's forward takes, by name, as tokenizer(…, return_tensors='pt') "
             f"gives them; found {type(inputs).__name__}"
         )
-    device = next((parameter.device for parameter in model.parameters()), None)
+    device = device_of(model)
     tensors = {}
     for name, tensor in inputs.items():
         if tensor is None:
@@ -63,31 +64,43 @@ def check_ids(model: nn.Module, ids: Tensor | None) -> None:
         return
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise BadInput(f"input_ids must be whole numbers; found {ids.dtype}")
-    rows = vocabulary(model)
+    rows = vocabulary_size(model)
     if rows is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
         raise BadInput(f"input_ids must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
 
 
 def check_width(model: nn.Module, embeddings: Tensor | None) -> None:
     """Raise where ready embeddings are not as wide as the model's own."""
-    width = getattr(_embedding(model), "embedding_dim", None)
+    width = getattr(input_embeddings(model), "embedding_dim", None)
     if embeddings is not None and width is not None and embeddings.shape[-1] != width:
         raise BadInput(f"inputs_embeds must be {width} wide; found {embeddings.shape[-1]}")
 
 
 def check_shapes(tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
     """Raise where a tensor has not one number for each unit; an attention mask may have more dimensions."""
-    for name in ("attention_mask", "special_tokens_mask", "token_type_ids", "position_ids"):
+    for name in ("special_tokens_mask", "token_type_ids", "position_ids"):
         tensor = tensors.get(name)
-        if tensor is None or tensor.shape == shape or (name == "attention_mask" and tensor.dim() > 2):
+        if tensor is None or tensor.shape == shape:
             continue
         raise BadInput(
             f"inputs need one batch size and one length: {name} has the shape {tuple(tensor.shape)}, and there are "
             f"tokens of shape {tuple(shape)}"
         )
-    mask = tensors.get("attention_mask")
-    if mask is not None and mask.is_floating_point() and bool(mask.isnan().any()):
-        raise BadInput("attention_mask holds NaN: give 1 for tokens and 0 for padding")
+    if "attention_mask" in tensors:
+        check_mask(tensors["attention_mask"], shape)
+
+
+def check_mask(mask: Tensor, shape: torch.Size) -> None:
+    """Raise where a mask does not fit tokens [batch, units], is not a number, or hides all tokens of an example."""
+    if not (mask.shape == shape if mask.dim() == 2 else mask.dim() in (3, 4) and mask.shape[-1] == shape[1]):
+        raise BadInput(
+            f"attention_mask has the shape {tuple(mask.shape)} for tokens of shape {tuple(shape)}: give one for each"
+        )
+    if mask.is_floating_point() and bool(mask.isnan().any()):
+        raise BadInput("attention_mask holds NaN: give 1 for a token that is attended to, 0 for padding")
+    if mask.dim() == 2 and not bool(mask.any(-1).all()):
+        rows = mask.any(-1).logical_not().nonzero().flatten().tolist()
+        raise BadInput(f"no token of example {listed(rows, 8)} is attended to: leave such examples out")
 
 
 def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
@@ -104,19 +117,6 @@ def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.S
     padding = int(ids.eq(reserved - 1).sum(1).min()) if reserved and ids is not None else 0  # it has no position there
     if shape[1] - padding > rows - reserved:
         raise BadInput(f"{shape[1] - padding} tokens, but the model has positions for {rows - reserved}: give fewer")
-
-
-def vocabulary(model: nn.Module) -> int | None:
-    """How many tokens the model has embeddings for; None where it does not tell."""
-    return getattr(_embedding(model), "num_embeddings", None)
-
-
-def _embedding(model: nn.Module) -> Any:
-    get: Any = getattr(model, "get_input_embeddings", lambda: None)
-    try:
-        return get()
-    except NotImplementedError:  # transformers' way to say that there are none
-        return None
 
 
 def tables(model: nn.Module) -> dict[str, tuple[int, int]]:

@@ -207,13 +207,12 @@ def test_a_bias_that_depends_on_the_input_is_refused() -> None:
         relevances(lambda layer, x: nn.functional.linear(x, layer.w.weight, x[0, 0]), "z_plus")
 
 
-def test_units_first_is_refused_where_sums_per_example_are_needed() -> None:
+def test_sums_with_the_units_first_are_those_of_each_example() -> None:
     def turned(layer: nn.Module, x: Tensor) -> Tensor:
         return (x.transpose(0, 1) + layer.w(x).transpose(0, 1)).transpose(0, 1)
 
-    with pytest.raises(whyformer.UncoveredOperation, match="add_units_first"):
-        relevances(turned, "z_plus")
-    torch.testing.assert_close(relevances(turned, "attn"), relevances(lambda layer, x: x + layer.w(x), "attn"))
+    for book in ("z_plus", "alpha_beta", "attn"):
+        torch.testing.assert_close(relevances(turned, book), relevances(lambda layer, x: x + layer.w(x), book))
 
 
 def test_patches_of_an_image_that_is_no_multiple_of_them() -> None:

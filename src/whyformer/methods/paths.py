@@ -4,10 +4,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs import Batch
@@ -19,6 +21,8 @@ from whyformer.perturb.explained import Baseline, Explained
 from whyformer.perturb.outcomes import fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
+from whyformer.recorder.calls import in_this_thread
+from whyformer.recorder.failures import named_failures
 from whyformer.registry import Scores, method
 
 STEPS, ALLENNLP_STEPS = 50, 10
@@ -167,10 +171,28 @@ class _Network(nn.Module):
         return self.outputs(states)
 
     def apply(self, fn: Callable[[nn.Module], None]) -> Self:
-        """Do something to each module."""
+        """Do something to each module; hooks that it gets are for this thread alone."""
         for module in self.met:
-            fn(module)
+            with _hooked_in_this_thread(module):
+                fn(module)
         return self
+
+
+@contextmanager
+def _hooked_in_this_thread(module: nn.Module) -> Iterator[None]:
+    """Hooks that the module gets are passed by in other threads, which may be running it."""
+    kinds = ("register_forward_hook", "register_forward_pre_hook")
+    for kind in kinds:
+        vars(module)[kind] = partial(_registered, getattr(module, kind))
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            del vars(module)[kind]
+
+
+def _registered(register: Callable[..., RemovableHandle], hook: Callable[..., Any]) -> RemovableHandle:
+    return register(in_this_thread(hook))
 
 
 @contextmanager
@@ -182,7 +204,7 @@ def _met(model: nn.Module) -> Iterator[dict[nn.Module, None]]:
         if any(isinstance(one, Tensor) and one.requires_grad for one in given):
             met[module] = None
 
-    handles = [module.register_forward_pre_hook(note) for module in model.modules()]
+    handles = [module.register_forward_pre_hook(in_this_thread(note)) for module in model.modules()]
     try:
         yield met
     finally:
@@ -270,11 +292,8 @@ class _Path:
 
         def run() -> None:
             leaf = states.clone().requires_grad_()
-            try:
-                with torch.enable_grad():
-                    found.append(torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0])
-            except (AssertionError, NotImplementedError) as error:
-                raise UnsupportedModel(f"the model's own backward pass refuses: {error}") from error
+            with torch.enable_grad(), named_failures("the model", backward=True):
+                found.append(torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0])
 
         if fits_in_memory(run, len(states)):
             return found

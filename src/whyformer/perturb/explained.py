@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs import Batch
-from whyformer.load import text_config, vocabulary_size
+from whyformer.load import input_embeddings, text_config, vocabulary_size
 from whyformer.perturb.hiding import is_known
 from whyformer.perturb.outcomes import TOKENS_PER_BATCH, fits_in_memory
 from whyformer.prediction import Prediction
@@ -239,11 +239,7 @@ class _Exchanging(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, ids: Tensor, present: Tensor, instead: int | None):
         super().__init__()
-        get: Any = getattr(model, "get_input_embeddings", lambda: None)
-        try:
-            weight = getattr(get(), "weight", None)
-        except NotImplementedError:  # transformers' way to say that there are none
-            weight = None
+        weight = getattr(input_embeddings(model), "weight", None)
         self.present, self.instead = present, instead
         self.tokens = TokenEmbeddings(weight, ids, self._exchanged)
 
@@ -303,7 +299,9 @@ def _alone(prediction: Prediction, row: int, positions: Tensor) -> dict[str, Ten
         own = tensor[row : row + 1] if tensor.dim() else tensor
         by_unit = units in tensor.shape[1:] and not name.startswith(("decoder_", "pixel_values"))
         if by_unit and len(positions) < units:
-            if name != "inputs_embeds" and units in tensor.shape[2:]:
+            if (
+                "mask" in name and units in tensor.shape[2:]
+            ):  # another name has something for each token, by chance as wide
                 raise BadInput(f"padding cannot be taken out of {name} {tuple(tensor.shape)}: give texts one by one")
             own = own[:, positions.to(own.device)]
         found[name] = own

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
-from whyformer.load import is_regression
+from whyformer.load import device_of, is_regression
 from whyformer.perturb.hiding import Fillers, Row, padded
 from whyformer.recorder.run import evaluating, with_padding_id
 from whyformer.recorder.trace import RECORDING
@@ -58,7 +58,7 @@ class Outcomes:
     ):
         self.model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
         self.fillers = Fillers.of(self.model, tokenizer)
-        self.device = next(self.model.parameters()).device
+        self.device = device_of(self.model)
         self.budget = tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cpu"])
         self.progress = progress
         self.counts = Counts()

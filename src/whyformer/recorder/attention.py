@@ -16,6 +16,7 @@ class Attention:
 
     probabilities: Tensor  # [batch, heads, queries, keys]
     values: Tensor  # [batch, heads, keys, width]
+    folded: bool = False  # whether heads and examples were found in one dimension, and taken apart as examples first
 
 
 def plain(kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> Tensor:
@@ -90,6 +91,7 @@ class SoftmaxLineage:
 
     A model that does not call torch's fused kernel writes `softmax(…) @ values`, with casts, dropout, reshapes or the
     removal of a sink column in between. A softmax that never meets a matrix product (a router's, say) is no attention.
+    One that weighs numbers in an elementwise product is their gate, unless it is that of chosen ones, as a router's.
     """
 
     CASTS = frozenset({"to", "type_as", "type", "float", "half", "bfloat16", "double"})
@@ -102,12 +104,15 @@ class SoftmaxLineage:
     def __init__(self, batch: int):
         self.batch = batch
         self.lines: dict[int, tuple[Tensor, ...]] = {}  # id of the newest -> the softmax and what became of it
+        self.routed: set[int] = set()  # ids of those softmaxes that are taken of chosen numbers
         self.moved: dict[int, Tensor] = {}  # id -> a softmax whose dimensions changed their places
 
     def saw(self, name: str, operands: tuple[Any, ...], result: Any) -> None:
         """A function was called."""
-        if name == "softmax" and result.requires_grad and result.dim() >= 3:
+        if name == "softmax" and result.requires_grad and result.dim() >= 2:
             self.lines[id(result)] = (result,)
+            if _is_choice(operands[0]):
+                self.routed.add(id(result))
         elif self.lines:
             self._follow(name, operands, result)
 
@@ -126,13 +131,27 @@ class SoftmaxLineage:
         """Whether a tensor is a softmax, changed and moved as it may be."""
         return id(tensor) in self.lines or id(tensor) in self.moved
 
+    def weighs(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a softmax whose product with other numbers weighs them: not a router's."""
+        line = self.lines.get(id(tensor))
+        return line is not None and id(line[0]) not in self.routed
+
     def meet(self, left: Tensor, right: Tensor) -> tuple[Tensor, Attention] | None:
         """`left @ right` is about to be computed: is it attention? Gives the left side to use, and the attention."""
         line = self.lines.get(id(left))
-        if line is None or left.shape[-1] != right.shape[-2]:
+        if line is None or left.dim() < 3 or left.dim() != right.dim() or not right.requires_grad:
             return None
         whole = next((t for t in reversed(line) if t.dim() == 4 and t.shape[0] == self.batch), None)
+        folded = whole is None
         if whole is None:  # heads folded into the batch, and never unfolded
             whole = left.reshape(self.batch, -1, *left.shape[-2:])
             left = whole.reshape(left.shape)
-        return left, Attention(whole, right.reshape(self.batch, -1, *right.shape[-2:]))
+        return left, Attention(whole, right.reshape(self.batch, -1, *right.shape[-2:]), folded)
+
+
+def _is_choice(scores: Tensor) -> bool:
+    """Whether numbers are the best of others, or picked by an index, and at most cast or reshaped since."""
+    node = scores.grad_fn
+    while node is not None and node.name().startswith(("ToCopy", "View", "Unsqueeze", "Squeeze", "Alias", "Clone")):
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith(("Topk", "Sort", "Gather"))

@@ -39,6 +39,11 @@ class Book:
             found += self.opened(site.inside) if self.rules.get(site.kind) == "inside" else [site]
         return found
 
+    @property
+    def adds_per_example(self) -> bool:
+        """Whether a rule adds up each example's relevance, so that it must be known where an example lies."""
+        return self.rules.get("add") is rules.add_normalised
+
     def rule_of(self, site: Site) -> Rule | None:
         """The rule for a site; one without lies below a constant (`check_closed` has seen to it), and gets nothing."""
         rule = self.rules.get(site.kind)
@@ -59,9 +64,7 @@ _BY_RELEVANCE: dict[str, Rule | None] = {
     "pixels": rules.pixels,
 }
 _BY_GRADIENT: dict[str, Rule | Literal["inside"] | None] = {
-    **dict.fromkeys(
-        ("linear", "linear_map", "pixels", "add", "add_units_first", "add_constant", "sum", "softmax", "scaling"), None
-    ),
+    **dict.fromkeys(("linear", "linear_map", "pixels", "add", "add_constant", "sum", "softmax", "scaling"), None),
     "norm": rules.norm_held,
     "norm_module": "inside",
     "activation": rules.ratio,
@@ -101,7 +104,6 @@ EPSILON = Book(
         "softmax": rules.softmax_taylor,
         "norm": rules.norm_epsilon,
         "norm_module": "inside",
-        "add_units_first": rules.add_epsilon,
     },
     starts_from="value",
 )

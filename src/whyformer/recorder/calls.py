@@ -1,6 +1,7 @@
 """Which layers a model ran through, found by watching it: no list of architectures."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,15 @@ class Call:
     def overwritten(self) -> bool:
         """Whether its input or output was changed in place since."""
         return any(states._version != version for states, version in self.versions)
+
+
+def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook for runs of the thread that asks; another thread, which may share the module, passes it by.
+
+    A hook that is just being set or removed may be called in another thread without its keyword arguments.
+    """
+    thread = threading.get_ident()
+    return lambda *args: hook(*args) if threading.get_ident() == thread else None
 
 
 class Hooked:
@@ -67,10 +77,11 @@ class Calls(Hooked):
     def __enter__(self) -> "Calls":
         for path, module in self.modules.items():
             if path.rpartition(".")[2].isdigit():
-                enter = module.register_forward_pre_hook(partial(self._enter, path), with_kwargs=True)
-                self._handles += [enter, module.register_forward_hook(self._leave)]
+                enter = in_this_thread(partial(self._enter, path))
+                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+                self._handles.append(module.register_forward_hook(in_this_thread(self._leave)))
         if self.body is not None:
-            self._handles.append(self.body.register_forward_hook(self._finish))
+            self._handles.append(self.body.register_forward_hook(in_this_thread(self._finish)))
         return self
 
     @property

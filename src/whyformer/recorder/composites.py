@@ -4,7 +4,6 @@ Function by function `0.5 x (1 + tanh(…))` or `x · rsqrt(mean(x²))` would sp
 number and lose some of it. As a whole they change numbers one by one, and relevance passes them unchanged.
 """
 
-import threading
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from whyformer.recorder.calls import Hooked
+from whyformer.recorder.calls import Hooked, in_this_thread
 from whyformer.recorder.gates import Gates
 from whyformer.recorder.sites import Site
 
@@ -38,16 +37,15 @@ class Composites(Hooked):
     def __init__(self, recorder: SiteList):
         super().__init__()
         self.recorder = recorder
-        self.thread = threading.get_ident()
         self._open: list[tuple[nn.Module, Tensor, int]] = []  # the alias that went in, and how many sites there were
 
     def __enter__(self) -> "Composites":
-        enter: Any = self._enter  # torch's annotation forgets that a hook may return arguments
-        self._handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(self._leave)]
+        self._handles.append(register_module_forward_pre_hook(in_this_thread(self._enter)))
+        self._handles.append(register_module_forward_hook(in_this_thread(self._leave)))
         return self
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if not is_composite(module) or threading.get_ident() != self.thread:
+        if not is_composite(module):
             return None
         if not args or not isinstance(args[0], Tensor) or not args[0].requires_grad:
             return None

@@ -14,7 +14,7 @@ from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.gates import Gates, swapped
 from whyformer.recorder.governable import GOVERNABLE, Governed
 from whyformer.recorder.sites import Site, make_site
-from whyformer.recorder.written_out import FUSED, is_hidden, is_in_place, steps_of
+from whyformer.recorder.written_out import FUSED, MULTI_HEAD, is_hidden, is_in_place, multi_head_attention, steps_of
 
 
 class Recorder(TorchFunctionMode):
@@ -45,6 +45,7 @@ class Recorder(TorchFunctionMode):
         self.attentions: list[Attention] = []
         self.lineage = SoftmaxLineage(batch)
         self.gates = Gates()
+        self.random = False  # whether numbers are dropped at random, though the model is in eval mode
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -62,21 +63,33 @@ class Recorder(TorchFunctionMode):
         if kwargs:
             kwargs = {k: _constant(v) for k, v in kwargs.items()}
         if self.sites and is_in_place(name):
-            self.sites = [site.kept_from(args[0]) for site in self.sites]
-        if self.relevance and kwargs.get("inplace"):
-            return self._in_place(func, args, kwargs)
+            changed = args[0] if args else next(iter(kwargs.values()))
+            self.sites = [site.kept_from(changed) for site in self.sites]
+        self.random = self.random or _draws(name, args, kwargs)
+        result = self._instead(name, func, args, kwargs)
+        if result is not NotImplemented:
+            return result
         met = self.lineage.meet(*args[:2]) if name in SoftmaxLineage.MEETS_VALUES_IN and len(args) > 1 else None
         if met is not None:
             args = (met[0], *args[1:])
             self._see(met[1])
-        if name == FUSED and all(map(_flows, _operands(args, kwargs))):
-            return self._attend(args, kwargs)
         if self.relevance or name == FUSED:
             result = self._carried(name, func, args, kwargs, attends=met is not None)
         else:
             result = func(*args, **kwargs)
         self._follow(name, args, result)
         return result
+
+    def _instead(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call that is computed in another way; `NotImplemented` for all others."""
+        if self.relevance and kwargs.get("inplace"):
+            return self._in_place(func, args, kwargs)
+        if name == FUSED and all(map(_flows, _operands(args, kwargs))):
+            return self._attend(args, kwargs)
+        if name == MULTI_HEAD:
+            with self:  # its steps are seen one by one
+                return multi_head_attention(*args, **kwargs)
+        return NotImplemented
 
     def _follow(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """Remember what becomes of activations and softmaxes."""
@@ -158,20 +171,18 @@ class Recorder(TorchFunctionMode):
                 call, operands = swapped(call), operands[::-1]
         elif kind == "linear_map" and self.pixels is not None and operands[0].shape == self.pixels.shape:
             kind = "pixels"
+        elif kind in ("product", "scaled") and any(map(self.lineage.weighs, operands)):
+            kind = "gated"  # attention, or a pooling by attention, written as a product of single numbers
+            if not self.lineage.weighs(operands[0]):
+                call, operands = swapped(call), operands[::-1]
         elif kind == "product":
             kind, call, operands = self.gates.seen(call, operands)
-        elif kind == "add" and self._is_units_first(operands[0]):
-            kind = "add_units_first"
         result, site = make_site(kind, call, operands, self.calls.path, self.batch, constants)
         if site is not None:
             self.sites.append(site)
         if kind in ("activation", "scaling", "add_constant"):
             self.gates.changed(operands[0], result, activated=kind == "activation")
         return result
-
-    def _is_units_first(self, operand: Tensor) -> bool:
-        """[units, batch, …]: sums per example would be those of units."""
-        return self.batch > 1 and operand.dim() >= 3 and operand.shape[0] != self.batch == operand.shape[1]
 
     def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Fused attention, in steps."""
@@ -202,6 +213,16 @@ def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     return [named[name] for name in ("query", "key", "value")]
 
 
+def _draws(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call drops numbers at random."""
+    if name == FUSED:
+        return bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0))
+    if name not in DROPOUT:
+        return False
+    named = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+    return bool(named.get("p", 0.5)) and bool(named.get("training", named.get("train", True)))
+
+
 def _flows(argument: Any) -> bool:
     return isinstance(argument, Tensor) and argument.requires_grad
 
@@ -220,6 +241,7 @@ def _is_for_units(parameter: Tensor, states: Tensor) -> bool:
 
 
 KEEPING = SoftmaxLineage.CASTS | SoftmaxLineage.SHAPES | SoftmaxLineage.MOVES  # of each number its value
+DROPOUT = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
 TAKING = frozenset({"cat", "concat", "add", "__add__", "__radd__"})  # functions in which a parameter takes relevance
 
 

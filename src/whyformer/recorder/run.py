@@ -1,6 +1,8 @@
 """Running a model under the recorder: the model is given back as it was."""
 
 import inspect
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -9,16 +11,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, NoAttention, UnsupportedModel, WhyformerError
-from whyformer.load import labels_of, text_config
+from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
+from whyformer.load import device_of, input_embeddings, labels_of, text_config
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.composites import Composites
 from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.recorder.failures import CHECKPOINTED, named_failures
+from whyformer.recorder.given import check_inputs, expanded
+from whyformer.recorder.layout import layouts
 from whyformer.recorder.mode import Recorder, finite
 from whyformer.recorder.outputs import Outputs, Task
 from whyformer.recorder.sites import Site
 from whyformer.recorder.trace import RECORDING, Layers, Trace, differentiating
+
+_EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,9 @@ def record(
     the same model. Runs wait for each other, so that threads may share a model.
     """
     model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
-    device = next(model.parameters()).device
-    kwargs: dict[str, Any] = {name: value.to(device) for name, value in inputs.items()}
-    batch = _batch_size(kwargs)
+    device = device_of(model)
+    kwargs: dict[str, Any] = {name: value.to(device) for name, value in expanded(inputs).items()}
+    batch = check_inputs(model, kwargs)
     if "use_cache" in inspect.signature(model.forward).parameters:
         kwargs["use_cache"] = False
     if getattr(getattr(model, "config", None), "return_dict", True) is False:
@@ -64,7 +71,9 @@ def record(
         kwargs = stack.enter_context(with_padding_id(model, kwargs, batch))
         calls = stack.enter_context(Calls(modules, _body(model), edits))
         at_embeddings = edit.change if edit is not None and edit.at == "token_embeddings" else None
-        tokens = TokenEmbeddings(_embedding_weight(model), kwargs.get("input_ids"), at_embeddings)
+        tokens = TokenEmbeddings(
+            getattr(input_embeddings(model), "weight", None), kwargs.get("input_ids"), at_embeddings
+        )
         recorder = Recorder(tokens, batch, calls, relevance)
         if "inputs_embeds" in kwargs:
             given = kwargs["inputs_embeds"].detach()
@@ -73,34 +82,44 @@ def record(
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
         if relevance:
             stack.enter_context(Composites(recorder))
-        with recorder:
+        with named_failures(type(model).__name__), recorder:
             output = model(**kwargs)
-    return _trace(model, output, recorder, calls, kwargs.get("attention_mask"))
+    return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
 
 
-def _trace(model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask: Tensor | None) -> Trace:
+def _trace(
+    model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask: Tensor | None, *, edited: bool
+) -> Trace:
     name, embeddings = type(model).__name__, recorder.tokens.leaf
     if embeddings is None and recorder.pixels is None:
-        raise UnsupportedModel(f"{name} was run, and no token embeddings were looked up")
+        raise UnsupportedModel(
+            f"{name} was run, and no token embeddings were looked up: it does not take them from one table of tokens"
+        )
+    if recorder.random:
+        warnings.warn(
+            f"{name} applies dropout in eval mode too, so each run says something else, and so do its explanations",
+            RandomnessWarning,
+            stacklevel=3,
+        )
+    logits, task = _logits(model, output, recorder.batch)
     layers: Layers | WhyformerError
     try:
-        layers = _layers(name, recorder.attentions, calls)
+        layers = _layers(name, recorder.attentions, calls, logits)
         shape = layers.hidden[-1].shape[:2]
-        if embeddings is not None and shape != embeddings.shape[:2]:
-            raise UnsupportedModel(
-                f"the layers of {name} have states of shape {tuple(shape)} for tokens of shape "
-                f"{tuple(embeddings.shape[:2])}, so they are not those of single tokens"
-            )
+        _check_shapes(name, layers, (recorder.batch, shape[1]) if embeddings is None else tuple(embeddings.shape[:2]))
+        if not edited:  # an edited run follows one that was checked
+            _check_layout(model, logits, layers, recorder.attentions, embeddings)
     except UnsupportedModel as error:
         layers = error
         if embeddings is None:
             raise
         shape = embeddings.shape[:2]
     attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
+    causal = name.endswith(("ForCausalLM", "LMHeadModel"))
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
     return Trace(
-        outputs=_outputs(model, output, attended),
+        outputs=Outputs(logits, task, attended.to(logits.device), labels_of(model), causal),
         layers=layers,
         embeddings=embeddings,
         pixels=recorder.pixels,
@@ -110,17 +129,57 @@ def _trace(model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask
     )
 
 
+def _check_shapes(name: str, layers: Layers, due: tuple[int, ...]) -> None:
+    """Raise if the states are not those of single units, [batch, units, width]."""
+    odd = next((tuple(h.shape[:2]) for h in layers.hidden if tuple(h.shape[:2]) != due), None)
+    if odd is not None:
+        raise UnsupportedModel(
+            f"the layers of {name} have states of shape {odd} for units of shape {due}, so they are not those of "
+            "single units"
+        )
+
+
+def _check_layout(
+    model: nn.Module, logits: Tensor, layers: Layers, attentions: Sequence[Attention], embeddings: Tensor | None
+) -> None:
+    """Raise if states or maps whose sizes do not tell where the examples are have them elsewhere than first.
+
+    For maps it is asked once of each model: batches of as many texts as there are heads are common.
+    """
+    batch, name = len(logits), type(model).__name__
+    if batch == 1:
+        return
+    states = list(layers.hidden) if batch == layers.hidden[0].shape[1] else []
+    if states and embeddings is not None:
+        states.append(embeddings)
+    unclear = [a.probabilities for a in attentions if a.folded or a.probabilities.shape[1] == batch]
+    maps = [] if model in _EXAMPLES_FIRST else unclear
+    with RECORDING, differentiating(), named_failures(name, backward=True):
+        found = layouts(logits, [*states, *maps]) if states or maps else []
+    elsewhere = [layout not in ("first", None) for layout in found]
+    if any(elsewhere):
+        what = "states" if any(elsewhere[: len(states)]) else "attention maps"
+        raise UnsupportedModel(
+            f"{name} computes {what} whose first dimension is not that of the examples, so they are not known for each"
+        )
+    if maps and all(layout == "first" for layout in found[len(states) :]):
+        _EXAMPLES_FIRST.add(model)
+
+
 def _with_last(sites: Sequence[Site]) -> list[Site]:
     """The sites, with those after the last attention marked."""
     after = max((n for n, site in enumerate(sites) if site.kind == "attend"), default=len(sites))
     return [*sites[:after], *(replace(site, last=True) for site in sites[after:])]
 
 
-def _layers(name: str, attentions: Sequence[Attention], calls: Calls) -> Layers:
+def _layers(name: str, attentions: Sequence[Attention], calls: Calls, logits: Tensor) -> Layers:
+    if not attentions and _runs_under_checkpoint(logits):
+        raise NoAttention(f"{name} was run and no attention was seen: {CHECKPOINTED}")
     if not attentions:
         raise NoAttention(
             f"{name} was run and no attention was seen. If it is a Transformer, load it with "
-            "attn_implementation='sdpa' or 'eager': flash and flex kernels cannot be looked into"
+            "attn_implementation='sdpa' or 'eager': flash and flex kernels cannot be looked into, nor attention "
+            "written as a product of single numbers"
         )
     numbers = calls.layers(len(attentions))
     if numbers is None:
@@ -143,6 +202,20 @@ def _layers(name: str, attentions: Sequence[Attention], calls: Calls) -> Layers:
     return Layers(maps, tuple(a.values for a in attentions), tuple(hidden), tuple(numbers))
 
 
+def _runs_under_checkpoint(logits: Tensor) -> bool:
+    """Whether a part of the graph is there only once it is run again: `torch.utils.checkpoint`, the reentrant form."""
+    waiting, seen = [logits.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if node.name().startswith("CheckpointFunction"):
+            return True
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+    return False
+
+
 def _check_stack(name: str, layers: Sequence[Call], calls: Calls) -> None:
     """Raise unless the layers are one stack, and each of its layers holds attention."""
     stacks = {layer.path.rpartition(".")[0] for layer in layers}
@@ -159,8 +232,8 @@ def _check_stack(name: str, layers: Sequence[Call], calls: Calls) -> None:
         )
 
 
-def _outputs(model: nn.Module, output: Any, attended: Tensor) -> Outputs:
-    """What the model said, as numbers that can be asked for."""
+def _logits(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
+    """What the model said, as numbers that can be asked for, and what they mean."""
     name = type(model).__name__
     start, end = getattr(output, "start_logits", None), getattr(output, "end_logits", None)
     task: Task
@@ -182,15 +255,9 @@ def _outputs(model: nn.Module, output: Any, attended: Tensor) -> Outputs:
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "
             "explain; check its weights, or load it in float32"
         )
-    causal = name.endswith(("ForCausalLM", "LMHeadModel"))
-    return Outputs(logits, task, attended.to(logits.device), labels_of(model), causal)
-
-
-def _batch_size(inputs: Mapping[str, Tensor]) -> int:
-    sizes = {name: t.shape[0] for name, t in inputs.items() if isinstance(t, Tensor) and t.dim()}
-    if not sizes or len(set(sizes.values())) != 1 or 0 in sizes.values():
-        raise BadInput(f"inputs need one batch size; found {sizes or 'no tensors'}")
-    return next(iter(sizes.values()))
+    if len(logits) != batch:
+        raise UnsupportedModel(f"{name} returns logits of shape {tuple(logits.shape)} for a batch of {batch}")
+    return logits, task
 
 
 def _leaf_of(edit: Edit) -> Callable[[Tensor], Tensor]:
@@ -201,14 +268,6 @@ def _body(model: nn.Module) -> nn.Module | None:
     """The model without its head."""
     body = getattr(model, "base_model", None)
     return body if isinstance(body, nn.Module) and body is not model else None
-
-
-def _embedding_weight(model: nn.Module) -> Tensor | None:
-    get: Any = getattr(model, "get_input_embeddings", lambda: None)
-    try:
-        return getattr(get(), "weight", None)
-    except NotImplementedError:  # transformers' way to say that there are none
-        return None
 
 
 @contextmanager

@@ -9,13 +9,17 @@ before the function's own backward runs, and what leaves it towards an operand i
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.autograd.graph import Node
 
 from whyformer.errors import UnsupportedModel
 
+# Where the examples are: along the first dimension, each with its heads or units ("first") or the other way round
+# ("minor"), or along the second, as in [units, batch, width]; or in another way.
+Layout = Literal["first", "minor", "second", "scattered"]
 Finish = Callable[[int, Tensor], Tensor]
 Rule = Callable[["Site", Tensor], tuple[Tensor, Finish]]
 
@@ -37,6 +41,7 @@ class Site:
     path: str
     batch: int
     inside: tuple["Site", ...] = ()
+    layout: Layout = "first"
     last: bool = False  # whether it comes after the last attention, where only the rows that the head reads count
 
     @property
@@ -47,10 +52,10 @@ class Site:
 
     def kept_from(self, changed: Tensor) -> "Site":
         """The same site, with copies of the values that share memory with a tensor about to be changed in place."""
-        place = changed.untyped_storage().data_ptr()
+        place = _place(changed)
 
         def kept(value: Any) -> Any:
-            shares = isinstance(value, Tensor) and value.untyped_storage().data_ptr() == place
+            shares = isinstance(value, Tensor) and _place(value) == place
             return value.clone() if shares else value
 
         inside = tuple(site.kept_from(changed) for site in self.inside)
@@ -58,20 +63,31 @@ class Site:
 
     def per_example(self, relevances: Tensor) -> Tensor:
         """Sums over each example, shaped to multiply `relevances` (whose first dimension may fold heads in)."""
-        if relevances.shape[0] == self.batch:
-            return relevances.sum(tuple(range(1, relevances.dim())), keepdim=True)
-        if relevances.shape[0] % self.batch:
+        if self.layout == "second" or (self.layout == "first" and relevances.shape[0] == self.batch):
+            kept = 1 if self.layout == "second" else 0
+            return relevances.sum([d for d in range(relevances.dim()) if d != kept], keepdim=True)
+        if relevances.shape[0] % self.batch or self.layout == "scattered":
             shape = tuple(relevances.shape)
             raise UnsupportedModel(
                 f"a sum in {self.path} has the shape {shape} for a batch of {self.batch}: pass one text"
             )
-        sums = relevances.reshape(self.batch, -1).sum(1)
-        folded = sums.repeat_interleave(relevances.shape[0] // self.batch)
+        times = relevances.shape[0] // self.batch
+        if self.layout == "minor":
+            folded = relevances.reshape(times, self.batch, -1).sum((0, 2)).repeat(times)
+        else:
+            folded = relevances.reshape(self.batch, -1).sum(1).repeat_interleave(times)
         return folded.view(-1, *[1] * (relevances.dim() - 1))
 
     def by_head(self, relevances: Tensor) -> Tensor:
         """[batch, heads, queries, width] of what arrives at a product of attention and values, heads folded or not."""
         return relevances.reshape(self.batch, -1, *relevances.shape[-2:])
+
+
+def _place(tensor: Tensor) -> int:
+    """Where a tensor's numbers are in memory; inside `torch.vmap`, those that it is made of."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor.untyped_storage().data_ptr()
 
 
 VALUELESS = "scaling"  # no rule needs its values, so none are kept

@@ -15,6 +15,8 @@ from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.recorder.books import Book, book_named, check_closed, moves
+from whyformer.recorder.failures import named_failures
+from whyformer.recorder.layout import any_of, placed
 from whyformer.recorder.outputs import Outputs, Target
 from whyformer.recorder.rules import after, scratch
 from whyformer.recorder.sites import Rule, Site, governed
@@ -121,11 +123,8 @@ class Trace:
     def gradient_of(self, outputs: Tensor, of: Tensors) -> Tensors:
         """The gradient of any outputs [batch] computed from `logits`, each example's own."""
         tensors = (of,) if isinstance(of, Tensor) else of
-        try:
-            with RECORDING:
-                gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
-        except (AssertionError, NotImplementedError) as error:
-            raise UnsupportedModel(f"the model's own backward pass refuses: {error}") from error
+        with RECORDING, named_failures("the model", backward=True):
+            gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
         found = _filled(tensors, gradients)
         return found[0] if isinstance(of, Tensor) else found
 
@@ -156,22 +155,30 @@ class Trace:
             raise UnsupportedModel(f"relevance is lost to rounding in {self.logits.dtype}; load the model in float32")
         scale = chosen.carries == "relevance" and chosen.starts_from == "value"
         starts = [start * self.logits.detach() if scale else start for start in self._starts(target, versus)]
-        passes = [self._pass(tensors, chosen, start, entering) for start in starts]
+        sites = self._placed_sites if chosen.adds_per_example else self.sites
+        passes = [self._pass(tensors, chosen, sites, start, entering) for start in starts]
         relevances = tuple(
             torch.stack(found).sum(0) if len(found) > 1 else found[0] for found in zip(*passes, strict=True)
         )
         return relevances[0] if isinstance(of, Tensor) else relevances
 
     def _pass(
-        self, tensors: tuple[Tensor, ...], book: Book, start: Tensor, entering: Entering | None
+        self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor, entering: Entering | None
     ) -> tuple[Tensor, ...]:
         rule_of = book.rule_of if entering is None else partial(self._exchanging, book, entering)
-        with RECORDING, scratch(), governed(book.opened(self.sites), rule_of):
+        with RECORDING, named_failures("the model"), scratch(), governed(book.opened(sites), rule_of):
             found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
         carried = _filled(tensors, found)
         if book.carries == "gradient":
             return tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
         return carried
+
+    @cached_property
+    def _placed_sites(self) -> Sequence[Site]:
+        leaf = self.pixels if self.embeddings is None else self.embeddings
+        assert leaf is not None
+        with RECORDING, named_failures("the model"):
+            return placed(self.sites, self.logits, leaf)
 
     def _exchanging(self, book: Book, entering: Entering, site: Site) -> Rule | None:
         rule, layer = book.rule_of(site), self._layer_of.get(site.node)
@@ -211,12 +218,12 @@ class Trace:
             return self._positions_read(self.output(target))
         chosen = self.outputs.chosen(target)
         rows = self.logits[torch.arange(len(chosen), device=chosen.device), chosen[:, 1]]
-        return self._positions_read(_any_of(rows))
+        return self._positions_read(any_of(rows))
 
     @cached_property
     @differentiating()
     def _read_for_classes(self) -> Tensor:
-        return self._positions_read(_any_of(self.logits))
+        return self._positions_read(any_of(self.logits))
 
     def _positions_read(self, outputs: Tensor) -> Tensor:
         last = self.gradient_of(outputs, self.hidden[-1])
@@ -236,12 +243,6 @@ def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:
     while node is not None and node not in maps:
         node = node.next_functions[0][0] if moves(node) else None
     return None if node is None else maps[node]
-
-
-def _any_of(logits: Tensor) -> Tensor:
-    """A sum of the logits in which no two directions cancel, [batch]."""
-    directions = torch.linspace(1, 2, logits.shape[-1], device=logits.device).to(logits.dtype)
-    return (logits * directions).sum(-1)
 
 
 def _filled(tensors: tuple[Tensor, ...], found: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ from torch.autograd.graph import Node
 
 from whyformer.errors import UnsupportedModel
 from whyformer.recorder.books import moves
+from whyformer.recorder.failures import named_failures
 from whyformer.recorder.sites import Site
 from whyformer.recorder.trace import Trace
 
@@ -45,7 +46,8 @@ def value_paths(trace: Trace) -> list[ValuePath]:
     if len(attends) != len(trace.attention):
         raise UnsupportedModel("the values behind some attention map were not seen, so there is no value path")
     layers = zip(attends, trace.values, trace.hidden, strict=False)
-    return [_path(site, values, states.detach(), consumers).precise() for site, values, states in layers]
+    with named_failures("the model"):
+        return [_path(site, values, states.detach(), consumers).precise() for site, values, states in layers]
 
 
 def _path(attend: Site, values: Tensor, states: Tensor, consumers: dict[Node, list[tuple[Site, int]]]) -> ValuePath:
@@ -57,7 +59,7 @@ def _path(attend: Site, values: Tensor, states: Tensor, consumers: dict[Node, li
     split = weight.view(states.shape[-1], heads, width)
     addition, position = _addition(projection, consumers)
     gathered, residual = addition.operands[position], addition.operands[1 - position]
-    inner = _scale(projection.value.view_as(gathered), gathered, attend)
+    inner = _scale(_laid_out(projection.value, gathered), gathered, attend)
     after = [site for site, _ in consumers[addition.node]]
     if len(after) != 1 or after[0].kind not in ("norm", "norm_module"):
         parallel = [s for s in after if s.kind == "add" and any(_same(o, states) for o in s.operands)]
@@ -85,6 +87,15 @@ def _addition(projection: Site, consumers: dict[Node, list[tuple[Site, int]]]) -
         site = found[0][0]
     kinds = ", ".join(sorted({s.kind for s, _ in consumers[site.node]})) or "nothing"
     raise _none(projection, f"after {site.kind} comes {kinds}, not a sum")
+
+
+def _laid_out(projected: Tensor, gathered: Tensor) -> Tensor:
+    """The projected values as they are added: flat or not, or turned from [units, batch, width]."""
+    plain = projected.view_as(gathered)
+    if projected.dim() < 3 or _same(plain, gathered):
+        return plain
+    turned = projected.transpose(0, 1)
+    return turned if _same(turned, gathered) else plain
 
 
 def _scale(before: Tensor, after: Tensor, attend: Site) -> Tensor | None:

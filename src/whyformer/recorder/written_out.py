@@ -68,6 +68,69 @@ def _in_place_of(function: Callable[..., Any]) -> Callable[..., Tensor]:
     return lambda changed, *args, **kwargs: changed.copy_(function(changed.clone(), *args, **kwargs))
 
 
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Any:
+    """What `torch.nn.MultiheadAttention` computes for [units, batch, width]; `NotImplemented` with rare options."""
+    rare = (bias_k, bias_v, static_k, static_v)
+    if query.dim() != 3 or add_zero_attn or (training and dropout_p) or any(option is not None for option in rare):
+        return NotImplemented
+    weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
+    if not use_separate_proj_weight:
+        assert in_proj_weight is not None
+        weights = in_proj_weight.chunk(3)
+    biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+    q, k, v = (
+        torch.nn.functional.linear(x, weight, bias).unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+        for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
+    )  # [batch, heads, units, width]
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    for mask in _masks(attn_mask, key_padding_mask, scores):
+        scores = scores + mask
+    probabilities = scores.softmax(-1)
+    context = (probabilities @ v).permute(2, 0, 1, 3).flatten(2)
+    output = torch.nn.functional.linear(context, out_proj_weight, out_proj_bias)
+    if not need_weights:
+        return output, None
+    return output, probabilities.mean(1) if average_attn_weights else probabilities
+
+
+def _masks(attended: Tensor | None, padding: Tensor | None, scores: Tensor) -> list[Tensor]:
+    """Masks of torch's multi-head attention as summands of the scores: of queries and keys, and of padding."""
+    given = []
+    if attended is not None:
+        given.append(attended if attended.dim() == 2 else attended.view(scores.shape))
+    if padding is not None:
+        given.append(padding[:, None, None])
+    zeros = torch.zeros((), dtype=scores.dtype, device=scores.device)
+    return [zeros.masked_fill(m, float("-inf")) if m.dtype == torch.bool else m.to(scores.dtype) for m in given]
+
+
+MULTI_HEAD = "multi_head_attention_forward"
 MOVING_IN_PLACE = frozenset(
     {"copy_", "masked_fill_", "fill_", "zero_", "index_copy_", "index_fill_", "index_put_", "squeeze_", "unsqueeze_"}
     | {"detach_", "requires_grad_", "resize_", "t_", "transpose_", "view_"}
