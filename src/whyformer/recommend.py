@@ -186,7 +186,7 @@ def _ranked(
     return Recommendation(table, metric.label, winner, tied, reliable)
 
 
-def _numbers(found: Recommendation, data: Dataset | str | Path) -> tuple[str, float, float, float, int, str]:
+def _numbers(found: Recommendation, data: Dataset | Data) -> tuple[str, float, float, float, int, str]:
     """What is recorded beside a winner: the metric, its numbers, and the data."""
     cell = found.table[found.winner, found.metric]
     assert cell is not None
