@@ -1,13 +1,13 @@
 """Why did it say that? Explanations for the predictions of unmodified Hugging Face Transformers."""
 # ruff: noqa: F403, F405 (type checkers look into the module behind the star)
 
-import importlib
 import sys
 import types
-import typing
 
-if typing.TYPE_CHECKING:
+TYPE_CHECKING = False  # importing `typing` takes time
+if TYPE_CHECKING:
     from whyformer.public import *
+del TYPE_CHECKING
 
 __all__ = [
     "BadInput",
@@ -49,14 +49,15 @@ class _Package(types.ModuleType):
     So the command line is there at once: it tells its version, and ends on Ctrl-C, while all else is still imported.
     """
 
-    def __getattr__(self, name: str) -> typing.Any:
+    def __getattr__(self, name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        public = importlib.import_module("whyformer.public")
-        vars(self).update({known: getattr(public, known) for known in __all__})
+        import whyformer.public
+
+        vars(self).update({known: getattr(whyformer.public, known) for known in __all__})
         return vars(self)[name]
 
-    def __setattr__(self, name: str, value: typing.Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, types.ModuleType) and name in __all__:
             return  # the package whyformer.methods must not hide the function whyformer.methods
         super().__setattr__(name, value)

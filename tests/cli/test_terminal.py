@@ -332,12 +332,15 @@ def test_the_version_is_told_at_once() -> None:
     assert not re.search(rb"\| +(torch|transformers|numpy|typer|rich)\b", done.stderr)
 
 
+LISTENING = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # as jobs in the background do not
+)
 MOMENTS = int(os.environ.get("MOMENTS", "6"))  # of Ctrl-C between the first line and 6 seconds later
 
 
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_is_one_line_whenever_it_comes(presses: int) -> None:
-    code = "from whyformer.cli import main; print('here', flush=True); main()"
+    code = f"{LISTENING}; from whyformer.cli import main; print('here', flush=True); main()"
     command = [sys.executable, "-c", code, "compare", "a film that never once bores", "--methods", "all", "--trust"]
 
     def pressed_at(moment: float) -> tuple[float, int, str]:
@@ -357,7 +360,8 @@ def test_ctrl_c_is_one_line_whenever_it_comes(presses: int) -> None:
 
 
 def test_ctrl_c_that_was_lost_comes_again() -> None:
-    code = """
+    code = f"""
+{LISTENING}
 import time
 from whyformer.cli.interrupts import CtrlC
 

@@ -1,77 +1,21 @@
 """The command line: explain, compare, methods, heads, metrics, evaluate, tokens, recommend, reproduce, report.
 
-This module imports nothing that takes time; `main` does, where Ctrl-C and errors are one line.
+Nothing is imported here that `main` could import where Ctrl-C is one line.
 """
 
 import sys
-
-from whyformer.cli import streams
-from whyformer.cli.interrupts import STATUS, CtrlC, interrupted
-from whyformer.cli.streams import put, say
-from whyformer.errors import WhyformerError
-from whyformer.show.escapes import visible
 
 __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: an error is one line on standard error and exit status 2, or 1 if it is a bug.
-
-    Without arguments it is those of the process that are run, and Ctrl-C and the standard streams are ours to the end.
-    """
-    if arguments is not None:
-        sys.exit(_status(list(arguments), None))
-    ctrl_c = CtrlC()
-    ctrl_c.ends()
-    status = _status(sys.argv[1:], ctrl_c)
-    ctrl_c.comes_too_late()
-    streams.close_streams()
-    sys.exit(status)
-
-
-def _status(arguments: list[str], process: CtrlC | None) -> int:
-    """Run the command line, and tell what became of it."""
-    debug = "--debug" in arguments
+    """Run the command line and exit; without arguments, those of the process."""
     try:
-        return _run([a for a in arguments if a != "--debug"] or ["--help"], process)
-    except BrokenPipeError:  # whoever was reading has seen enough
-        return 1
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (a bug is one line, too)
-        if process is not None:
-            process.comes_too_late()
-        if interrupted(error):
-            say("interrupted")
-            return STATUS
-        if debug:
-            import traceback
+        from whyformer.cli.running import run, run_process
 
-            sys.stderr.write(visible(traceback.format_exc()))
-        return _told(error)
-
-
-def _told(error: BaseException) -> int:
-    """Tell what went wrong, in one line."""
-    if isinstance(error, WhyformerError | OSError):
-        say(f"error: {error}")
-        return 2
-    if isinstance(error, MemoryError):
-        say("error: not enough memory: a smaller batch, fewer steps or samples, or shorter texts take less")
-        return 2
-    kind = type(error).__name__
-    say(f"internal error: {kind}: {error} (run with --debug for the traceback, and please report it)")
-    return 1
-
-
-def _run(arguments: list[str], process: CtrlC | None) -> int:
-    if process is not None:
-        streams.open_streams()
-    if arguments[0] == "--version":
-        from importlib.metadata import version
-
-        put(version("whyformer"))
-        return 0
-    from whyformer.cli.commands import invoke
-
-    if process is not None:
-        process.raises()
-    return invoke(arguments)
+        status = run_process() if arguments is None else run(arguments)
+    except KeyboardInterrupt:  # before those handle it
+        if sys.stderr is not None:
+            sys.stderr.write("whyformer: interrupted\n")
+        status = 130
+    sys.exit(status)
