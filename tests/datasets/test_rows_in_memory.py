@@ -69,7 +69,9 @@ def test_datasets() -> None:
         open_dataset(datasets.DatasetDict({"test": table}))
 
 
-@pytest.mark.parametrize("wrong", [None, 5, {"text": ["a"]}, {"a"}, b"a", (text for text in "ab")], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [None, 5, {"text": ["a"]}, {"a"}, b"a", iter("ab")], ids=lambda wrong: type(wrong).__name__
+)
 def test_what_is_no_data(wrong: Any) -> None:
     with pytest.raises(BadInput, match=r"data cannot be a .*; give a path or a name"):
         open_dataset(wrong)

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 import families
 import whyformer.inputs
 from whyformer import BadInput, Explainer, Explanation, TruncationWarning, UnknownWordsWarning
-from whyformer.cli.app import main
+from whyformer.cli import main
 from whyformer.inputs import encode, window_of
 from whyformer.units import join_words, split_words
 

@@ -272,7 +272,7 @@ def test_as_many_steps_as_are_needed_are_taken(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_everyone_is_told_that_scores_do_not_add_up(capsys: pytest.CaptureFixture[str]) -> None:
-    from whyformer.cli.app import main
+    from whyformer.cli import main
 
     text = "a gorgeous, witty film"
     with pytest.warns(CompletenessWarning, match="add up to"):
