@@ -15,6 +15,7 @@ import whyformer
 import zoo
 from whyformer.inputs import batch_of
 from whyformer.prediction import Prediction
+from whyformer.recorder.sites import Site
 from whyformer.rounding import ROUNDING
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -119,17 +120,55 @@ def test_layers_with_the_units_first_are_refused_whatever_the_batch(head: str, l
     torch.testing.assert_close(whyformer.attribute(turned, inputs, "attn_lrp", target=1), expected)
 
 
+class Opposed(nn.Module):
+    """BERT's layer with a sum whose parts have relevance of opposite signs, laid out as is asked for."""
+
+    def __init__(self, layer: nn.Module, turned: bool):
+        super().__init__()
+        self.inner, self.turned = layer, turned
+
+    def forward(self, states: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+        attended = self.inner.attention(states, mask)[0]
+        inner = 0.1 * self.inner.output.dense(self.inner.intermediate(attended)) - 0.6 * attended
+        if not self.turned:
+            return self.inner.output.LayerNorm(inner + attended)
+        second = inner.transpose(0, 1) + attended.transpose(0, 1)
+        minor = (second.flatten(0, 1) - 0.5 * second.flatten(0, 1)) * 2  # [units · batch, width]
+        return self.inner.output.LayerNorm(minor).view_as(second).transpose(0, 1)
+
+
 @pytest.mark.parametrize("batch", [1, 2, 4, 5])
-def test_relevance_is_conserved_in_each_example_however_a_sum_is_laid_out(batch: int) -> None:
-    plain = Headed(families.build("bert"), HEADS["mean"])
-    turned = copy.deepcopy(plain)
-    turned.inner.bert.encoder = TurnedEncoder(turned.inner.bert.encoder)
-    for layer in turned.inner.bert.encoder.layer:  # so that sums are computed with the units first too
-        layer.inner, layer.forward = copy.deepcopy(layer.inner), _flat(layer.inner)
-    inputs = families.batch((4,) * batch)
-    traces = [whyformer.record(model, inputs) for model in (plain, turned)]
+def test_relevance_is_added_up_for_each_example_however_a_sum_is_laid_out(batch: int) -> None:
+    traces = []
+    for turned in (False, True):
+        model = copy.deepcopy(families.build("bert"))
+        model.bert.encoder.layer = nn.ModuleList(Opposed(layer, turned) for layer in model.bert.encoder.layer)
+        traces.append(whyformer.record(model, families.batch((4,) * batch)))
     expected, found = (trace.relevance(trace.embeddings, "z_plus", 1) for trace in traces)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+    assert (found - expected).abs().max() <= 1e-6 * expected.abs().max()
+    plain, turned_too = ({site.layout for site in trace._placed_sites if site.kind == "add"} for trace in traces)
+    assert plain == {"first"}
+    assert turned_too == ({"first"} if batch == 1 else {"first", "minor", "second"})
+
+
+def test_the_sums_of_each_example_in_every_layout() -> None:
+    x = torch.randn(2, 3, 4)  # [batch, units, width]
+    sums = x.sum((1, 2))
+    node = (x.requires_grad_() * 1).grad_fn
+    assert node is not None
+    laid_out = {
+        "first": (x, sums[:, None, None].expand(2, 3, 4)),
+        "second": (x.transpose(0, 1), sums[None, :, None].expand(3, 2, 4)),
+        "minor": (x.transpose(0, 1).flatten(0, 1), sums.repeat(3)[:, None].expand(6, 4)),
+    }
+    for layout, (values, expected) in laid_out.items():
+        site = Site("add", (), None, (), node, "here", 2, layout=layout)  # type: ignore[arg-type]
+        torch.testing.assert_close(site.per_example(values).expand_as(expected), expected)
+    torch.testing.assert_close(
+        Site("add", (), None, (), node, "here", 2).per_example(x.flatten(0, 1)).flatten(), sums.repeat_interleave(3)
+    )
+    with pytest.raises(whyformer.UnsupportedModel, match="pass one text"):
+        Site("add", (), None, (), node, "here", 2, layout="scattered").per_example(x)
 
 
 def _flat(layer: nn.Module) -> Callable[..., Tensor]:

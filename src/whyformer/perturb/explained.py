@@ -299,9 +299,7 @@ def _alone(prediction: Prediction, row: int, positions: Tensor) -> dict[str, Ten
         own = tensor[row : row + 1] if tensor.dim() else tensor
         by_unit = units in tensor.shape[1:] and not name.startswith(("decoder_", "pixel_values"))
         if by_unit and len(positions) < units:
-            if (
-                "mask" in name and units in tensor.shape[2:]
-            ):  # another name has something for each token, by chance as wide
+            if "mask" in name and units in tensor.shape[2:]:  # others have a row for each token, by chance as wide
                 raise BadInput(f"padding cannot be taken out of {name} {tuple(tensor.shape)}: give texts one by one")
             own = own[:, positions.to(own.device)]
         found[name] = own
