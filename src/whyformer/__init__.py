@@ -4,12 +4,14 @@ from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import (
     BadInput,
     BadOption,
+    CompletenessWarning,
     MissingExtra,
     NoAttention,
     TruncationWarning,
     UncoveredOperation,
     UnsupportedModel,
     WhyformerError,
+    WhyformerWarning,
 )
 from whyformer.explainer import Explainer, attribute
 from whyformer.explanation import Comparison, Explanation
@@ -24,6 +26,7 @@ __all__ = [
     "BadInput",
     "BadOption",
     "Comparison",
+    "CompletenessWarning",
     "Dataset",
     "Explainer",
     "Explanation",
@@ -40,6 +43,7 @@ __all__ = [
     "UncoveredOperation",
     "UnsupportedModel",
     "WhyformerError",
+    "WhyformerWarning",
     "attribute",
     "method",
     "methods",
