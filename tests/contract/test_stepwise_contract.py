@@ -47,7 +47,7 @@ def test_drops_keep_the_contract_as_signed_scores(family: str) -> None:
     prediction = Prediction(families.build(family), batch_of(families.build(family), families.batch()), 0)
     assert STEPWISE(prediction, report="drop", steps=2).signed is True
     assert STEPWISE(prediction, steps=2).signed is False
-    assert whyformer.methods()["attcat"](prediction).signed is True
+    assert whyformer.methods()["attcat"](prediction, states="inputs").signed is True
 
 
 def test_a_class_agnostic_method_keeps_the_contract_but_for_the_class() -> None:

@@ -44,6 +44,12 @@ TARGETS: dict[str, Any] = {
 ANSWERS, NEXT = ("answer", "answer by gpt2"), ("next token", "next token by gpt2")
 TEXTS = tuple(task for task in MODELS if task != "image")
 AT_TOKENS = ("attn_lrp", "cp_lrp", "input_x_gradient", "integrated_gradients")  # by default; an image has none
+INPUTS = "cat(states=inputs)"
+BELOW: dict[str, dict[str, Any]] = {  # where the two layers of most of these models begin with a norm, nothing cancels
+    "cam": {"layer": 0},
+    "cat": {"states": "inputs"},
+    "attcat": {"states": "inputs"},
+}
 
 
 @cache
@@ -72,9 +78,8 @@ def alone(given: dict[str, Tensor], row: int) -> dict[str, Tensor]:
     return {name: tensor[row : row + 1, real] for name, tensor in given.items()}
 
 
-def options(task: str, method: str) -> dict[str, Any]:
-    at: dict[str, Any] = {"at": "embedding_output"} if task == "image" and method in AT_TOKENS else {}
-    return at | families.OPTIONS.get(method, {})
+def options(method: str) -> dict[str, Any]:
+    return BELOW.get(method, {}) | families.OPTIONS.get(method, {})
 
 
 @cache
@@ -91,7 +96,7 @@ def assert_near(found: Tensor, expected: Tensor, within: float = 1e-6) -> None:
 
 def test_patches_cannot_be_hidden_step_by_step() -> None:
     with pytest.raises(BadInput, match="units are hidden in texts"):
-        whyformer.methods()["stepwise"](predicted("image", None), **options("image", "stepwise"))
+        whyformer.methods()["stepwise"](predicted("image", None), **options("stepwise"))
 
 
 EVERYWHERE = [(name, task) for name in whyformer.methods() for task in MODELS if (name, task) != ("stepwise", "image")]
@@ -100,10 +105,10 @@ EVERYWHERE = [(name, task) for name in whyformer.methods() for task in MODELS if
 @pytest.mark.parametrize(("name", "task"), EVERYWHERE)
 def test_every_method_explains_every_task_and_no_batch_matters(name: str, task: str) -> None:
     method = whyformer.methods()[name]
-    scores = method(predicted(task, None), **options(task, name)).total
+    scores = method(predicted(task, None), **options(name)).total
     assert scores.any()
     for row in range(len(scores)):
-        expected = method(predicted(task, row), **options(task, name)).total[0]
+        expected = method(predicted(task, row), **options(name)).total[0]
         real = inputs(task).get("attention_mask", torch.ones(2, 17))[row].bool()
         assert_near(scores[row, real], expected)
         assert not scores[row, ~real].any()
@@ -132,14 +137,14 @@ def test_a_trace_holds_what_the_model_says(task: str) -> None:
 def test_the_scores_of_an_answer_are_those_of_its_start_and_its_end(name: str, task: str) -> None:
     start, end = TARGETS[task]
     given = build(task), inputs(task), name
-    parts = [whyformer.attribute(*given, target=t, **options(task, name)) for t in ((start, None), (None, end))]
-    both = whyformer.methods()[name](predicted(task, None), **options(task, name)).total
+    parts = [whyformer.attribute(*given, target=t, **options(name)) for t in ((start, None), (None, end))]
+    both = whyformer.methods()[name](predicted(task, None), **options(name)).total
     torch.testing.assert_close(both, parts[0] + parts[1], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("task", ANSWERS)
 def test_an_answer_may_be_given_in_several_ways(task: str) -> None:
-    given = build(task), inputs(task), "cat"
+    given = build(task), inputs(task), INPUTS
     each = [(1, 3), (0, 0), (2, 4)]
     listed = whyformer.attribute(*given, target=each)
     assert close(whyformer.attribute(*given, target=torch.tensor(each)), listed)
@@ -160,8 +165,8 @@ def test_the_predicted_answer_is_the_best_span(task: str) -> None:
         spans = [(starts[s] + ends[e], s, e) for s in range(length) for e in range(s, length)]
         best.append(max(spans)[1:])
     assert trace.outputs.predicted.tolist() == [list(span) for span in best]
-    scores = whyformer.attribute(build(task), given, "attcat")
-    assert close(scores, whyformer.attribute(build(task), given, "attcat", target=best))
+    scores = whyformer.attribute(build(task), given, INPUTS)
+    assert close(scores, whyformer.attribute(build(task), given, INPUTS, target=best))
 
 
 def test_a_predicted_answer_is_at_most_30_tokens_long() -> None:
@@ -205,7 +210,7 @@ def test_every_example_leaves_out_the_same_part(each: list[tuple[int | None, int
 
 @pytest.mark.parametrize("task", NEXT)
 def test_a_next_token_may_be_given_in_several_ways(task: str) -> None:
-    given = build(task), inputs(task), "cat"
+    given = build(task), inputs(task), INPUTS
     one = whyformer.attribute(*given, target=7)
     for same in ((7, None), [7, 7, 7], torch.tensor([7, 7, 7]), [(7, 8), (7, 4), (7, 6)], [7, (7, 4), (7, None)]):
         assert close(whyformer.attribute(*given, target=same), one)
@@ -221,8 +226,8 @@ def test_the_default_is_the_most_likely_next_token(task: str) -> None:
     trace = whyformer.record(build(task), given)
     best = [[int(trace.logits[row, length - 1].argmax()), length - 1] for row, length in enumerate((9, 5, 7))]
     assert trace.outputs.predicted.tolist() == best
-    scores = whyformer.attribute(build(task), given, "attcat")
-    assert close(scores, whyformer.attribute(build(task), given, "attcat", target=[tuple(b) for b in best]))
+    scores = whyformer.attribute(build(task), given, INPUTS)
+    assert close(scores, whyformer.attribute(build(task), given, INPUTS, target=[tuple(b) for b in best]))
     assert trace.read_for().argmax(-1).tolist() == [8, 4, 6]
 
 
@@ -231,11 +236,11 @@ def test_the_default_is_the_most_likely_next_token(task: str) -> None:
 def test_what_comes_later_does_not_matter(name: str, task: str) -> None:
     """A token said at position 2 is explained by the tokens up to there, as if the text ended there."""
     given = build(task), inputs(task), name
-    scores = whyformer.attribute(*given, target=(7, 2), **options(task, name))
+    scores = whyformer.attribute(*given, target=(7, 2), **options(name))
     assert not scores[:, 3:].any()
     if name not in ("attcat", "smooth_grad"):  # one averages over all queries, the other draws noise for the whole text
         cut = {n: t[:, :3] for n, t in inputs(task).items()}
-        expected = whyformer.attribute(given[0], cut, name, target=7, **options(task, name))
+        expected = whyformer.attribute(given[0], cut, name, target=7, **options(name))
         assert_near(scores[:, :3], expected)
 
 
@@ -253,15 +258,15 @@ def padded_left(given: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", whyformer.methods())
 def test_padding_may_stand_in_front(name: str, task: str) -> None:
     given = padded_left(inputs(task))
-    scores = whyformer.attribute(build(task), given, name, target=7, **options(task, name))
+    scores = whyformer.attribute(build(task), given, name, target=7, **options(name))
     assert not scores[given["attention_mask"] == 0].any()
-    right = whyformer.attribute(build(task), inputs(task), name, target=7, **options(task, name))
+    right = whyformer.attribute(build(task), inputs(task), name, target=7, **options(name))
     for row, length in enumerate((9, 5, 7)):
         assert_near(scores[row, 9 - length :], right[row, :length])
 
 
 def test_a_next_token_against_another() -> None:
-    given = build("next token by gpt2"), inputs("next token by gpt2"), "cat"
+    given = build("next token by gpt2"), inputs("next token by gpt2"), INPUTS
     first, second = (whyformer.attribute(*given, target=t) for t in (7, 9))
     assert_near(whyformer.attribute(*given, target=7, versus=9), first - second, 1e-9)
 
@@ -277,7 +282,7 @@ def test_the_label_of_a_token_is_read_there() -> None:
 
 
 def test_the_class_of_an_image() -> None:
-    given = build("image"), inputs("image"), "attcat"
+    given = build("image"), inputs("image"), INPUTS
     best = whyformer.record(*given[:2]).logits.argmax(-1)
     assert close(whyformer.attribute(*given), whyformer.attribute(*given, target=best))
     assert close(whyformer.attribute(*given, target="LABEL_1"), whyformer.attribute(*given, target=1))
@@ -287,7 +292,8 @@ def test_the_class_of_an_image() -> None:
 @pytest.mark.parametrize("name", AT_TOKENS)
 def test_an_image_has_no_token_embeddings(name: str) -> None:
     with pytest.raises(BadOption, match="use at='embedding_output'"):
-        whyformer.attribute(build("image"), inputs("image"), name)
+        whyformer.attribute(build("image"), inputs("image"), name, at="token_embeddings")
+    assert whyformer.attribute(build("image"), inputs("image"), name, **options(name)).any()
 
 
 @pytest.mark.parametrize("pixels", [torch.zeros(3, 16, 16), torch.zeros(1, 3, 16, 16, dtype=torch.uint8)], ids=str)

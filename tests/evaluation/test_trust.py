@@ -137,7 +137,7 @@ def tokens_of(e: Explanation, literal: Literal) -> tuple[list[list[int]], list[f
 @pytest.mark.parametrize("text", [TEXTS[0], PAIR], ids=["text", "pair"])
 def test_trust_is_what_loops_find(kind: str, text: Any) -> None:
     target = 2 if kind == "bert" else 0
-    e = tiny(kind).explain(text, "attcat", target=target)
+    e = tiny(kind).explain(text, "attcat", target=target, states="inputs")
     literal = Literal(subject(kind), text, target)
     assert_same(e.trust(), literal.trust(*tokens_of(e, literal)), 1e-9)
     assert (e.trust().units, e.trust().kind) == (len(literal.rankable), "token")

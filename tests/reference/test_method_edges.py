@@ -278,7 +278,7 @@ def test_everyone_is_told_that_scores_do_not_add_up(capsys: pytest.CaptureFixtur
     with pytest.warns(CompletenessWarning, match="add up to"):
         explanation = Explainer.load("sentiment").explain(text, "integrated_gradients", steps=1)
     assert abs(explanation.diagnostics["delta"]) > 0.05 * abs(explanation.diagnostics["expected"])
-    with pytest.warns(CompletenessWarning, match="2 of 2 inputs, at worst add up to"):
+    with pytest.warns(CompletenessWarning, match="deep_lift_shap: the scores of 2 of 2 inputs, at worst, add up to"):
         whyformer.attribute(families.build("bert"), families.batch((7, 5)), "deep_lift_shap", target=1)
     shown = warnings.showwarning
     try:
@@ -286,7 +286,7 @@ def test_everyone_is_told_that_scores_do_not_add_up(capsys: pytest.CaptureFixtur
             main(["explain", text, "--method", "integrated_gradients", "--steps", "1"])
     finally:
         warnings.showwarning = shown
-    assert "whyformer: warning: the scores add up to" in capsys.readouterr().err
+    assert "whyformer: warning: integrated_gradients: the scores add up to" in capsys.readouterr().err
 
 
 # Random states
@@ -322,7 +322,7 @@ def test_stepwise_takes_no_token_that_the_model_cannot_look_up() -> None:
     ("name", "options", "lengths", "error", "message"),
     [
         ("stepwise", {}, (7, 5), BadInput, "padding token 99 lies beyond its vocabulary"),
-        ("stepwise", {"hide": "pad"}, (7,), BadOption, "there is no padding token in the vocabulary"),
+        ("stepwise", {"hide": "pad"}, (7,), BadOption, "the vocabulary has no padding token"),
         ("lime", {"samples": 4}, (7,), BadOption, "padding token 99 lies beyond the model's vocabulary of 60"),
     ],
 )

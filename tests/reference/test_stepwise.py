@@ -364,7 +364,7 @@ def test_words_need_texts() -> None:
 
 
 def test_a_mask_needs_a_tokenizer_that_has_one() -> None:
-    with pytest.raises(BadOption, match="no mask or unknown token in the vocabulary"):
+    with pytest.raises(BadOption, match="has no mask or unknown token"):
         whyformer.attribute(families.build("bert"), families.batch(), "stepwise", hide="mask")
 
 

@@ -72,12 +72,13 @@ def one_by_one(
     *,
     runs: Callable[[Explained], int],
     seed: int = 0,
+    name: str = "",
     advice: str = "",
 ) -> Scores:
     """The scores of all examples, each explained alone, and what is reported of each: [batch] for every name.
 
     An example is about as many `runs` of the model; where no unit may be replaced, all score 0. A warning with `advice`
-    tells of scores that do not add up to what they should.
+    tells of scores of the method `name` that do not add up to what they should.
     """
     values: list[Tensor] = []
     reports: list[Report] = []
@@ -94,23 +95,23 @@ def one_by_one(
         values.append(spread.to(prediction.real.dtype))
         reports.append({**report, "evaluations": torch.tensor(example.evaluations)})
         prediction.report(row + 1, total)
-    _warn(reports, advice)
-    names = sorted({name for report in reports for name in report} - {MISSES})
+    _warn(reports, name, advice)
+    told = sorted({key for report in reports for key in report} - {MISSES})
     nothing = torch.zeros((), dtype=torch.float64)
-    return Scores(torch.stack(values), {name: torch.stack([r.get(name, nothing) for r in reports]) for name in names})
+    return Scores(torch.stack(values), {key: torch.stack([r.get(key, nothing) for r in reports]) for key in told})
 
 
-def _warn(reports: Sequence[Report], advice: str) -> None:
+def _warn(reports: Sequence[Report], name: str, advice: str) -> None:
     """Tell of examples whose scores do not add up."""
     missing = [report for report in reports if MISSES in report and bool(report[MISSES])]
     if not missing:
         return
     worst = max(missing, key=lambda report: float((report["delta"] / report["expected"]).abs().nan_to_num(torch.inf)))
     expected, total = float(worst["expected"]), float(worst["delta"] + worst["expected"])
-    share = "" if len(reports) == 1 else f" of {len(missing)} of {len(reports)} inputs, at worst"
+    share = "" if len(reports) == 1 else f" of {len(missing)} of {len(reports)} inputs, at worst,"
     warnings.warn(
-        f"the scores{share} add up to {total:.4g} instead of {expected:.4g}, the difference that they should share "
-        f"out: more than {MISSING:.0%} off; {advice}",
+        f"{name}: the scores{share} add up to {total:.4g} instead of {expected:.4g}, the difference that they "
+        f"should share out: more than {MISSING:.0%} off; {advice}",
         CompletenessWarning,
         stacklevel=2,
     )

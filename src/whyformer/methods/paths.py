@@ -82,7 +82,9 @@ def integrated_gradients(
                 return found.sum(-1), {**report, "steps": torch.tensor(taken)}
             taken = min(2 * taken, most)
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: count + 4, advice=MORE_STEPS)
+    return one_by_one(
+        prediction, explain, baseline, runs=lambda _: count + 4, name="integrated_gradients", advice=MORE_STEPS
+    )
 
 
 def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tensor:
@@ -129,7 +131,9 @@ def gradient_shap(
         found = sampling.attribute(path.end, baselines=path.start, n_samples=samples, stdevs=0.0)[0].detach()
         return found.sum(-1), path.completeness(found, path.said())
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: samples + 4, seed=seed, advice=MORE_SAMPLES)
+    return one_by_one(
+        prediction, explain, baseline, runs=lambda _: samples + 4, seed=seed, name="gradient_shap", advice=MORE_SAMPLES
+    )
 
 
 @method(
@@ -156,7 +160,7 @@ def deep_lift_shap(prediction: Prediction, *, at: Place = "embedding_output", ba
             found = lifting.attribute(path.end, baselines=path.start)[0].detach()
         return found.sum(-1), path.completeness(found, said)
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: 9, advice=NOT_COVERED)
+    return one_by_one(prediction, explain, baseline, runs=lambda _: 9, name="deep_lift_shap", advice=NOT_COVERED)
 
 
 class _Network(nn.Module):

@@ -117,8 +117,8 @@ def shapley_value_sampling(
         )
         return found[0], _additive(example, found[0])
 
-    runs = partial(_orders, samples=samples)
-    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=runs, seed=seed, advice=PRECISION)
+    runs, told = partial(_orders, samples=samples), {"name": "shapley_value_sampling", "advice": PRECISION}
+    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=runs, seed=seed, **told)
 
 
 def _orders(example: Explained, samples: int) -> int:
@@ -146,8 +146,8 @@ def kernel_shap(
             found = attr.KernelShap(example.of_free).attribute(there, **options)[0]
         return found, _additive(example, found)
 
-    adapted = partial(_of_free, explain)
-    return one_by_one(prediction, adapted, baseline, runs=lambda _: samples, seed=seed, advice=PRECISION)
+    adapted, told = partial(_of_free, explain), {"name": "kernel_shap", "advice": PRECISION}
+    return one_by_one(prediction, adapted, baseline, runs=lambda _: samples, seed=seed, **told)
 
 
 def _of_free(explain: Any, example: Explained) -> tuple[Tensor, Report]:

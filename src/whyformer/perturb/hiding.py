@@ -87,9 +87,7 @@ class Fillers:
         """The token that takes the place of a hidden one."""
         found, what = (self.pad, "padding") if hide.startswith("pad") else (self.mask, "mask or unknown")
         if found is None:
-            raise BadOption(
-                f"hide={hide!r} is not possible: there is no {what} token in the vocabulary; use hide='delete'"
-            )
+            raise BadOption(f"hide={hide!r} is not possible: the vocabulary has no {what} token; use hide='delete'")
         return found
 
 
