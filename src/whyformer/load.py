@@ -255,7 +255,7 @@ def load(
             **checkpoint.options,
             **trust,
         )
-        _check_loaded(checkpoint, model, report)
+        _check_complete(checkpoint, report)
         model = _moved(model.eval(), place)
     with reading(f"could not load {str(name)!r}: its tokenizer"):
         tokenizer = _tokenizer(checkpoint, trust)
@@ -354,7 +354,7 @@ def _check_fit(checkpoint: Checkpoint, config: Any, kind: Any, stored: Mapping[s
         return  # code of its own, or weights that are packed
     task = f"could not load {checkpoint.name!r}: the model that its config.json describes"
     with reading(task), torch.device("meta"):
-        built = kind.from_config(copy.deepcopy(config)).state_dict()
+        built = kind.from_config(copy.deepcopy(config), dtype=torch.float32).state_dict()
     for name, weight in built.items():
         shape = stored.get(name, weight.shape)
         if math.prod(shape) != weight.numel():  # a mere change of axes is left to transformers
@@ -364,11 +364,10 @@ def _check_fit(checkpoint: Checkpoint, config: Any, kind: Any, stored: Mapping[s
             )
 
 
-def _check_loaded(checkpoint: Checkpoint, model: Any, report: Mapping[str, Any]) -> None:
+def _check_complete(checkpoint: Checkpoint, report: Mapping[str, Any]) -> None:
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise UnsupportedModel(f"the weights of {checkpoint.name!r} are not complete: {missing} would be random")
-    _check_dtype(checkpoint, model.dtype)
 
 
 def _check_dtype(checkpoint: Checkpoint, dtype: Any) -> None:

@@ -20,9 +20,9 @@ import families
 import whyformer
 from metrics import cases
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
-from whyformer.checkpoints import check_depth
+from whyformer.checkpoints import Checkpoint, check_depth, reading
 from whyformer.lm_heads import head_for, load_head
-from whyformer.load import is_regression, labels_of
+from whyformer.load import _check_attention, is_regression, labels_of
 
 TEXT = "the film is a fine film"
 INDEX = "model.safetensors.index.json"
@@ -553,7 +553,34 @@ def test_dtypes_in_which_models_are_explained(good: Path, dtype: Any) -> None:
     assert str(Explainer.load(good, dtype=dtype).subject.model.dtype).endswith(str(dtype).removeprefix("torch."))
 
 
+def test_another_dtype_than_that_of_the_configuration(good: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(good, tmp_path / "model")
+    configure(dtype="float8_e4m3fn")(folder)
+    assert Explainer.load(folder, dtype="float32").subject.model.dtype == torch.float32
+
+
+def test_a_folder_has_no_revision(good: Path) -> None:
+    assert Explainer.load(good, revision="v1").subject.revision is None
+
+
+def test_kernels_are_looked_for_in_the_text_s_configuration_too() -> None:
+    text = types.SimpleNamespace(_attn_implementation="evil/kernel")
+    config = types.SimpleNamespace(_attn_implementation="sdpa", get_text_config=lambda: text)
+    with pytest.raises(UnsupportedModel, match="'evil/kernel'"):
+        _check_attention(Checkpoint("name", local=True), config, trusted=False)
+
+
 # Silence
+
+
+def test_long_reasons_are_cut_and_warnings_are_not_shown() -> None:
+    with reading("task"):
+        warnings.warn("nobody hears this", FutureWarning, stacklevel=1)
+    with pytest.raises(BadInput) as caught, reading("task"):
+        raise ValueError("x" * 1000)
+    assert str(caught.value) == f"task: {'x' * 300}"
+    with pytest.raises(KeyboardInterrupt), reading("task"):
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("spoil", [lambda _: None, configure(num_hidden_layers=3), configure(dtype="nope")])
