@@ -65,6 +65,7 @@ class Row:
     layers: str = ""  # why there are none, if there are none
     logits: float = 0.0  # distance from the stock model's, relative to the largest
     refused: dict[str, str] = field(default_factory=dict)  # method -> error
+    absent: list[str] = field(default_factory=list)  # methods whose package is not installed
     conservation: float | None = None  # distance of the sum of relevance from 1
     absorbed: float = 0.0
     invariance: float | None = None  # distance between batch and alone, relative to the peak
@@ -115,6 +116,8 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
     for method, run in whyformer.methods().items():
         try:
             scores[method] = run(prediction, **OPTIONS.get(method, {})).total
+        except whyformer.errors.MissingExtra:
+            row.absent.append(method)
         except whyformer.WhyformerError as error:
             row.refused[method] = f"{type(error).__name__}: {error}"
     if not row.layers:
@@ -241,6 +244,8 @@ def main() -> None:
         row = look(name)
         rows.append(row)
         print(f"{number}/{len(names)} {name}: {row.verdict}", file=sys.stderr)
+    if rows[0].absent:
+        sys.exit(f"packages are missing for {', '.join(rows[0].absent)}: install them first")
     if arguments.names:
         print(page(rows))
     else:

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import transformers
 
 import matrix
 import zoo
@@ -39,6 +40,9 @@ def test_an_architecture_is_explained_or_refused_as_documented(name: str) -> Non
 
 
 def test_the_document_counts_what_it_lists() -> None:
+    made_with = PAGE.partition("transformers ")[2].split()[0]
+    if transformers.__version__ != made_with:
+        pytest.skip(f"the document was made with transformers {made_with}, which has other architectures")
     supported, tokens, refused, not_built = (int(n) for n in re.findall(r"\*\*([0-9]+) ", PAGE))
     assert supported + tokens + refused + not_built == len(zoo.names())
     assert supported >= 96

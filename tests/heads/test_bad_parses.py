@@ -16,6 +16,7 @@ from whyformer.heads import Treebank, parsed_by
 from whyformer.heads.treebank import sentences
 
 DIGITS = "9" * 5_000
+PACKED = gzip.compress(b"word,idf\nfilm,1\n", mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,11 @@ def test_what_a_pipeline_raises_is_named() -> None:
         ("a.csv", "word,idf,idf\nfilm,1,2\n", "two columns 'idf'"),
         ("a.csv", f"# documents = {DIGITS}\nword,doc_freq\nfilm,1\n", "does not say of how many documents"),
         ("a.csv", ",".join(f"c{i}" for i in range(5_000)), "found c0, c1"),
-        ("a.csv.gz", gzip.compress(b"word,idf\nfilm,1\n", mtime=0)[:-12] + b"\xff" * 12, "could not read the word frequencies"),
+        (
+            "a.csv.gz",
+            gzip.compress(b"word,idf\nfilm,1\n", mtime=0)[:-12] + b"\xff" * 12,
+            "could not read the word frequencies",
+        ),
     ],
 )
 def test_damaged_word_frequencies(tmp_path: Path, name: str, content: str | bytes, reason: str) -> None:

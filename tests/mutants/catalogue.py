@@ -76,7 +76,7 @@ of(
         "Prediction._pass",
         "0 if whole else 1",
         "1 if whole else 0",
-        "contract/test_relevance.py::test_conservation_is_reported",
+        f"{GOLDEN}::test_class_specific_methods",
     ),
     (
         "Prediction.generators",
@@ -143,7 +143,12 @@ of(
     ("_contributions", "output.abs().sum(-1) - distances", "distances"),
     ("_contributions", "torch.where(sums > 0, sums, 1)", "1"),
     ("_contributions", "- output + offset", "- output - offset", f"{GOLDEN}::test_contributions_of_alti"),
-    ("_contributions", "slice(start, start + step)", "slice(start, start + step - 1)"),
+    (
+        "_contributions",
+        "slice(start, start + step)",
+        "slice(start, start + step - 1)",
+        "reference/test_alti_in_parts.py",
+    ),
 )
 of(
     "recorder.value_paths",
@@ -228,7 +233,7 @@ of(
         "input_x_gradient",
         "prediction.hidden[0] *",
         "prediction.hidden[-1] *",
-        "contract/test_methods.py::test_every_method_keeps_the_contract[input_x_gradient-bloom]",
+        f"{DERIVED}::test_input_x_gradient",
     ),
 )
 same(
@@ -260,9 +265,9 @@ of(
         "conservation",
         "1.0 if prediction.versus is None else 0.0",
         "1.0",
-        "contract/test_relevance.py::test_conservation_is_reported",
+        "contract/test_conservation_reports.py",
     ),
-    ("_from_value", "sent - arrived", "arrived - sent", "contract/test_relevance.py::test_conservation_is_reported"),
+    ("_from_value", "sent - arrived", "arrived - sent", "contract/test_conservation_reports.py"),
     (
         "_by_patch",
         "(others, 0)",

@@ -89,12 +89,12 @@ def p(request: pytest.FixtureRequest) -> Plain:
     return p
 
 
-def check(p: Plain, expected: list[float], name: str, tolerance: float = 1e-6, **options: object) -> None:
+def check(p: Plain, expected: list[float], name: str, **options: object) -> None:
     """Within the stock models' float32 softmax."""
     model = families.build(p.family, torch.float64, "eager")
     scores = whyformer.attribute(model, p.inputs, name, target=TARGET, **options)[0]
     wanted = torch.tensor(expected, dtype=torch.float64)
-    assert (scores - wanted).abs().max() <= tolerance * wanted.abs().max()
+    assert (scores - wanted).abs().max() <= 1e-5 * wanted.abs().max()
 
 
 def test_raw_attention(p: Plain) -> None:
@@ -160,7 +160,7 @@ def test_grad_cam(p: Plain) -> None:
     weights = [sum(p.row(p.G[-1][h], k) for k in seen) / len(seen) for h in range(p.H)]
     feature = {k: max(0.0, sum(weights[h] * p.row(p.A[-1][h], k) for h in range(p.H)) / p.H) for k in seen}
     low, high = min(feature.values()), max(feature.values())
-    check(p, [(feature[k] - low) / (high - low) if k in seen else 0.0 for k in range(p.N)], "grad_cam", 1e-5)
+    check(p, [(feature[k] - low) / (high - low) if k in seen else 0.0 for k in range(p.N)], "grad_cam")
 
 
 def test_grad_cam_over_the_map(p: Plain) -> None:
@@ -170,7 +170,7 @@ def test_grad_cam_over_the_map(p: Plain) -> None:
     for q, k in cells:
         feature[q, k] = max(0.0, sum(weights[h] * float(p.A[-1][h, q, k]) for h in range(p.H)) / p.H)
     feature = (feature - feature.min()) / (feature.max() - feature.min())
-    check(p, [p.row(feature, k) for k in range(p.N)], "grad_cam", 1e-5, over="map")
+    check(p, [p.row(feature, k) for k in range(p.N)], "grad_cam", over="map")
 
 
 def check_above(p: Plain, expected: list[float], name: str, tolerance: float = 1e-6, **options: object) -> None:
@@ -215,8 +215,8 @@ def test_attcat_combined_by_products(p: Plain) -> None:
         joint = block.double() @ joint
         for i in range(p.N):
             elementwise[i] *= cats[layer][i] * sum(float(heads[layer][q, i]) for q in range(p.N)) / p.N
-    check(p, joint.mean(0).tolist(), "attcat", 1e-5, states="inputs", combine="rollout")
-    check_above(p, elementwise, "attcat", 1e-5, states="inputs", combine="product")
+    check(p, joint.mean(0).tolist(), "attcat", states="inputs", combine="rollout")
+    check_above(p, elementwise, "attcat", states="inputs", combine="product")
 
 
 def length(vector: Tensor) -> float:
@@ -234,8 +234,8 @@ def test_saliency_as_in_allennlp(p: Plain) -> None:
         with pytest.raises(whyformer.UnsupportedModel):
             check(p, shares, "saliency", protocol="allennlp")
         return
-    check(p, [s / sum(shares) for s in shares], "saliency", 1e-5, protocol="allennlp")
-    check(p, [s / sum(shares) for s in shares], "smooth_grad", 1e-5, protocol="allennlp", noise=0.0, samples=1)
+    check(p, [s / sum(shares) for s in shares], "saliency", protocol="allennlp")
+    check(p, [s / sum(shares) for s in shares], "smooth_grad", protocol="allennlp", noise=0.0, samples=1)
 
 
 def test_input_x_gradient(p: Plain) -> None:
