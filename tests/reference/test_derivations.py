@@ -173,13 +173,13 @@ def test_grad_cam_over_the_map(p: Plain) -> None:
     check(p, [p.row(feature, k) for k in range(p.N)], "grad_cam", over="map")
 
 
-def check_above(p: Plain, expected: list[float], name: str, tolerance: float = 1e-6, **options: object) -> None:
+def check_above(p: Plain, expected: list[float], name: str, **options: object) -> None:
     """Above the first of two layers, products cancel in a model whose layers begin with a norm: refused."""
     if p.family != "gpt2":
-        check(p, expected, name, tolerance, **options)
+        check(p, expected, name, **options)
         return
     with pytest.raises(whyformer.UnsupportedModel, match="cancel"):
-        check(p, expected, name, tolerance, **options)
+        check(p, expected, name, **options)
 
 
 def test_cam(p: Plain) -> None:
