@@ -3,8 +3,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 DEMO = whyformer-demo.html
+SEED ?= $(shell date +%s)
 
-.PHONY: demo test test-cpus mutants lint bench matrix clean
+.PHONY: demo test test-cpus mutants fuzz lint bench matrix clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer explain "a gorgeous, witty, seductive film that never once bores" --html $(DEMO)
@@ -17,6 +18,11 @@ test-cpus: $(VENV)/installed-test
 
 mutants: $(VENV)/installed-test
 	$(BIN)/python tests/mutants/run.py
+
+fuzz: $(VENV)/installed-test
+	@echo "seed $(SEED)"
+	WHYFORMER_FUZZ_SEED=$(SEED) WHYFORMER_FUZZ_CASES=3000 $(BIN)/python -m pytest -q --numprocesses 2 tests/fuzz
+	MOMENTS=20 $(BIN)/python -m pytest -q tests/cli/test_terminal.py -k ctrl_c
 
 lint: $(VENV)/installed-lint
 	$(BIN)/ruff format --check src tests benchmarks

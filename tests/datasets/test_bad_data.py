@@ -2,10 +2,8 @@
 
 import json
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_reading_datasets import write_csv, write_jsonl, write_parquet
 
-from fuzz import readers
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.datasets.hub import _check_files
-from whyformer.errors import BadInput, BadOption, WhyformerError, listed, shown
+from whyformer.errors import BadInput, BadOption, listed, shown
 from whyformer.files import LONGEST_TEXT
 
 DEEP = "[" * 100_000
@@ -455,26 +452,3 @@ def test_quotes_and_lists_are_short() -> None:
     assert len(listed(["x" * 10**6] * 20)) < 1_000
     while nested:  # else Python would take it apart all at once
         nested = nested.pop()
-
-
-def test_every_file_of_the_fuzz_corpus_is_read_as_it_is(tmp_path: Path) -> None:
-    for number, case in enumerate(islice(readers.cases(0), len(readers.formats()))):
-        case.read(tmp_path / str(number))
-        assert not case.changed
-
-
-def refusal(case: readers.Case, folder: str) -> str:
-    try:
-        case.read(Path(folder))
-    except WhyformerError as error:
-        return str(error)
-    return folder
-
-
-def test_changed_files_are_read_or_refused_by_name(tmp_path: Path) -> None:
-    for case in islice(readers.cases(1), 300):
-        with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
-            message = refusal(case, folder)
-            assert folder in message, case.name
-            assert len(message) < 1_000
-            assert "\n" not in message

@@ -2,19 +2,17 @@
 
 import io
 import json
-import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from fuzz.amount import CASES, SEED
 from fuzz.command_lines import Workspace, command_lines, prepare
 from metrics import cases
 from whyformer.cli import main
 
-SEED = int(os.environ.get("WHYFORMER_FUZZ_SEED", "0"))
-COUNT = int(os.environ.get("WHYFORMER_FUZZ_CASES", "300"))
 AT_ONCE = 20  # command lines in one test
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 DRAFT = re.compile(r"\.[0-9a-f]{16}")
@@ -29,9 +27,12 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return prepare(tmp_path_factory.mktemp("fuzz"), model)
 
 
-@pytest.mark.parametrize("number", range(0, COUNT, AT_ONCE))
-def test_a_command_line_ends_in_one_line_or_a_result(workspace: Workspace, number: int) -> None:
-    for line in command_lines(workspace, SEED * COUNT + number, AT_ONCE):
+@pytest.mark.parametrize("number", range(0, CASES, AT_ONCE))
+def test_a_command_line_ends_in_one_line_or_a_result(
+    workspace: Workspace, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some names of files are relative
+    for line in command_lines(workspace, SEED * CASES + number, AT_ONCE):
         status, output, errors = run(line)
         shown = f"{line!r}\n--- exit {status}\n{output[-500:]!r}\n{errors[-1500:]}"
         assert status in (0, 1, 2), shown
@@ -40,6 +41,7 @@ def test_a_command_line_ends_in_one_line_or_a_result(workspace: Workspace, numbe
         assert not RAW.search(output + errors), shown
         assert status == 0 or errors, shown
         check_files(workspace.folder, shown)
+        check_files(tmp_path, shown)
 
 
 def run(line: list[str]) -> tuple[int, str, str]:
