@@ -92,7 +92,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 def skip_for_absence(error: BaseException | None, test: pytest.Item | pytest.Collector) -> None:
     """Skip a test or module if its error goes back to a package that is absent."""
-    while error is not None:
+    seen: set[int] = set()  # what an exception comes from may lead back to itself
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         if isinstance(error, ModuleNotFoundError) and (package := str(error.name).split(".")[0]) in ABSENT:
             pytest.skip(f"{test.nodeid} needs {package}, which is not installed", allow_module_level=True)
         error = error.__cause__ or error.__context__

@@ -466,3 +466,11 @@ def test_what_cannot_be_done_is_said_before_the_work(
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
     assert len(err) < 2100
+
+
+def test_an_exception_that_leads_back_to_itself_is_no_ctrl_c() -> None:
+    first, second = ValueError(), ValueError()
+    first.__context__, second.__context__ = second, first
+    assert not interrupted(first)
+    second.__context__ = KeyboardInterrupt()
+    assert interrupted(first)

@@ -43,9 +43,13 @@ class CtrlC:
 
 def interrupted(error: BaseException | None) -> bool:
     """Whether Ctrl-C is what an exception comes from: some packages make others of it."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
+    seen: set[int] = set()  # what an exception comes from may lead back to itself
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return error is not None
+    return False
 
 
 def _end(number: int, frame: FrameType | None) -> None:
