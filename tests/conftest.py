@@ -47,7 +47,9 @@ PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and r
     *("build", "captum", "datasets", "hypothesis", "matplotlib", "networkx", "pyarrow", "ray", "sentencepiece"),
     *("sklearn", "spacy", "typer", "wordcloud"),
 )
-ABSENT = {package for package in PACKAGES if find_spec(package) is None}
+ABSENT = {  # a folder of tests may have the name of a package
+    package for package in PACKAGES if (spec := find_spec(package)) is None or spec.origin is None
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -27,6 +27,15 @@ OPTIONS: dict[str, dict[str, Any]] = {  # of methods that cost much, or cannot d
     "kernel_shap": {"samples": 8, "baseline": "zero"},
 }
 
+NORM_FIRST = (
+    "modernbert",
+    "gpt2",
+    "bloom",
+    "mistral",
+)  # what leaves the first of two layers enters a norm alone
+NORM_AT_ONCE = ("bloom", "modernbert", "modernbert_mean")  # token embeddings are normalised, and used in no other way
+BELOW: dict[str, dict[str, Any]] = {"cam": {"layer": 0}, "cat": {"states": "inputs"}, "attcat": {"states": "inputs"}}
+
 _ENCODER = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -113,6 +122,16 @@ ALL = tuple(CONFIGS)
 WITHOUT_SDPA = frozenset(  # transformers has no `sdpa` form of these
     {"big_bird", "bloom", "deberta_v2", "gemma2", "gpt_oss", "mpnet"}
 )
+
+
+def options(method: str, family: str) -> dict[str, Any]:
+    """What a method needs to explain a tiny model of a family."""
+    chosen = dict(OPTIONS.get(method, {}))
+    if family in NORM_FIRST:
+        chosen |= BELOW.get(method, {})
+    if method == "input_x_gradient" and family in NORM_AT_ONCE:
+        chosen["at"] = "embedding_output"
+    return chosen
 
 
 def build(family: str, dtype: torch.dtype = torch.float64, attention: str | None = None) -> PreTrainedModel:

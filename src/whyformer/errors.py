@@ -97,10 +97,11 @@ def reason_of(error: Exception) -> str:
 
 def listed(names: Sequence[object], most: int = LISTED) -> str:
     """Names for a message, each on one line and short; of very many the first few, and how many more there are."""
-    count = len(names) if len(names) <= most else CLOSEST
-    first = [" ".join(str(name).split()) for name in names[:count]]
-    some = ", ".join(name if len(name) <= LONGEST else f"{name[:LONGEST]}…" for name in first)
-    return some + (f", … and {len(names) - count:,} more" if len(names) > count else "")
+    first = [" ".join(str(name).split()) for name in names[:most]]
+    short = [name if len(name) <= LONGEST else f"{name[:LONGEST]}…" for name in first]
+    if len(names) > most or sum(map(len, short)) > LONGEST_REASON * 3:
+        short = short[:CLOSEST]
+    return ", ".join(short) + (f", … and {len(names) - len(short):,} more" if len(names) > len(short) else "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, listed, shown
+from whyformer.errors import BadInput, UnsupportedModel, listed, shown
 from whyformer.load import device_of, input_embeddings, vocabulary_size
 
 TABLES = {"position_embeddings": "position_ids", "wpe": "position_ids", "token_type_embeddings": "token_type_ids"}
@@ -35,7 +35,20 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
         if name != "special_tokens_mask" and not accepts(model, name):
             raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
         tensors[name] = tensor.to(device)
+    check_one_text(model, tensors.get("input_ids"))
     return tensors
+
+
+def check_one_text(model: nn.Module, ids: Tensor | None) -> None:
+    """Raise for a model that chooses among several texts, and for inputs of several texts."""
+    found = "" if ids is None else f"; found input_ids of shape {tuple(ids.shape)}"
+    if type(model).__name__.endswith("ForMultipleChoice"):
+        raise UnsupportedModel(
+            f"{type(model).__name__}: models that choose among several texts are not supported yet; needed is one text "
+            f"for each example, [batch, units]{found}"
+        )
+    if ids is not None and ids.dim() == 3:
+        raise BadInput(f"input_ids [batch, units] are needed, one text for each example{found}")
 
 
 def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:
@@ -77,10 +90,10 @@ def check_width(model: nn.Module, embeddings: Tensor | None) -> None:
 
 
 def check_shapes(tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
-    """Raise where a tensor has not one number for each unit; an attention mask may have more dimensions."""
+    """Raise where a tensor does not go with the units."""
     for name in ("special_tokens_mask", "token_type_ids", "position_ids"):
         tensor = tensors.get(name)
-        if tensor is None or tensor.shape == shape:
+        if tensor is None or tensor.shape[:2] == shape:  # TAPAS has several types for each token
             continue
         raise BadInput(
             f"inputs need one batch size and one length: {name} has the shape {tuple(tensor.shape)}, and there are "

@@ -52,7 +52,7 @@ def test_attention_maps_are_the_models_own(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", EAGER_AND_SDPA)
-@pytest.mark.parametrize("name", ["attcat", "rollout", "att_grads", "grad_cam", "input_x_gradient"])
+@pytest.mark.parametrize("name", ["attcat(states=inputs)", "rollout", "att_grads", "grad_cam", "input_x_gradient"])
 def test_eager_and_fused_attention_give_the_same_scores(family: str, name: str) -> None:
     inputs, options = plain_batch(family), {"at": "embedding_output"} if name == "input_x_gradient" else {}
     eager, fused = (
@@ -93,20 +93,20 @@ def test_a_text_that_ends_in_what_would_be_the_padding_token() -> None:
     inputs["input_ids"][0, -1] = 0
     inputs["input_ids"][1, 3] = 2
     assert model.config.pad_token_id is None
-    scores = whyformer.attribute(model, inputs, "attcat", target=0)
+    scores = whyformer.attribute(model, inputs, "attcat(states=inputs)", target=0)
     assert model.config.pad_token_id is None
     for row in range(2):
-        single = whyformer.attribute(model, families.alone(inputs, row), "attcat", target=0)[0]
+        single = whyformer.attribute(model, families.alone(inputs, row), "attcat(states=inputs)", target=0)[0]
         assert close(scores[row, : len(single)], single)
 
 
 def test_frozen_and_trainable_models_are_explained_alike() -> None:
     model = families.build("llama")
-    expected = whyformer.attribute(model, families.batch(), "attcat", target=1)
+    expected = whyformer.attribute(model, families.batch(), "attcat(states=inputs)", target=1)
     model.requires_grad_(False)
     try:
         with torch.inference_mode():
-            frozen = whyformer.attribute(model, families.batch(), "attcat", target=1)
+            frozen = whyformer.attribute(model, families.batch(), "attcat(states=inputs)", target=1)
         assert not any(p.requires_grad for p in model.parameters())
     finally:
         model.requires_grad_(True)

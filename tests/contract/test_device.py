@@ -14,10 +14,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 @pytest.mark.parametrize("family", ["bert", "deberta_v2", "modernbert_mean", "gpt2", "mistral"])
 @pytest.mark.parametrize("name", whyformer.methods())
 def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
-    if family == "deberta_v2" and whyformer.methods()[name].relevance:
-        return  # refused: tests/contract/test_relevance.py
     model, inputs = families.build(family), families.batch()
-    options = {"at": "embedding_output"} if name == "input_x_gradient" else families.OPTIONS.get(name, {})
+    options = families.options(name, family)
     options = {"book": "z_plus"} if name in ("lrp", "partial_lrp") else options  # alpha_beta can explode
     expected = whyformer.attribute(model, inputs, name, target=1, **options)
     scores = whyformer.attribute(copy.deepcopy(model).cuda(), inputs, name, target=1, **options)

@@ -232,7 +232,7 @@ def test_a_model_that_is_no_classifier() -> None:
 
 def test_inputs_of_two_batch_sizes() -> None:
     inputs = families.batch()
-    with pytest.raises(BadInput, match="one batch size"):
+    with pytest.raises(BadInput, match="give one for each"):
         whyformer.attribute(families.build("bert"), {**inputs, "attention_mask": inputs["attention_mask"][:2]})
 
 

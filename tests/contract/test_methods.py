@@ -18,14 +18,6 @@ FAMILIES = ("bert", "distilbert", "albert", "deberta_v2", "modernbert", "modernb
 
 BY_RULES = ("lrp", "mask_lrp", "partial_lrp", "transformer_attribution")
 
-NORM_FIRST = (
-    "modernbert",
-    "gpt2",
-    "bloom",
-    "mistral",
-)  # what leaves the first of two layers enters a norm, and no more
-BELOW: dict[str, dict[str, Any]] = {"cam": {"layer": 0}, "cat": {"states": "inputs"}, "attcat": {"states": "inputs"}}
-
 MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("raw_attention", {"layer": "mean"}),
     ("raw_attention", {"layer": [0, 1]}),
@@ -46,11 +38,7 @@ MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", whyformer.methods())
 def test_every_method_keeps_the_contract(name: str, family: str) -> None:
-    options: dict[str, Any] = dict(families.OPTIONS.get(name, {}))
-    if name == "input_x_gradient" and family in ("bloom", "modernbert", "modernbert_mean"):
-        options = {"at": "embedding_output"}  # these normalise their token embeddings at once
-    if family in NORM_FIRST:
-        options |= BELOW.get(name, {})
+    options = families.options(name, family)
     if name in BY_RULES:
         options["in_float32"] = 0.05  # relevance propagation divides by sums that cancel
     assert not check_method(whyformer.methods()[name], families.build(family), families.batch(), **options)
@@ -59,8 +47,7 @@ def test_every_method_keeps_the_contract(name: str, family: str) -> None:
 @pytest.mark.parametrize(("name", "options"), MORE_OPTIONS, ids=str)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_options_keep_the_contract(name: str, options: dict[str, Any], family: str) -> None:
-    below = BELOW.get(name, {}) if family in NORM_FIRST else {}
-    chosen = {**below, **options}
+    chosen = {**families.options(name, family), **options}
     assert not check_method(whyformer.methods()[name], families.build(family), families.batch(), **chosen)
 
 

@@ -208,11 +208,11 @@ def test_canine_is_refused_by_name() -> None:
     ("mask", "match"),
     [
         (torch.ones(2, 5), r"shape \(2, 5\) for tokens of shape \(2, 6\)"),
-        (torch.ones(1, 6), "batch size"),
+        (torch.ones(1, 6), "give one for each"),
         (torch.ones(2, 6, 1, 1, 6), "shape"),
         (torch.full((2, 6), float("nan")), "NaN"),
         (torch.tensor([[1] * 6, [0] * 6]), "no token of example 1 is attended to"),
-        (torch.zeros(2, 6), "examples 0, 1"),
+        (torch.zeros(2, 6), "example 0, 1 is attended to"),
     ],
 )
 def test_masks_that_do_not_fit_are_refused(mask: Tensor, match: str) -> None:

@@ -83,8 +83,8 @@ def test_special_tokens_and_separators_are_never_hidden(monkeypatch: pytest.Monk
         return recorded(model, inputs, **options)
 
     monkeypatch.setattr(whyformer.prediction, "record", record)
-    prediction = predicted([PAIR, TEXTS[0]])
-    prediction.relevance = True
+    plain = predicted([PAIR, TEXTS[0]])
+    prediction = Prediction(plain.model, plain.batch, relevance=True)
     STEPWISE(prediction, steps=3)
     tokenizer = subject().tokenizer
     special = [tokenizer.cls_token_id, tokenizer.sep_token_id]

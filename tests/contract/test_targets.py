@@ -122,5 +122,5 @@ def test_long_lists_of_names_are_shortened() -> None:
 def test_values_are_shown_short() -> None:
     assert shown("a film") == "'a film'"
     assert len(shown("x" * 10**7)) < 100
-    assert "too long" in shown(10**5000)
-    assert "too long" in shown((10**5000, 1))
+    assert shown(10**5000) == "a number of 16,610 bits"
+    assert shown((10**5000, 1)) == "tuple"

@@ -201,7 +201,7 @@ def test_what_is_no_article_paragraph_or_question_is_a_bad_row(
     reasons = [bad.reason for bad in data.skipped]
     assert reasons[:2] == ["article 1 is 'x', not an object", "article 2 is 5, not an object"]
     assert reasons[2] == "'paragraphs' is 5, not a list"
-    assert reasons[6].startswith("article 7 is not JSON: maximum recursion")
+    assert reasons[6].startswith(("article 7 is not JSON", "'paragraphs' has "))  # how deep Python reads, depends on it
     assert reasons[7].startswith("article 8 is not JSON: Exceeds the limit")
     assert reasons[8].startswith("article 9 is not JSON")
     assert reasons[9] == "'is_impossible' is 'no', neither true nor false"

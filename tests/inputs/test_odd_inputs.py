@@ -277,9 +277,9 @@ def test_the_command_line_tells_of_unknown_words(tmp_path: Any, monkeypatch: pyt
 def test_threads_may_share_an_explainer(kind: str) -> None:
     """One thread that cuts a text must not make a tokenizer cut another's, or fail."""
     texts: list[Any] = ["a film", LONG[:900], PAIR, "the " * 300, (LONG[:900], "a film"), "a"]
-    alone = [explainer(kind).explain(text, "attcat") for text in texts]
+    alone = [explainer(kind).explain(text, "attcat(states=inputs)") for text in texts]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda text: explainer(kind).explain(text, "attcat"), texts * 4))
+        found = list(pool.map(lambda text: explainer(kind).explain(text, "attcat(states=inputs)"), texts * 4))
     for n, e in enumerate(found):
         assert e.units == alone[n % len(texts)].units
         np.testing.assert_allclose(e.scores, alone[n % len(texts)].scores, rtol=0, atol=1e-10)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from metrics.cases import KINDS, PAIR, TEXTS, case, predicted, subject
-from whyformer import BadInput, BadOption, UnsupportedModel
+from whyformer import BadInput, BadOption
 from whyformer.contract import state
 from whyformer.inputs import batch_of
 from whyformer.metrics import Case, measure
@@ -187,7 +187,7 @@ def test_labels_that_go_together_have_sigmoids() -> None:
 
 
 def test_a_regression_has_no_probabilities() -> None:
-    with pytest.raises(UnsupportedModel, match="no probabilities"):
+    with pytest.raises(BadInput, match="for models that classify"):
         metric_named("aopc")(case(labels=1))
 
 

@@ -114,9 +114,11 @@ def test_regression_with_several_outputs_has_no_probabilities(tmp_path_factory: 
             evaluated.run(data, None, "attcat", metric, of=own)
     with pytest.raises(BadInput, match="for models that classify"):
         metric_named("aopc")(cases.case(problem="regression"))
-    explanation = Explainer(own).explain(TEXT, "attcat")
+    with pytest.raises(UnsupportedModel, match="not classes with probabilities"):
+        Explainer(own).explain(TEXT, "attcat")
+    one = Explainer(cases.subject(labels=1))
     with pytest.raises(UnsupportedModel, match="a regression model gives none"):
-        explanation.trust()
-    with pytest.raises(BadOption, match="of regression, has no cross-entropy"):
-        Explainer(own).explain(TEXT, "saliency", of="loss")
-    assert "probabilities" not in Explainer(own).explain(TEXT, "stepwise").diagnostics["outputs"]
+        one.explain(TEXT, "attcat").trust()
+    with pytest.raises(BadOption, match="has no cross-entropy"):
+        one.explain(TEXT, "saliency", of="loss")
+    assert "probabilities" not in one.explain(TEXT, "stepwise").diagnostics["outputs"]

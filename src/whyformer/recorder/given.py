@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, NoAttention, UnsupportedModel
+from whyformer.errors import BadInput, NoAttention
 from whyformer.load import text_config
 from whyformer.recorder.failures import FLEX
-from whyformer.tensors import check_mask
+from whyformer.tensors import check_mask, check_one_text
 
 CONTENT = ("input_ids", "inputs_embeds", "pixel_values")  # one of them says how many examples there are
 
@@ -25,22 +25,17 @@ def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> int:
     """Raise if tensors cannot be a batch of texts or images for this model; the number of examples."""
+    ids = inputs.get("input_ids")
+    check_one_text(model, ids)
+    tokens = ids if ids is not None else inputs.get("inputs_embeds")
+    if tokens is not None and "attention_mask" in inputs:
+        check_mask(inputs["attention_mask"], tokens.shape[:2])
     sizes = {name: t.shape[0] for name, t in inputs.items() if isinstance(t, Tensor) and t.dim()}
     if not sizes or len(set(sizes.values())) != 1 or 0 in sizes.values():
         raise BadInput(f"inputs need one batch size; found {sizes or 'no tensors'}")
     if torch.get_default_device().type == "meta":
         raise BadInput("torch's default device is meta, which holds no numbers: torch.set_default_device('cpu')")
-    ids = inputs.get("input_ids")
     name = type(model).__name__
     if getattr(text_config(model), "_attn_implementation", None) == "flex_attention" and not torch.cuda.is_available():
         raise NoAttention(f"{name} cannot be explained: {FLEX}")  # it would be compiled first, and then fail
-    if name.endswith("ForMultipleChoice") or (isinstance(ids, Tensor) and ids.dim() == 3):
-        found = "" if ids is None else f"; found input_ids of shape {tuple(ids.shape)}"
-        raise UnsupportedModel(
-            f"{name}: models that choose among several texts are not supported yet; needed is one text for each "
-            f"example, [batch, units]{found}"
-        )
-    tokens = ids if ids is not None else inputs.get("inputs_embeds")
-    if tokens is not None and "attention_mask" in inputs:
-        check_mask(inputs["attention_mask"], tokens.shape[:2])
     return next(iter(sizes.values()))
