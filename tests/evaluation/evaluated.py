@@ -38,7 +38,6 @@ from whyformer.table import Table
 WORDS = ["the", "a", "film", "fine", "bad", "is", "acting", "actors", "not", "like", "and", "all", "it"]
 TABLES = ("table.md", "table.csv", "table.tex")
 JOURNAL = "journal.jsonl"
-CLOSE = ROUNDING[torch.float64]
 FRACTION = re.compile("-?[0-9]+[.][0-9]+(?:e[+-]?[0-9]+)?|-?[0-9]+e-[0-9]+")
 CHECKSUM = re.compile('"checksum":"[0-9a-f]+"')
 FALL, CHANGE = "comprehensiveness(fractions=0.5)", "log_odds(fractions=0.5)"  # without a curve: no picture is drawn
@@ -163,10 +162,10 @@ def files(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in (JOURNAL, *TABLES)}
 
 
-def alike(found: object, expected: object) -> bool:
+def alike(found: object, expected: object, dtype: torch.dtype = torch.float64) -> bool:
     """Whether two texts, or what prints as such, are the same but for the rounding of the fractions in them."""
     (words, numbers), (others, wanted) = (_parts(str(one)) for one in (found, expected))
-    return words == others and numbers == pytest.approx(wanted, rel=CLOSE, abs=CLOSE)
+    return words == others and numbers == pytest.approx(wanted, rel=ROUNDING[dtype], abs=ROUNDING[dtype])
 
 
 def _parts(text: str) -> tuple[list[str], list[float]]:
