@@ -1,5 +1,7 @@
 """Unmodified models of many architectures: the recorder changes nothing and sees everything."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -40,7 +42,7 @@ def test_recorded_logits_are_the_models_own(family: str, dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("family", families.ALL)
 def test_attention_maps_are_the_models_own(family: str) -> None:
-    model, inputs = families.build(family, torch.float32, "eager"), plain_batch(family)
+    model, inputs = copy.deepcopy(families.build(family, torch.float32, "eager")), plain_batch(family)  # it keeps hooks
     with torch.no_grad():
         expected = model(**inputs, output_attentions=True).attentions
     trace = whyformer.record(model, inputs)
@@ -65,7 +67,7 @@ def test_eager_and_fused_attention_give_the_same_scores(family: str, name: str) 
 @pytest.mark.parametrize("family", families.ALL)
 def test_hidden_states_are_the_models_own(family: str) -> None:
     """All but the last, behind which some models report their final norm."""
-    model, inputs = families.build(family), families.alone(families.batch(), 0)
+    model, inputs = copy.deepcopy(families.build(family)), families.alone(families.batch(), 0)  # it keeps hooks
     with torch.no_grad():
         expected = model(**inputs, output_hidden_states=True).hidden_states
     trace = whyformer.record(model, inputs)
