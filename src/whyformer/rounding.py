@@ -28,6 +28,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
     found, expected = found.detach(), expected.detach()
     if not expected.numel():
         return 0.0
+    found, expected = found.detach(), expected.detach()
     peak = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
     return float((found - expected).abs().max() / peak)
 

@@ -4,6 +4,7 @@ import csv
 import itertools
 import math
 import random
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -29,6 +30,7 @@ from whyformer.perturb import Outcomes, hidden, rows_of
 from whyformer.prediction import Prediction
 from whyformer.records import Chunk, Record
 from whyformer.registry import method
+from whyformer.rounding import ROUNDING
 from whyformer.show.tables import grid
 from whyformer.specs import method_specs, metric_specs
 from whyformer.table import Table
@@ -36,6 +38,8 @@ from whyformer.table import Table
 WORDS = ["the", "a", "film", "fine", "bad", "is", "acting", "actors", "not", "like", "and", "all", "it"]
 TABLES = ("table.md", "table.csv", "table.tex")
 JOURNAL = "journal.jsonl"
+FRACTION = re.compile("-?[0-9]+[.][0-9]+(?:e[+-]?[0-9]+)?|-?[0-9]+e-[0-9]+")
+CHECKSUM = re.compile('"checksum":"[0-9a-f]+"')
 FALL, CHANGE = "comprehensiveness(fractions=0.5)", "log_odds(fractions=0.5)"  # without a curve: no picture is drawn
 
 Found = dict[tuple[int, str, str], Record]  # by row, method and metric
@@ -153,9 +157,20 @@ def printed(table: Table) -> dict[tuple[str, str], list[str]]:
     return rows
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """The journal and the tables of a folder, to the last bit."""
-    return {name: (folder / name).read_bytes() for name in (JOURNAL, *TABLES)}
+def files(folder: Path) -> dict[str, str]:
+    """The journal and the tables of a folder."""
+    return {name: (folder / name).read_text(encoding="utf-8") for name in (JOURNAL, *TABLES)}
+
+
+def alike(found: object, expected: object, dtype: torch.dtype = torch.float64) -> bool:
+    """Whether two texts, or what prints as such, are the same but for the rounding of the fractions in them."""
+    (words, numbers), (others, wanted) = (_parts(str(one)) for one in (found, expected))
+    return words == others and numbers == pytest.approx(wanted, rel=ROUNDING[dtype], abs=ROUNDING[dtype])
+
+
+def _parts(text: str) -> tuple[list[str], list[float]]:
+    """A text without its fractions and checksums, and the fractions."""
+    return FRACTION.split(CHECKSUM.sub("", text)), [float(one) for one in FRACTION.findall(text)]
 
 
 class Literal:

@@ -46,7 +46,7 @@ def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
     for folder in interrupted:
         keys = sorted(record.key for chunk in evaluated.journalled(folder) for record in chunk.records)
         assert keys == expected
-        assert evaluated.files(folder) == whole
+        assert evaluated.alike(evaluated.files(folder), whole)
 
 
 # What follows runs in a process of its own, which has everything imported and forks a child for each run.

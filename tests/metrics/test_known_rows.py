@@ -6,6 +6,8 @@ import torch
 
 import families
 from whyformer.perturb import Outcomes, Row
+from whyformer.perturb.hiding import Fillers
+from whyformer.perturb.search import Search, best_orders
 
 
 def row(*ids: int) -> Row:
@@ -29,3 +31,20 @@ def test_a_row_that_was_forgotten_is_run_again(outcomes: Outcomes) -> None:
         outcomes.of([row(1, 5, 9)], 3)
         assert outcomes.counts.run == run
         outcomes.forget()
+
+
+class Said:
+    """An engine that knows what is said of three tokens by which of them are left."""
+
+    fillers = Fillers(None, None, 9)
+    without = {(0,): 0.1, (1,): 0.5, (2,): 0.9, (0, 1): 0.45, (0, 2): 0.46, (1, 2): 0.1, (0, 1, 2): 0.0}
+
+    def of(self, rows: list[Row], classes: int) -> torch.Tensor:
+        gone = [tuple(n for n in range(3) if 10 + n not in row.tensors["input_ids"]) for row in rows]
+        return torch.tensor([[self.without[places], 1 - self.without[places]] for places in gone])
+
+
+@pytest.mark.parametrize("beam", [1, 2, 9])
+def test_a_search_follows_the_lowest_sum_and_not_the_lowest_step(beam: int) -> None:
+    search = Search(row(7, 10, 11, 12), [[1], [2], [3]], 0)
+    assert best_orders(Said(), [search], 2, beam=beam) == [[0, 1, 2]]  # type: ignore[arg-type]

@@ -437,7 +437,12 @@ of(
     ),
     ("matmul_epsilon", "2 * site.value", "site.value"),
     ("softmax_taylor", "relevance - site.value *", "relevance + site.value *"),
-    ("softmax_taylor", "dim[0] if dim else -1", "-1"),
+    (
+        "softmax_taylor",
+        "dim[0] if dim else -1",
+        "-1",
+        "contract/test_hard_cases.py::test_softmax_over_another_dimension",
+    ),
     ("norm_epsilon", "site.operands[0] * finish", "finish"),
     ("halved", "sent / 2", "sent"),
     ("first_held", "sent if position else", "sent if not position else"),
@@ -506,12 +511,6 @@ of(
     ),
     (
         "_masked_softmax",
-        "blocked & ~blind",
-        "blocked",
-        "properties/test_attention.py::test_a_query_that_may_look_nowhere_gets_zeros_and_passes_no_gradient",
-    ),
-    (
-        "_masked_softmax",
         "(scores,)).masked_fill(blind, 0)",
         "(scores,))",
         "properties/test_attention.py::test_a_query_that_may_look_nowhere_gets_zeros_and_passes_no_gradient",
@@ -522,19 +521,18 @@ of(
         "line is None",
         "contract/test_hard_cases.py",
     ),
-    (
-        "SoftmaxLineage.saw",
-        "result.dim() >= 3",
-        "result.dim() >= 2",
-        "contract/test_architectures.py::test_a_router_is_no_attention",
-    ),
+    ("SoftmaxLineage.saw", "result.dim() >= 3", "result.dim() >= 2", "contract/test_readers_and_answers.py"),
+)
+same(
+    *("recorder.attention", "_masked_softmax", "blocked & ~blind", "blocked", "properties/test_attention.py"),
+    "where all is masked, zeros take the place of NaN, in the result and in the gradient",
 )
 of(
     "recorder.trace",
     "contract/test_architectures.py::test_the_reader_is_what_the_head_reads",
     ("_any_of", "torch.linspace(1, 2,", "torch.linspace(1, 1,"),
     ("Trace._positions_read", "read / read.sum(-1, keepdim=True)", "read"),
-    ("Trace._positions_read", "last.ne(0).any(-1)", "last.ne(0).all(-1)"),
+    ("Trace._positions_read", "last.ne(0).any(-1)", "last.ne(0).all(-1)", "contract/test_readers_and_answers.py"),
     (
         "Trace.output",
         "outputs += [-flat.gather",
@@ -574,7 +572,7 @@ of(
         "Outputs._best_answers",
         "length >= ANSWER_LENGTH",
         "length > 2 * ANSWER_LENGTH",
-        "contract/test_tasks.py::test_a_predicted_answer_is_at_most_30_tokens_long",
+        "contract/test_readers_and_answers.py",
     ),
     (
         "Outputs._best_answers",
@@ -585,12 +583,12 @@ of(
         "Outputs.parts",
         "chosen[:, n] + n * units",
         "chosen[:, n]",
-        "contract/test_tasks.py::test_an_answer_is_read_where_it_starts_and_ends",
+        "golden/test_answers.py::test_start_and_end_are_added_up golden/test_answers.py::test_attcat",
     ),
     (
         "Outputs.parts",
         "chosen[:, 1] * self.logits.shape[-1] + chosen[:, 0]",
-        "chosen[:, 0] * self.logits.shape[-2] + chosen[:, 1]",
+        "chosen[:, 0] * self.logits.shape[-1] + chosen[:, 1]",
         "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
     ),
     (
@@ -603,7 +601,7 @@ of(
         "Outputs._position",
         "if not bool(self.attended[row, position]):",
         "if False:",
-        "contract/test_tasks.py::test_a_bad_target_is_refused",
+        "contract/test_readers_and_answers.py",
     ),
 )
 of(
@@ -627,7 +625,7 @@ of(
         "evaluating",
         "module.training = False",
         "pass",
-        "contract/test_methods.py::test_every_method_keeps_the_contract[cat-bert]",
+        "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",
     ),
     (
         "record",
@@ -649,7 +647,7 @@ of(
         "Recorder._govern",
         "call, operands = swapped(call), operands[::-1]",
         "pass",
-        "contract/test_hard_cases.py contract/test_relevance.py",
+        "contract/test_readers_and_answers.py",
     ),
 )
 of(
@@ -715,7 +713,7 @@ of(
         "size > 2 * budget",
         f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding",
     ),
-    ("_batches", "PADDING * size", "size", f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding"),
+    ("_batches", "PADDING * size", "size", "metrics/test_left_out.py"),
     (
         "Outcomes._run",
         "- sum(len(row) for row in rows)",
@@ -728,8 +726,18 @@ of(
     "perturb.search",
     f"{METRICS}::test_the_best_of_all_orders_scores_best",
     ("_grown", "same is None or same.total > path.total", "same is None"),
-    ("best_orders", "key=lambda path: path.total)", "key=lambda path: -path.total)"),
-    ("best_orders", "p.total + float(", "float("),
+    (
+        "best_orders",
+        "key=lambda path: path.total)",
+        "key=lambda path: -path.total)",
+        f"{METRICS}::test_the_ceiling_is_above_other_orders evaluation/test_measuring.py::test_the_ceiling_is_the_greedy_order_scored",
+    ),
+    (
+        "best_orders",
+        "p.total + float(",
+        "float(",
+        "metrics/test_known_rows.py",
+    ),
     (
         "best_orders",
         "longest > LONGEST_SEARCH",
@@ -774,18 +782,8 @@ of(
     ("_eraser", "up=True", "up=False", f"{METRICS}::test_comprehensiveness_and_sufficiency_as_eraser_defines_them"),
     ("_authors_steps", '"stable")[:-1]', '"stable")', "golden/test_metrics_goldens.py::test_hidden_tokens"),
     ("_authors_steps", "if place in rankable", "", "golden/test_metrics_goldens.py::test_hidden_tokens"),
-    (
-        "_kept",
-        "lengths >= shortest",
-        "lengths > shortest",
-        "golden/test_metrics_goldens.py::test_the_protocols_leave_short_texts_out evaluation/test_measuring.py::test_short_texts_are_left_out",
-    ),
-    (
-        "_kept",
-        "falls.whole >= min_probability",
-        "falls.whole <= min_probability",
-        "evaluation/test_measuring.py::test_unlikely_texts_are_left_out",
-    ),
+    ("_kept", "lengths >= shortest", "lengths > shortest", "metrics/test_left_out.py"),
+    ("_kept", "falls.whole >= min_probability", "falls.whole <= min_probability", "metrics/test_left_out.py"),
     ("_falls", "count_of(q, len(o))", "count_of(q, len(o) - 1)"),
     ("Falls.measured", "curve.nanmean(1)", "curve.nansum(1)"),
 )
@@ -794,8 +792,7 @@ of(
     f"{METRICS}::test_games",
     ("kendall_tau", ".mean(0)", ".sum(0)", f"{METRICS}::test_kendall_tau"),
     ("_others", "range(1, classes)", "range(classes)", f"{METRICS}::test_kendall_tau"),
-    ("kendall_tau", "chosen == against", "chosen != against", f"{METRICS}::test_kendall_tau"),
-    ("_tau", "np.argsort(-scores", "np.argsort(scores", "golden/test_metrics_goldens.py::test_kendall"),
+    ("kendall_tau", "chosen == against", "chosen != against", "metrics/test_left_out.py"),
     ("_tau", "scores[rankable] for scores", "scores for scores", f"{METRICS}::test_kendall_tau"),
     ("hiding_game", "revealing=False", "revealing=True"),
     ("_game", "p.argmax(-1) == r", "p.argmin(-1) == r"),
@@ -808,11 +805,16 @@ of(
         f"{METRICS}::test_an_area_is_divided_by_its_range {METRICS}::test_games",
     ),
 )
+same(
+    *("metrics.confidence", "_tau", "np.argsort(-scores", "np.argsort(scores"),
+    "golden/test_metrics_goldens.py::test_kendall",
+    "it turns both lists round, which leaves their correlation as it is",
+)
 of(
     "metrics.overlap",
     f"{METRICS}::test_token_overlap",
     ("word_record", "score * idf[word]", "score"),
-    ("word_record", "unit.text.lower()", "unit.text"),
+    ("word_record", "unit.text.lower()", "unit.text", "metrics/test_left_out.py"),
     ("top_words", "(-totals[word], word)", "(totals[word], word)"),
     ("shared_share", "(len(pairs) * k)", "len(pairs)"),
     ("WordSums.add", "own[word] += score", "own[word] = score"),
@@ -836,13 +838,8 @@ of(
         "key=lambda word: words[word]",
         f"{METRICS}::test_token_f1_as_eraser_defines_it",
     ),
-    (
-        "_words",
-        "tokens[first][1][1] <= start",
-        "tokens[first][1][1] < start",
-        f"{METRICS}::test_token_f1_as_eraser_defines_it",
-    ),
-    ("_words", "span[0] >= end", "span[0] > end", f"{METRICS}::test_token_f1_as_eraser_defines_it"),
+    ("_words", "tokens[first][1][1] <= start", "tokens[first][1][1] < start", "metrics/test_left_out.py"),
+    ("_words", "span[0] >= end", "span[0] > end", "metrics/test_left_out.py"),
     (
         "_words",
         'max(found.get(number, -float("inf")), float(scores[place]))',
@@ -954,7 +951,7 @@ of(
         "_difference",
         "if within or name != ABOUT else None",
         "if True else None",
-        f"{JOURNAL}::test_a_run_takes_up_where_another_left_off",
+        "evaluation/test_limits_of_batches.py",
     ),
     ("_put", "done += count", "done = len(data)", f"{JOURNAL}::test_a_short_write_goes_on"),
     (
@@ -979,7 +976,7 @@ of(
         "Journal._write",
         "self._keys.packed -= keys",
         "pass",
-        f"{JOURNAL}::test_a_failed_write_leaves_what_was_safe {JOURNAL}::test_ctrl_c_leaves_all_or_nothing",
+        f"{JOURNAL}::test_ctrl_c_at_any_line_leaves_all_or_nothing",
     ),
     ("_locked", "lock.acquire(timeout=0)", "pass", f"{JOURNAL}::test_a_second_run_is_refused_at_once"),
 )
@@ -996,7 +993,7 @@ of(
         "batches",
         "len(batch) == texts or (len(batch) + 1)",
         "len(batch) == texts or 0 * (len(batch) + 1)",
-        "evaluation/test_measuring.py::test_batches_hold_texts_of_nearly_the_same_length_and_one_kind",
+        "evaluation/test_limits_of_batches.py",
     ),
 )
 
@@ -1029,9 +1026,9 @@ of(
         "_take_over",
         '== "delete"\n',
         '!= "delete"\n',
-        "evaluation/test_stepwise_trust.py::test_masked_steps_are_not_taken_for_deletions",
+        "evaluation/test_stepwise_trust.py::test_what_was_seen_is_not_run_again",
     ),
-    ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_own_scores_ties_and_special_tokens"),
+    ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_trust_is_what_loops_find"),
 )
 
 # Units and inputs
@@ -1056,7 +1053,7 @@ of(
         "_continues",
         "position + 1 < len(text) and _is_letter(text[position + 1])",
         "True",
-        f"{WORDS} {TOKENIZERS}::test_every_tokenizer_gives_the_same_words",
+        "inputs/test_small_pieces.py",
     ),
     ("trim", "span[0] + len(piece) - len(piece.lstrip())", "span[0]"),
     ("search_spans", "origins[start - 1] + 1", "origins[start - 1]"),
@@ -1067,13 +1064,8 @@ of(
 of(
     "inputs",
     TOKENIZERS,
-    ("Batch.padding", "self.masked & (reader == 0)", "self.masked"),
-    (
-        "Batch.padding",
-        "return padding & ~special",
-        "return padding",
-        f"{HIDING}::test_rows_leave_padding_out_and_keep_masked_special_tokens",
-    ),
+    ("Batch.padding", "self.masked & (reader == 0)", "self.masked", "inputs/test_small_pieces.py"),
+    ("Batch.padding", "return padding & ~special", "return padding", "inputs/test_small_pieces.py"),
     ("_parts", "min(part + 1, 1), False", "0, False"),
     (
         "encode",
@@ -1106,5 +1098,5 @@ of(
         "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",
     ),
     ("Encoded.answer", "and start <= end", "", "inputs/test_questions.py::test_what_is_wrong_with_an_answer"),
-    ("_gap", "default=0)", "default=1)", f"{TOKENIZERS}::test_an_unknown_word_keeps_its_own_score"),
+    ("_gap", "default=0)", "default=1)", "inputs/test_small_pieces.py"),
 )

@@ -129,7 +129,7 @@ class Outputs:
         both = start[:, :, None] + end[:, None, :]
         places = torch.arange(start.shape[1], device=start.device)
         length = places[None, :] - places[:, None]
-        both = both.masked_fill((length < 0) | (length >= ANSWER_LENGTH), 2 * blocked)
+        both = both.masked_fill((length < 0) | (length >= ANSWER_LENGTH), -torch.inf)
         best = both.flatten(1).argmax(1)
         return torch.stack((best // start.shape[1], best % start.shape[1]), 1)
 

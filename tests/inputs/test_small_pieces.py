@@ -1,0 +1,45 @@
+"""Padding, unknown words and apostrophes, each at its edge."""
+
+import pytest
+import torch
+
+from whyformer.inputs import Batch, _gap
+from whyformer.units import split_words
+
+MASKED = torch.tensor([[False, False, True, True]])
+
+
+@pytest.mark.parametrize(
+    ("special", "reader", "padding"),
+    [
+        (None, [1, 0, 0, 0], [2, 3]),
+        ([0, 0, 0, 1], [1, 0, 0, 0], [2]),  # a special token that is not attended to, as XLNet's at the end
+        (None, [0, 0, 0, 1], [2]),  # the head reads there
+    ],
+)
+def test_what_is_masked_is_padding_unless_it_is_special_or_read(
+    special: list[int] | None, reader: list[int], padding: list[int]
+) -> None:
+    flags = None if special is None else torch.tensor([special]).bool()
+    batch = Batch({"input_ids": torch.tensor([[5, 6, 7, 8]])}, MASKED, flags)
+    found = batch.padding(torch.tensor([reader], dtype=torch.float32), 0)
+    assert found[0].nonzero().flatten().tolist() == padding
+
+
+def test_an_unknown_token_stands_where_nothing_else_does() -> None:
+    text = "qqq film zz"
+    assert _gap([None, (4, 8), None], 0, text) == (0, 3)
+    assert _gap([None, (4, 8), None], 2, text) == (9, 11)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the actors' film", ["the", "actors", "'", "film"]),
+        ("don't", ["don't"]),
+        ("film'", ["film", "'"]),
+        ("it’s 'fine'", ["it’s", "'", "fine", "'"]),
+    ],
+)
+def test_an_apostrophe_belongs_to_a_word_that_goes_on(text: str, words: list[str]) -> None:
+    assert [text[slice(*span)] for span in split_words(text)] == words

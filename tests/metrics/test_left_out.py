@@ -1,0 +1,72 @@
+"""What a metric leaves out, and what it counts as one: at the limits, and where words touch."""
+
+import numpy as np
+import pytest
+import torch
+
+from metrics.cases import case, subject
+from whyformer.metrics import Annotation, Rationale
+from whyformer.metrics.overlap import word_record
+from whyformer.metrics.plausibility import _words
+from whyformer.perturb.hiding import Row
+from whyformer.perturb.outcomes import PADDING, _batches
+from whyformer.registry import metric_named
+from whyformer.units import Unit
+
+
+def test_a_text_of_just_as_many_tokens_is_kept() -> None:
+    one = case(["the film is bad"])
+    length = len(one.rows[0])
+    for shortest, kept in ((length, True), (length + 1, False)):
+        found = metric_named("aopc")(one, min_tokens=shortest).values
+        assert bool(found.isfinite().all()) == kept
+
+
+def test_a_text_that_is_likely_enough_is_kept() -> None:
+    one = case(["the film is bad"])
+    likely = float(one.probabilities([[[]]], "delete")[0].max())
+    for least, kept in ((0.0, True), (likely - 0.01, True), (likely + 0.01, False)):
+        found = metric_named("aopc")(one, min_probability=least).values
+        assert bool(found.isfinite().all()) == kept
+
+
+def test_capitals_make_no_other_word() -> None:
+    units = [Unit("Film", span=(0, 4), part=0), Unit("film", span=(5, 9), part=0)]
+
+    class Equal(dict[str, float]):
+        def __missing__(self, word: str) -> float:
+            return 1.0
+
+    found = word_record(0, units, ("Film film",), np.array([1.0, 2.0]), Equal())  # type: ignore[arg-type]
+    assert found["words"] == [["film", 1.0], ["film", 2.0]]
+
+
+def test_words_that_touch_have_their_own_tokens() -> None:
+    """A token that ends where a word begins, or begins where it ends, is not of that word."""
+    one = case(["a film, bad"])
+    example = one.prediction.batch.examples[0]
+    spans = {unit.text: unit.span for unit in example.units if unit.span}
+    assert spans["film"][1] == spans[","][0]  # type: ignore[index]
+    scores = np.arange(len(example.units), dtype=np.float64)
+    rising = _words(Rationale((spans["film"], spans[","]), frozenset({0})), example, scores)  # type: ignore[arg-type]
+    falling = _words(Rationale((spans["film"], spans[","]), frozenset({0})), example, -scores)  # type: ignore[arg-type]
+    place = next(n for n, unit in enumerate(example.units) if unit.text == "film")
+    assert rising == {0: place, 1: place + 1}
+    assert falling == {0: -place, 1: -place - 1}
+
+
+def test_texts_of_other_lengths_are_not_padded_much() -> None:
+    rows = [Row({"input_ids": np.arange(length)}) for length in (40, 40, 39, 20, 20, 19, 3)]
+    found = [[len(row) for row in batch] for batch in _batches(rows, 10_000)]
+    assert found == [[40, 40, 39], [20, 20, 19], [3]]
+    for lengths in found:
+        assert len(lengths) * max(lengths) - sum(lengths) <= PADDING * len(lengths) * max(lengths)
+
+
+@pytest.mark.parametrize(("explained", "there"), [(0, True), (1, False)])
+def test_against_one_class_texts_of_that_class_are_left_out(explained: int, there: bool) -> None:
+    one = case(["the film is bad"], annotations=[Annotation(gold=explained)])
+    found = metric_named("kendall_tau")(one, target="gold", against=1)
+    values = getattr(found, "values", found)
+    assert bool(torch.as_tensor(values).isfinite().all()) == there
+    assert subject().model.config.num_labels == 3
