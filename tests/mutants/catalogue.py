@@ -1167,7 +1167,7 @@ of(
     ("inside", "not path.resolve().is_relative_to(folder.resolve())", "False"),
     ("replacing", "draft.unlink(missing_ok=True)", "pass"),
 )
-of("show.escapes", "cli/test_terminal.py", ("", "\\x7f-\\x9f", "\\x7f"))
+of("show.escapes", "cli/test_terminal.py::test_what_steers_a_terminal_is_written_out", ("", "\\x7f-\\x9f", "\\x7f"))
 of(
     "prediction",
     f"{RECORDED}::test_relevance_for_maps_is_not_taken_for_that_of_the_embeddings",
