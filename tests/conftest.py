@@ -50,6 +50,7 @@ PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and r
 ABSENT = {  # a folder of tests may have the name of a package
     package for package in PACKAGES if (spec := find_spec(package)) is None or spec.origin is None
 }
+sys.modules |= dict.fromkeys(ABSENT)  # so that importing one fails, and does not find a folder of tests
 
 
 def pytest_configure(config: pytest.Config) -> None:

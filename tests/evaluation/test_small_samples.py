@@ -16,7 +16,7 @@ from whyformer.recommend import Recommendation
 from whyformer.records import Chunk, Record
 from whyformer.results import Results
 from whyformer.show.tables import live
-from whyformer.table import SMALL, Difference, Table
+from whyformer.table import SMALL, Difference, Table, _percentiles
 
 METRICS = {
     "aopc": {"name": "aopc", "options": {}, "higher_is_better": True, "level": "example", "at": [0.0, 1.0]},
@@ -196,3 +196,8 @@ def test_a_recommendation_says_that_it_is_of_few_texts(count: int, remark: str) 
         assert Recommendation(found, "aopc", "a", (), reliable).sentence.endswith(words)
     same = table({"a": [0.5] * count, "random": [0.1] * count})
     assert "nan" not in Recommendation(same, "aopc", "a", (), True).sentence
+
+
+def test_one_row_has_no_percentiles() -> None:
+    assert all(map(math.isnan, _percentiles(np.full(100, 0.5), 1)))
+    assert _percentiles(np.full(100, 0.5), 2) == (0.5, 0.5)

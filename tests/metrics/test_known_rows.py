@@ -1,5 +1,7 @@
 """What the engine was told once, it is not asked again; what it has forgotten, it is."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -37,7 +39,15 @@ class Said:
     """An engine that knows what is said of three tokens by which of them are left."""
 
     fillers = Fillers(None, None, 9)
-    without = {(0,): 0.1, (1,): 0.5, (2,): 0.9, (0, 1): 0.45, (0, 2): 0.46, (1, 2): 0.1, (0, 1, 2): 0.0}
+    without: ClassVar[dict[tuple[int, ...], float]] = {
+        (0,): 0.1,
+        (1,): 0.5,
+        (2,): 0.9,
+        (0, 1): 0.45,
+        (0, 2): 0.46,
+        (1, 2): 0.1,
+        (0, 1, 2): 0.0,
+    }
 
     def of(self, rows: list[Row], classes: int) -> torch.Tensor:
         gone = [tuple(n for n in range(3) if 10 + n not in row.tensors["input_ids"]) for row in rows]

@@ -114,7 +114,8 @@ def job_of(tests: Iterable[str], mutant: Mutant | None) -> Callable[[], int]:
             install(mutant)
         # Plugins that were imported before pytest began cannot have their assertions rewritten, and need not.
         warned = "-W ignore::pytest.PytestAssertRewriteWarning"
-        options = f"-q --tb=line -p no:cacheprovider -p no:xdist -p no:cov -p no:benchmark {warned} {'-x' if mutant else ''}".split()
+        without = "-p no:cacheprovider -p no:xdist -p no:cov -p no:benchmark"
+        options = f"-q --tb=line {without} {warned} {'-x' if mutant else ''}".split()
         return int(pytest.main([*options, "--rootdir", str(TESTS.parent), *(str(TESTS / test) for test in tests)]))
 
     return run
