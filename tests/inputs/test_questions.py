@@ -474,7 +474,7 @@ ON_COMMAND = {
     "no question": (["--context", CONTEXT], "give question= too"),
     "text as well": (["text", "--question", QUESTION, "--context", CONTEXT], "stand alone: leave TEXT, --pair"),
     "twice": (["--question", "a", "--context", "b", "--context-file", "c"], "the context is given twice"),
-    "no file": (["--question", "a", "--context-file", "/no/such/file"], "could not read '/no/such/file'"),
+    "no file": (["--question", "a", "--context-file", "/no/such/file"], "could not read the file '/no/such/file'"),
     "no answer": (["--question", "a", "--context", "b", "--target", "c"], "'c' does not stand in the context"),
     "empty": (["--question", "a", "--context", ""], "the context is empty"),
 }

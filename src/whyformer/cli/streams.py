@@ -13,7 +13,7 @@ from whyformer.errors import BadInput
 from whyformer.show.escapes import escaped, visible, visible_beside_colours, visible_json
 
 LONGEST = 2000  # characters of a remark
-SINGLE = dict(zip("█░▓┃│◆─━↑↓≈×−·–—‘’“”", "#.:||o--^v~x----''\"\"", strict=True))
+SINGLE = dict(zip("█░▓┃│◆─━↑↓≈×−·–—‘’“”⟨⟩", "#.:||o--^v~x----''\"\"<>", strict=True))
 PLAIN = SINGLE | {"→": "->", "±": "+-", "…": "..."}  # for streams that do not know them
 
 
