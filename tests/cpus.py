@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "test-cpus"
 SETTINGS = {
     "one thread": {"OMP_NUM_THREADS": "1"},
-    "two threads": {"OMP_NUM_THREADS": "2"},
+    "two threads": {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"},  # threads that spin starve each other
     "torch default": {"ATEN_CPU_CAPABILITY": "default"},
     "torch avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
     "onednn sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
@@ -54,7 +54,8 @@ def green(name: str, arguments: list[str]) -> bool:
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False)
     counts = {outcome: count for count, outcome in re.findall(r"(\d+) (passed|failed|error|skipped)", last_line(log))}
     said = ", ".join(f"{counts.get(outcome, 0)} {outcome}" for outcome in ("passed", "failed", "error", "skipped"))
-    print(f"{name:15} {said}, {time.monotonic() - begun:.0f} s", flush=True)
+    ended = "" if counts else f" (pytest ended with {done.returncode}, see {log.relative_to(ROOT)})"
+    print(f"{name:15} {said}, {time.monotonic() - begun:.0f} s{ended}", flush=True)
     return done.returncode == 0
 
 
