@@ -54,7 +54,8 @@ def green(name: str, arguments: list[str]) -> bool:
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False)
     counts = {outcome: count for count, outcome in re.findall(r"(\d+) (passed|failed|error|skipped)", last_line(log))}
     said = ", ".join(f"{counts.get(outcome, 0)} {outcome}" for outcome in ("passed", "failed", "error", "skipped"))
-    print(f"{name:15} {said}, {time.monotonic() - begun:.0f} s", flush=True)
+    ended = "" if counts else f" (pytest ended with {done.returncode}, see {log.relative_to(ROOT)})"
+    print(f"{name:15} {said}, {time.monotonic() - begun:.0f} s{ended}", flush=True)
     return done.returncode == 0
 
 

@@ -1,7 +1,5 @@
 """What the engine was told once, it is not asked again; what it has forgotten, it is."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 import torch
@@ -35,23 +33,17 @@ def test_a_row_that_was_forgotten_is_run_again(outcomes: Outcomes) -> None:
         outcomes.forget()
 
 
+WITHOUT = {(0,): 0.1, (1,): 0.5, (2,): 0.9, (0, 1): 0.45, (0, 2): 0.46, (1, 2): 0.1, (0, 1, 2): 0.0}
+
+
 class Said:
     """An engine that knows what is said of three tokens by which of them are left."""
 
     fillers = Fillers(None, None, 9)
-    without: ClassVar[dict[tuple[int, ...], float]] = {
-        (0,): 0.1,
-        (1,): 0.5,
-        (2,): 0.9,
-        (0, 1): 0.45,
-        (0, 2): 0.46,
-        (1, 2): 0.1,
-        (0, 1, 2): 0.0,
-    }
 
     def of(self, rows: list[Row], classes: int) -> torch.Tensor:
         gone = [tuple(n for n in range(3) if 10 + n not in row.tensors["input_ids"]) for row in rows]
-        return torch.tensor([[self.without[places], 1 - self.without[places]] for places in gone])
+        return torch.tensor([[WITHOUT[places], 1 - WITHOUT[places]] for places in gone])
 
 
 @pytest.mark.parametrize("beam", [1, 2, 9])
