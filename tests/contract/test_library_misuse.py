@@ -296,3 +296,13 @@ def test_whatever_is_given_no_other_error_is_raised(explainer: Explainer) -> Non
         for call in calls:
             with contextlib.suppress(WhyformerError):
                 call()
+
+
+def test_positions_that_are_reserved_for_padding_are_no_room() -> None:
+    ids = torch.full((1, 64), 5)
+    with pytest.raises(BadInput, match="64 tokens, but the model has positions for 63"):
+        whyformer.attribute(families.build("roberta"), {"input_ids": ids}, "input_x_gradient")
+    assert whyformer.attribute(families.build("roberta"), {"input_ids": ids[:, 1:]}, "input_x_gradient").shape == (
+        1,
+        63,
+    )
