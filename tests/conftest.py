@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that compare numbers of models."""
     for item in items:
-        if item.path.parent.name in NUMERIC:
+        if item.path.parent.name in NUMERIC and not item.get_closest_marker("slow"):
             item.add_marker("numeric")
 
 
