@@ -104,7 +104,7 @@ def test_a_smaller_window_is_not_taken_for_the_same(subject: Subject, data: Path
 
 
 def test_a_training_step_makes_another_model(data: Path, tmp_path: Path) -> None:
-    model = families.build("bert")
+    model = copy.deepcopy(families.build("bert"))  # that one is shared by all tests
     explainer = Explainer(model, cases.subject().tokenizer)
     before = explainer.subject.fingerprint
     with torch.no_grad():
