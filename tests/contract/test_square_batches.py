@@ -27,7 +27,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "lrp": {"book": "z_plus"},
 }
 SIZES = (5, 8)
-SINGLE = zoo.SINGLE | {"axk2", "gpt_neo", "gptj"}  # these compute in float32, also in a float64 model
+# these compute in float32, also in a float64 model
+SINGLE = zoo.SINGLE | {"axk1", "axk2", "deepseek_v2", "deepseek_v3", "gpt_neo", "gptj"}
 
 
 def explained(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor | type[Exception]]:
@@ -49,7 +50,7 @@ def test_as_many_texts_as_tokens_are_explained_as_each_alone(name: str) -> None:
         model = zoo.build(name)
     except zoo.NotBuildable:
         return
-    allowed = 10 * ROUNDING[torch.float32] if name in SINGLE else 1e-7
+    allowed = 100 * ROUNDING[torch.float32] if name in SINGLE else 1e-7
     for size in SIZES:
         inputs = zoo.batch(model, (size,) * size)
         together = explained(model, inputs)
