@@ -26,11 +26,11 @@ from torch import Tensor
 
 from precision import texts_of
 from whyformer import Explainer
-from whyformer.inputs import Batch, collate, encode
-from whyformer.load import Subject
+from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.registry import Method
-from whyformer.specs import Spec, method_specs
+from whyformer.registry.declared import Method
+from whyformer.registry.specs import Spec, method_specs
 
 TEXTS = (
     "unflinchingly bleak and desperate",

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 import whyformer
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 
 METHODS = (
@@ -88,7 +88,9 @@ def workloads(
 def together(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
     """Every method that shares the trace, on one input."""
     prediction = Prediction(model, batch_of(model, inputs), relevance=True)
-    scores = [m(prediction).total for name, m in whyformer.methods().items() if m.passes == "one" and name not in APART]
+    scores = [
+        m(prediction).total for name, m in whyformer.list_methods().items() if m.passes == "one" and name not in APART
+    ]
     return torch.stack(scores)
 
 

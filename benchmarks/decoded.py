@@ -30,7 +30,7 @@ from transformers.utils import logging
 
 import whyformer
 from cost import peak_above
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head, head_for, save_head
 from whyformer.prediction import Prediction
 
@@ -63,7 +63,7 @@ class Case:
 
     def decoded(self, name: str, prediction: Prediction | None = None) -> Tensor:
         """Decode, with a run of its own unless one is given."""
-        method = whyformer.methods()["decoded_grad_cam"]
+        method = whyformer.list_methods()["decoded_grad_cam"]
         return method(prediction or self.prediction(), lm_head=self.lm_head, **OPTIONS[name]).total
 
     def workloads(self) -> dict[str, Callable[[], object]]:

@@ -17,14 +17,14 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from results import RUNS, lines, marked, named, rows_of, save
-from whyformer.evaluate import evaluate
-from whyformer.journal import FILE, Journal
-from whyformer.load import load
-from whyformer.reproduce import reproduction_named
-from whyformer.results import Results
-from whyformer.specs import method_specs
-from whyformer.table import Table
-from whyformer.tokens import TokenTable, tables_of
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.journal import FILE, Journal
+from whyformer.models.loading import load
+from whyformer.papers import reproduction_named
+from whyformer.registry.specs import method_specs
+from whyformer.results.aggregate import Results
+from whyformer.results.table import Table
+from whyformer.results.word_table import TokenTable, tables_of
 
 LAYERS = 6
 RANDOM = [f"random(seed={seed})" for seed in range(20)]

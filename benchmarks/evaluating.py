@@ -17,18 +17,18 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from whyformer.asking import Settings
 from whyformer.datasets import Example, open_dataset
-from whyformer.evaluate import evaluate
-from whyformer.explainer import attribute
-from whyformer.inputs import collate, encode
-from whyformer.load import Subject, load, subject_of
-from whyformer.measuring import Measuring
+from whyformer.evaluation.chunk import Settings
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.plan import Measuring
+from whyformer.explain.explainer import attribute
+from whyformer.inputs.encoding import collate, encode
+from whyformer.models.loading import Subject, load, subject_of
 from whyformer.perturb import Fillers, Row, count_of, hidden
 from whyformer.prediction import Prediction
-from whyformer.records import Chunk
-from whyformer.registry import method_named
-from whyformer.specs import method_specs, metric_specs
+from whyformer.registry.declared import method_named
+from whyformer.registry.specs import method_specs, metric_specs
+from whyformer.results.records import Chunk
 
 METHODS = [
     *("random", "raw_attention", "rollout", "grads", "att_grads"),

@@ -23,15 +23,15 @@ import numpy as np
 import torch
 
 from results import RUNS, Run, lines, marked, named, number, rows_of, save
-from whyformer.evaluate import evaluate
-from whyformer.heads import HeadMask, Treebank, head_statistics, positional_statistics
-from whyformer.inputs import collate, encode
-from whyformer.journal import FILE, Journal
-from whyformer.load import load
-from whyformer.reproduce import reproduction_named
-from whyformer.results import Results
-from whyformer.show.progress import counting
-from whyformer.table import Table
+from whyformer.attention_heads import HeadMask, Treebank, head_statistics, positional_statistics
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.journal import FILE, Journal
+from whyformer.inputs.encoding import collate, encode
+from whyformer.models.loading import load
+from whyformer.papers import reproduction_named
+from whyformer.progress import counting
+from whyformer.results.aggregate import Results
+from whyformer.results.table import Table
 
 TREEBANK = "en_ewt-ud-dev.conllu"
 MODELS = ("sst2", "imdb", "agnews", "nli")

@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 
 import whyformer
 import zoo
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
 from whyformer.rounding import ROUNDING, arithmetic, distance
@@ -108,12 +108,12 @@ def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
         row.logits = distance(prediction.trace.logits.detach(), stock)
     except whyformer.WhyformerError as error:
         row.layers = str(error)
-        row.refused = dict.fromkeys(whyformer.methods(), f"{type(error).__name__}: {error}")
+        row.refused = dict.fromkeys(whyformer.list_methods(), f"{type(error).__name__}: {error}")
         return row
     layers = prediction.trace.layers
     row.layers = "" if isinstance(layers, Layers) else str(layers)
     scores = {}
-    for method, run in whyformer.methods().items():
+    for method, run in whyformer.list_methods().items():
         try:
             scores[method] = run(prediction, **OPTIONS.get(method, {})).total
         except whyformer.errors.MissingExtra:
@@ -140,7 +140,7 @@ def invariance(
     prediction = Prediction(model, batch_of(model, single), 1, relevance=True)
     worst = 0.0
     for method, batched in scores.items():
-        alone = whyformer.methods()[method](prediction, **OPTIONS.get(method, {})).total[0]
+        alone = whyformer.list_methods()[method](prediction, **OPTIONS.get(method, {})).total[0]
         worst = max(worst, distance(batched[1, : len(alone)], alone))
     return worst
 
@@ -160,7 +160,7 @@ def page(rows: list[Row]) -> str:
         "",
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}: a tiny",
         f"random model of each of the {len(rows)} architectures for which transformers has a sequence classifier, in",
-        f"float64 (`canine` in float32), explained by each of the {len(whyformer.methods())} methods.",
+        f"float64 (`canine` in float32), explained by each of the {len(whyformer.list_methods())} methods.",
         "",
         f"* **{len(supported)} supported**: every method that is defined for them; {whole} of them all methods. The",
         "  table names those that are not defined, and why.",

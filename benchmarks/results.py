@@ -20,12 +20,12 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from whyformer.datasets import Dataset, open_dataset
-from whyformer.evaluate import evaluate
-from whyformer.journal import FILE, Journal
-from whyformer.load import Subject, load
-from whyformer.reproduce import reproduction_named
-from whyformer.results import Results
-from whyformer.table import REFERENCES, Cell, Difference, Table
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.journal import FILE, Journal
+from whyformer.models.loading import Subject, load
+from whyformer.papers import reproduction_named
+from whyformer.results.aggregate import Results
+from whyformer.results.table import REFERENCES, Cell, Difference, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

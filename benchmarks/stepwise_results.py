@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from results import RUNS, Run, lines, marked, named, number, rows_of
-from whyformer.evaluate import evaluate
-from whyformer.journal import FILE, Journal
-from whyformer.load import load
-from whyformer.results import Results
-from whyformer.specs import method_specs
-from whyformer.table import REFERENCES, Difference, Table
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.journal import FILE, Journal
+from whyformer.models.loading import load
+from whyformer.registry.specs import method_specs
+from whyformer.results.aggregate import Results
+from whyformer.results.table import REFERENCES, Difference, Table
 
 OF = ("attcat(states=inputs)", "attn_lrp", "cp_lrp", "transformer_attribution")
 STEPS = (3, 5, 10)

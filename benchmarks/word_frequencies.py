@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 
-from whyformer.frequencies import BUNDLED_WORDS
+from whyformer.metrics.idf import BUNDLED_WORDS
 
 WORDS = 30_000
 

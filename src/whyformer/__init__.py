@@ -34,10 +34,10 @@ __all__ = [
     "WhyformerError",
     "WhyformerWarning",
     "attribute",
+    "list_methods",
+    "list_metrics",
     "method",
-    "methods",
     "metric",
-    "metrics",
     "open_dataset",
     "record",
 ]
@@ -56,11 +56,6 @@ class _Package(types.ModuleType):
 
         vars(self).update({known: getattr(whyformer.public, known) for known in __all__})
         return vars(self)[name]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if isinstance(value, types.ModuleType) and name in __all__:
-            return  # the package whyformer.methods must not hide the function whyformer.methods
-        super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *__all__})

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.inputs import Batch
-from whyformer.load import is_regression, labels_of, text_config
+from whyformer.inputs.encoding import Batch
+from whyformer.models.loading import is_regression, labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
 from whyformer.recorder.given import expanded
 from whyformer.recorder.trace import Entering

@@ -20,9 +20,9 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import whyformer
-from whyformer.auto import AUTO
 from whyformer.cli import main
-from whyformer.load import BUNDLED
+from whyformer.methods.default import AUTO
+from whyformer.models.loading import BUNDLED
 
 TEXT = "a gorgeous, witty film that didn't bore me"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -235,7 +235,10 @@ def test_a_page_is_written_and_announced(run: Run, pairs: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("names", ["attcat,rollout", "rollout, attcat", "all", "fast"])
 def test_compare(run: Run, pairs: Path, names: str) -> None:
-    every = {"all": list(whyformer.methods()), "fast": [n for n, m in whyformer.methods().items() if m.passes == "one"]}
+    every = {
+        "all": list(whyformer.list_methods()),
+        "fast": [n for n, m in whyformer.list_methods().items() if m.passes == "one"],
+    }
     expected = every.get(names) or [n.strip() for n in names.split(",")]
     status, out, err = run("compare", TEXT, "-m", pairs, "--methods", names)
     assert status == 0
@@ -254,7 +257,7 @@ def test_compare(run: Run, pairs: Path, names: str) -> None:
 def test_methods_are_listed(run: Run) -> None:
     status, out, _ = run("methods")
     assert status == 0
-    assert re.findall(r"^([a-z_]+)\b(?! +family)", out, re.MULTILINE) == list(whyformer.methods())
+    assert re.findall(r"^([a-z_]+)\b(?! +family)", out, re.MULTILINE) == list(whyformer.list_methods())
     assert f"{AUTO} (auto)" in out
 
 
@@ -263,7 +266,7 @@ def test_a_method_is_described_with_its_options(run: Run) -> None:
     assert status == 0
     assert out.startswith("attcat: Activation times gradient")
     assert "Qiang et al. 2022" in out
-    for option in whyformer.methods()["attcat"].options.values():
+    for option in whyformer.list_methods()["attcat"].options.values():
         assert f"{option.flag} {option.takes} (default {option.default})" in out
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from whyformer.attention_heads import HeadMask
 from whyformer.cli import main
-from whyformer.heads import HeadMask
 
 SENTENCE = """\
 # text = Critics liked the witty film.

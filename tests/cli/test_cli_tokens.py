@@ -9,10 +9,10 @@ import torch
 
 from evaluation.evaluated import alike, in_order, own_registry, registered
 from whyformer.cli import main
-from whyformer.frequencies import Idf
+from whyformer.metrics.idf import Idf
 from whyformer.prediction import Prediction
+from whyformer.results.word_table import load_tables
 from whyformer.rounding import ROUNDING
-from whyformer.tokens import load_tables
 
 ROWS = [
     *("a gorgeous and witty film", "a dull and lifeless mess", "not bad at all", "a tedious film"),

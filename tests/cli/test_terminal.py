@@ -29,12 +29,12 @@ from evaluation.evaluated import in_order, own_registry, registered
 from whyformer.cli import main, streams
 from whyformer.cli.interrupts import interrupted
 from whyformer.errors import WhyformerWarning
-from whyformer.load import BUNDLED
+from whyformer.escapes import visible, visible_beside_colours, visible_json
+from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
-from whyformer.results import Results
-from whyformer.show.escapes import visible, visible_beside_colours, visible_json
+from whyformer.progress import counting
+from whyformer.results.aggregate import Results
 from whyformer.show.live import Watch
-from whyformer.show.progress import counting
 
 TITLE = "\x1b]0;PWNED\x1b\\"  # sets the title of the window
 EVIL = f"{TITLE}\x07\x9b2J\u202e"
@@ -246,7 +246,7 @@ def test_colour_codes_are_for_terminals_that_have_colours(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("columns", [1, 5, 40])
 def test_a_narrow_terminal_still_has_words(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     received = on_a_screen(monkeypatch, "methods", columns=columns)
-    assert [line.split()[0] for line in received.splitlines()] == list(whyformer.methods())
+    assert [line.split()[0] for line in received.splitlines()] == list(whyformer.list_methods())
     assert "gorgeous" in COLOUR.sub("", on_a_screen(monkeypatch, "explain", "a gorgeous film", columns=columns))
 
 

@@ -10,8 +10,8 @@ from transformers import AutoModelForSequenceClassification
 
 import families
 import whyformer
-from whyformer.contract import state
 from whyformer.rounding import arithmetic, close
+from whyformer.testing import state
 
 EAGER_AND_SDPA = [f for f in families.ALL if f not in families.WITHOUT_SDPA]
 CAUSAL = {"gpt2", "gpt_neox", "opt", "bloom", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "gpt_oss"}

@@ -7,7 +7,7 @@ import torch
 
 import families
 import whyformer
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 
@@ -15,7 +15,7 @@ from whyformer.rounding import close
 def reported(method: str, versus: int | None, **options: Any) -> tuple[Prediction, dict[str, torch.Tensor]]:
     model = families.build("bert")
     prediction = Prediction(model, batch_of(model, families.batch()), 1, versus, relevance=True)
-    return prediction, whyformer.methods()[method](prediction, **options).diagnostics["conservation"]
+    return prediction, whyformer.list_methods()[method](prediction, **options).diagnostics["conservation"]
 
 
 @pytest.mark.parametrize(

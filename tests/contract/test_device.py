@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta_v2", "modernbert_mean", "gpt2", "mistral"])
-@pytest.mark.parametrize("name", whyformer.methods())
+@pytest.mark.parametrize("name", whyformer.list_methods())
 def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
     model, inputs = families.build(family), families.batch()
     options = families.options(name, family)
@@ -20,7 +20,7 @@ def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
     expected = whyformer.attribute(model, inputs, name, target=1, **options)
     scores = whyformer.attribute(copy.deepcopy(model).cuda(), inputs, name, target=1, **options)
     assert scores.device.type == "cuda"
-    allowed = 1e-4 if whyformer.methods()[name].relevance else 1e-5  # seen on an H200: 1.2e-5, and 2e-6
+    allowed = 1e-4 if whyformer.list_methods()[name].relevance else 1e-5  # seen on an H200: 1.2e-5, and 2e-6
     assert (scores.cpu() - expected).abs().max() <= allowed * expected.abs().max()
 
 

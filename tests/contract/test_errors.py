@@ -19,7 +19,7 @@ import families
 import whyformer
 from whyformer import BadInput, BadOption, Explainer, NoAttention, UnsupportedModel, WhyformerError, errors
 from whyformer.errors import nearest
-from whyformer.load import BUNDLED
+from whyformer.models.loading import BUNDLED
 from whyformer.rounding import close
 
 TEXT = "a gorgeous, witty film"
@@ -298,7 +298,7 @@ def test_a_file_that_is_no_json(tmp_path: Path, kind: Any) -> None:
 
 def test_a_method_needs_a_name_and_a_docstring_of_its_own() -> None:
     register = whyformer.method(family="test", signed=False, class_specific=False, paper="-")
-    before = whyformer.methods()
+    before = whyformer.list_methods()
 
     def attcat(prediction: Any) -> Any:
         """Has the name of another."""
@@ -310,7 +310,7 @@ def test_a_method_needs_a_name_and_a_docstring_of_its_own() -> None:
         register(attcat)
     with pytest.raises(ValueError, match="'undescribed' needs a docstring"):
         register(undescribed)
-    assert whyformer.methods() == before
+    assert whyformer.list_methods() == before
 
 
 @pytest.mark.parametrize(

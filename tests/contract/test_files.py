@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from whyformer import files
 from whyformer.errors import BadInput
+from whyformer.storage import files
 
 
 def test_the_old_file_stays_if_writing_fails(tmp_path: Path) -> None:

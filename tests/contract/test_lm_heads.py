@@ -20,7 +20,7 @@ from whyformer import lm_heads
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.lm_heads import FAMILIES, LmHead, head, head_for, load_head, own_head, save_head, stored
 from whyformer.lm_heads.fitting import KEPT
-from whyformer.load import BUNDLED, load
+from whyformer.models.loading import BUNDLED, load
 from whyformer.rounding import close
 
 CONFIGS = families.CONFIGS | {"camembert": lambda: hf.CamembertConfig(**families._ENCODER)}

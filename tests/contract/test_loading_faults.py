@@ -20,9 +20,9 @@ import families
 import whyformer
 from metrics import cases
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
-from whyformer.checkpoints import Checkpoint, check_depth, reading
 from whyformer.lm_heads import head_for, load_head
-from whyformer.load import _check_attention, is_regression, labels_of
+from whyformer.models.checkpoints import Checkpoint, check_depth, reading
+from whyformer.models.loading import _check_attention, is_regression, labels_of
 
 TEXT = "the film is a fine film"
 INDEX = "model.safetensors.index.json"

@@ -9,10 +9,10 @@ from torch import Tensor
 
 import families
 import whyformer
-from whyformer.contract import check_method, state
 from whyformer.prediction import Prediction
-from whyformer.registry import Method
+from whyformer.registry.declared import Method
 from whyformer.rounding import close
+from whyformer.testing import check_method, state
 
 FAMILIES = ("bert", "distilbert", "albert", "deberta_v2", "modernbert", "modernbert_mean", "gpt2", "bloom", "mistral")
 
@@ -36,26 +36,30 @@ MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", whyformer.methods())
+@pytest.mark.parametrize("name", whyformer.list_methods())
 def test_every_method_keeps_the_contract(name: str, family: str) -> None:
     options = families.options(name, family)
     if name in BY_RULES:
         options["in_float32"] = 0.05  # relevance propagation divides by sums that cancel
-    assert not check_method(whyformer.methods()[name], families.build(family), families.batch(), **options)
+    assert not check_method(whyformer.list_methods()[name], families.build(family), families.batch(), **options)
 
 
 @pytest.mark.parametrize(("name", "options"), MORE_OPTIONS, ids=str)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_options_keep_the_contract(name: str, options: dict[str, Any], family: str) -> None:
     chosen = {**families.options(name, family), **options}
-    assert not check_method(whyformer.methods()[name], families.build(family), families.batch(), **chosen)
+    assert not check_method(whyformer.list_methods()[name], families.build(family), families.batch(), **chosen)
 
 
 @pytest.mark.parametrize("combine", ["rollout", "product"])
 def test_products_of_layers_keep_the_contract(combine: str) -> None:
     """Not on models with a final norm: the last layer's share is 0 there, up to rounding (docs/methods.md)."""
     assert not check_method(
-        whyformer.methods()["attcat"], families.build("bert"), families.batch(), combine=combine, attention_query="mean"
+        whyformer.list_methods()["attcat"],
+        families.build("bert"),
+        families.batch(),
+        combine=combine,
+        attention_query="mean",
     )
 
 

@@ -21,58 +21,14 @@ import whyformer
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
-ORDER = (  # a module imports only those that stand before it
-    *(
-        "errors",
-        "files",
-        "forms",
-        "rounding",
-        "units",
-        "checkpoints",
-        "labels",
-        "texts",
-        "load",
-        "tensors",
-        "lm_heads",
-        "inputs",
-        "recorder",
-        "prediction",
-        "perturb",
-        "rollout",
-        "heads",
-    ),
-    *(
-        "options",
-        "registry",
-        "own_code",
-        "specs",
-        "choices",
-        "auto",
-        "methods",
-        "explanation",
-        "said",
-        "frequencies",
-        "metrics",
-    ),
-    *("datasets", "records", "journal", "table", "results", "tokens", "trust", "show", "items", "asking", "measuring"),
-    *(
-        "engines",
-        "evaluate",
-        "tallying",
-        "recommend",
-        "reproduce",
-        "explainer",
-        "contract",
-        "public",
-        "cli",
-        "__main__",
-    ),
+LAYERS = (  # a room imports only those that stand before it; within a room everything may
+    *("errors", "escapes", "progress", "rounding", "storage", "models", "inputs", "tasks", "recorder", "prediction"),
+    *("perturb", "attention_heads", "lm_heads", "registry", "methods", "datasets", "metrics", "results", "show"),
+    *("evaluation", "explain", "papers", "testing", "public", "cli", "__main__"),
 )
 LATER = {
     "registry": {"methods", "metrics"},
-    "explanation": {"show", "trust"},
-    "table": {"show"},
-    "tokens": {"show"},
+    "results": {"show", "explain"},  # what shows and judges them
 }  # what registers, shows and judges them, inside functions
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
@@ -108,21 +64,24 @@ def test_importing_the_package_does_not_import_what_it_may_not_need() -> None:
 def test_importing_the_package_or_its_command_line_alone_imports_nothing_else() -> None:
     code = "import sys, whyformer.cli; print(*sys.modules); whyformer.nothing"
     done = python("-c", code)
-    assert not {"torch", "transformers", "numpy", "rich", "typer", "whyformer.explainer"} & set(done.stdout.split())
+    assert not {"torch", "transformers", "numpy", "rich", "typer", "whyformer.explain.explainer"} & set(
+        done.stdout.split()
+    )
     assert done.stderr.splitlines()[-1] == "AttributeError: module 'whyformer' has no attribute 'nothing'"
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "from whyformer import *; methods, attribute; import whyformer.metrics",
-        "import whyformer.methods; from whyformer import choices",
-        "from whyformer.registry import method_named; method_named('attcat')",
+        "from whyformer import *; list_methods, attribute; import whyformer.metrics",
+        "import whyformer.methods; from whyformer import show",
+        "from whyformer.registry.declared import method_named; method_named('attcat')",
     ],
 )
 def test_methods_and_metrics_are_functions_whatever_is_imported_first(code: str) -> None:
     done = python(
-        "-c", f"{code}; import whyformer; print('attcat' in whyformer.methods(), len(whyformer.metrics()) > 5)"
+        "-c",
+        f"{code}; import whyformer; print('attcat' in whyformer.list_methods(), len(whyformer.list_metrics()) > 5)",
     )
     assert (done.stdout, done.stderr) == ("True True\n", "")
 
@@ -163,21 +122,18 @@ def without_functions(tree: ast.Module) -> ast.Module:
 
 
 @each_file
-def test_a_module_imports_only_those_before_it(file: Path) -> None:
+def test_a_room_imports_only_those_below_it(file: Path) -> None:
     own = part(module_of(file))
     if own == "whyformer":
         return
-    found = imported(ast.parse(file.read_text()))
-    if own in LATER:
-        at_once = imported(without_functions(ast.parse(file.read_text())))
-        assert found - at_once == LATER[own]
-        found = at_once
-    before = {*ORDER[: ORDER.index(own)], own}
-    assert found <= before
+    below = {*LAYERS[: LAYERS.index(own)], own}
+    tree = ast.parse(file.read_text())
+    assert imported(tree) <= below | LATER.get(own, set())
+    assert imported(without_functions(tree)) <= below
 
 
-def test_every_module_has_its_place_in_the_order() -> None:
-    assert {part(module_of(file)) for file in FILES} == {"whyformer", *ORDER}
+def test_every_room_has_its_layer() -> None:
+    assert {part(module_of(file)) for file in FILES} == {"whyformer", *LAYERS}
 
 
 @each_file

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 import families
 import whyformer
-from whyformer.recorder.outputs import ANSWER_LENGTH, Outputs
 from whyformer.rounding import close
+from whyformer.tasks.outputs import ANSWER_LENGTH, Outputs
 
 
 def test_a_head_that_reads_a_part_of_the_width_reads_that_position() -> None:

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 import families
 import whyformer
-from whyformer.inputs import Batch, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, batch_of, collate, encode
 from whyformer.perturb import Fillers, Row, hidden
 from whyformer.perturb.remains import hideable, remains
 from whyformer.perturb.search import _grown, _Path
 from whyformer.prediction import Prediction
-from whyformer.recorder.books import moves
+from whyformer.recorder.lrp.books import moves
 from whyformer.rounding import ROUNDING
 
 IDS = torch.tensor([[1, 5, 9, 3], [2, 8, 4, 7]])
@@ -143,7 +143,7 @@ def test_what_positions_below_the_first_layers_output_take_is_not_counted_above_
 
 
 def test_relevance_for_maps_is_not_taken_for_that_of_the_embeddings() -> None:
-    one, methods = prediction(Model()), whyformer.methods()
+    one, methods = prediction(Model()), whyformer.list_methods()
     methods["transformer_attribution"](one)
     found = methods["lrp"](one, book="z_plus").total
     expected = methods["lrp"](prediction(Model()), book="z_plus").total

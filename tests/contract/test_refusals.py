@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import families
 import whyformer
 import zoo
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import ROUNDING
 
@@ -253,11 +253,11 @@ def test_the_parts_of_an_answer_share_their_run(relevance: bool, runs: int) -> N
     torch.manual_seed(0)
     model = Counted(families.CONFIGS["bert"]()).double().eval()
     batch = batch_of(model, INPUTS)
-    expected = whyformer.methods()["attn_lrp"](Prediction(model, batch, relevance=True)).total
+    expected = whyformer.list_methods()["attn_lrp"](Prediction(model, batch, relevance=True)).total
     Counted.runs = 0
     prediction = Prediction(model, batch, relevance=relevance)
     for method in ("attcat", "attn_lrp", "transformer_attribution", "alti"):
-        scores = whyformer.methods()[method](prediction).total
+        scores = whyformer.list_methods()[method](prediction).total
         if method == "attn_lrp":
             torch.testing.assert_close(scores, expected)
     assert Counted.runs == runs

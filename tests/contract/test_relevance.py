@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import families
 import whyformer
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 
 
@@ -143,7 +143,7 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
     )
     prediction = Prediction(model, batch_of(model, families.batch()), 1, relevance=True)
     try:
-        for name, method in whyformer.methods().items():
+        for name, method in whyformer.list_methods().items():
             if method.passes == "one":
                 method(prediction, **families.OPTIONS.get(name, {}))
     finally:
@@ -154,8 +154,8 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
 def test_a_trace_without_relevance_is_recorded_anew_when_it_is_needed() -> None:
     model, inputs = families.build("bert"), families.batch()
     prediction = Prediction(model, batch_of(model, inputs), 1)
-    cat = whyformer.methods()["cat"](prediction).total
-    found = whyformer.methods()["transformer_attribution"](prediction).total
+    cat = whyformer.list_methods()["cat"](prediction).total
+    found = whyformer.list_methods()["transformer_attribution"](prediction).total
     torch.testing.assert_close(found, whyformer.attribute(model, inputs, "transformer_attribution", target=1))
     torch.testing.assert_close(cat, whyformer.attribute(model, inputs, "cat", target=1))
     trace = whyformer.record(model, inputs, relevance=False)

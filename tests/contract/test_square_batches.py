@@ -13,9 +13,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 import families
 import whyformer
 import zoo
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
-from whyformer.recorder.sites import Site
+from whyformer.recorder.lrp.sites import Site
 from whyformer.rounding import ROUNDING
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ def explained(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor |
     found: dict[str, Tensor | type[Exception]] = {}
     for name, options in METHODS.items():
         try:
-            found[name] = whyformer.methods()[name](prediction, **options).total
+            found[name] = whyformer.list_methods()[name](prediction, **options).total
         except whyformer.WhyformerError as error:
             found[name] = type(error)
     return found

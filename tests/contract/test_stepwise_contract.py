@@ -14,16 +14,16 @@ import families
 import whyformer
 from metrics.cases import PAIR, TEXTS, predicted, subject
 from whyformer import Explainer
-from whyformer.contract import check_method, state
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
-from whyformer.registry import Scores
+from whyformer.registry.declared import Scores
+from whyformer.registry.specs import method_specs
 from whyformer.rounding import close
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, strengths, strongest, two_sided
 from whyformer.show.terminal import explanation_text
-from whyformer.specs import method_specs
+from whyformer.testing import check_method, state
 
-STEPWISE = whyformer.methods()["stepwise"]
+STEPWISE = whyformer.list_methods()["stepwise"]
 OPTIONS: list[dict[str, Any]] = [
     {"of": "attcat(states=inputs)", "steps": 3},
     {"of": "smooth_grad(samples=2)", "steps": 2},
@@ -47,7 +47,7 @@ def test_drops_keep_the_contract_as_signed_scores(family: str) -> None:
     prediction = Prediction(families.build(family), batch_of(families.build(family), families.batch()), 0)
     assert STEPWISE(prediction, report="drop", steps=2).signed is True
     assert STEPWISE(prediction, steps=2).signed is False
-    assert whyformer.methods()["attcat"](prediction, states="inputs").signed is True
+    assert whyformer.list_methods()["attcat"](prediction, states="inputs").signed is True
 
 
 def test_a_class_agnostic_method_keeps_the_contract_but_for_the_class() -> None:

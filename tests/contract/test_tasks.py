@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 import families
 import whyformer
 from whyformer import BadInput, BadOption
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 
@@ -96,15 +96,17 @@ def assert_near(found: Tensor, expected: Tensor, within: float = 1e-6) -> None:
 
 def test_patches_cannot_be_hidden_step_by_step() -> None:
     with pytest.raises(BadInput, match="units are hidden in texts"):
-        whyformer.methods()["stepwise"](predicted("image", None), **options("stepwise"))
+        whyformer.list_methods()["stepwise"](predicted("image", None), **options("stepwise"))
 
 
-EVERYWHERE = [(name, task) for name in whyformer.methods() for task in MODELS if (name, task) != ("stepwise", "image")]
+EVERYWHERE = [
+    (name, task) for name in whyformer.list_methods() for task in MODELS if (name, task) != ("stepwise", "image")
+]
 
 
 @pytest.mark.parametrize(("name", "task"), EVERYWHERE)
 def test_every_method_explains_every_task_and_no_batch_matters(name: str, task: str) -> None:
-    method = whyformer.methods()[name]
+    method = whyformer.list_methods()[name]
     scores = method(predicted(task, None), **options(name)).total
     assert scores.any()
     for row in range(len(scores)):
@@ -133,12 +135,12 @@ def test_a_trace_holds_what_the_model_says(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ANSWERS)
-@pytest.mark.parametrize("name", whyformer.methods())
+@pytest.mark.parametrize("name", whyformer.list_methods())
 def test_the_scores_of_an_answer_are_those_of_its_start_and_its_end(name: str, task: str) -> None:
     start, end = TARGETS[task]
     given = build(task), inputs(task), name
     parts = [whyformer.attribute(*given, target=t, **options(name)) for t in ((start, None), (None, end))]
-    both = whyformer.methods()[name](predicted(task, None), **options(name)).total
+    both = whyformer.list_methods()[name](predicted(task, None), **options(name)).total
     torch.testing.assert_close(both, parts[0] + parts[1], rtol=1e-9, atol=1e-12)
 
 
@@ -232,7 +234,7 @@ def test_the_default_is_the_most_likely_next_token(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", NEXT)
-@pytest.mark.parametrize("name", [m for m in whyformer.methods() if m != "random"])
+@pytest.mark.parametrize("name", [m for m in whyformer.list_methods() if m != "random"])
 def test_what_comes_later_does_not_matter(name: str, task: str) -> None:
     """A token said at position 2 is explained by the tokens up to there, as if the text ended there."""
     given = build(task), inputs(task), name
@@ -255,7 +257,7 @@ def padded_left(given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("task", NEXT)
-@pytest.mark.parametrize("name", whyformer.methods())
+@pytest.mark.parametrize("name", whyformer.list_methods())
 def test_padding_may_stand_in_front(name: str, task: str) -> None:
     given = padded_left(inputs(task))
     scores = whyformer.attribute(build(task), given, name, target=7, **options(name))

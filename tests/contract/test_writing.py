@@ -18,20 +18,21 @@ import torch
 from matplotlib.figure import Figure
 
 import whyformer
-from whyformer import Comparison, Explainer, Explanation, reproduce
-from whyformer.choices import recorded
+from whyformer import Comparison, Explainer, Explanation
+from whyformer import papers as reproduce
+from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput, BadOption
-from whyformer.explanation import Label
-from whyformer.heads import HeadMask
-from whyformer.journal import Journal
+from whyformer.evaluation.journal import Journal
 from whyformer.lm_heads import stored
-from whyformer.records import Chunk, Record
-from whyformer.reproduce.reproduced import Reproduced
-from whyformer.results import Results
+from whyformer.methods.recorded import recorded
+from whyformer.papers.reproduced import Reproduced
+from whyformer.results.aggregate import Results
+from whyformer.results.records import Chunk, Record
+from whyformer.results.table import Table
+from whyformer.results.word_table import TokenTable, save_tables
 from whyformer.show.pictures import write_figure
-from whyformer.show.spreadsheets import comma_separated
-from whyformer.table import Table
-from whyformer.tokens import TokenTable, save_tables
+from whyformer.storage.spreadsheets import comma_separated
+from whyformer.tasks.label import Label
 
 RUN = {"n": 1}
 METRICS = {"aopc": {"name": "aopc", "options": {}, "higher_is_better": True, "level": "example", "at": [0.0, 1.0]}}
@@ -180,7 +181,7 @@ for name in ("load", "registry", "specs"):
     for wanted in ("BUNDLED", "Subject", "bundled_models", "Method", "Spec", "method_specs"):
         setattr(stand_in, wanted, list)
 sys.modules["torch"] = types.SimpleNamespace(nn=types.SimpleNamespace(Module=object))
-from whyformer.choices import Choice, record
+from whyformer.methods.recorded import Choice, record
 for n in range(60):
     own = types.SimpleNamespace(shape="shape%d" % (n % 3), fingerprint="{who}-%d" % n)
     record(own, Choice("attcat", "aopc", 0.3, 0.2, 0.4, n, "x"))
@@ -213,7 +214,7 @@ SPEAKING = """
 import sys, types
 package = sys.modules["whyformer"] = types.ModuleType("whyformer")
 package.__path__ = {path!r}
-from whyformer import files
+from whyformer.storage import files
 files.write("/dev/stdout", "through")
 """
 

@@ -16,7 +16,7 @@ from test_reading_datasets import write_csv, write_jsonl, write_parquet
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.datasets.hub import _check_files
 from whyformer.errors import BadInput, BadOption, listed, shown
-from whyformer.files import LONGEST_TEXT
+from whyformer.storage.files import LONGEST_TEXT
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5_000
@@ -123,7 +123,7 @@ def test_a_damaged_csv_row(tmp_path: Path) -> None:
 
 def test_a_text_has_a_longest_length_in_every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert LONGEST_TEXT == 16_777_216
-    monkeypatch.setattr("whyformer.datasets.records.LONGEST_TEXT", 1_000)
+    monkeypatch.setattr("whyformer.datasets.parsing.LONGEST_TEXT", 1_000)
     rows = [GOOD, {"text": "x " * 501, "label": 1}]
     write_csv(tmp_path / "a.csv", rows)
     write_jsonl(tmp_path / "a.jsonl", rows)

@@ -9,8 +9,8 @@ import torch
 
 import families
 import whyformer
-from whyformer import registry
 from whyformer.cli import main
+from whyformer.registry import declared as registry
 
 ROOT = Path(__file__).parents[2]
 REVIEWS = "text,label\na gorgeous and witty film,POSITIVE\na dull and lifeless mess,NEGATIVE\nnot bad at all,POSITIVE\n"
@@ -72,13 +72,13 @@ def test_links_and_pictures_exist(page: Path) -> None:
 
 def test_every_metric_is_documented() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    for metric in whyformer.metrics().values():
+    for metric in whyformer.list_metrics().values():
         assert f"`{metric.name}`" in text
         assert all(f"`{option}" in text for option in metric.options), metric.name
 
 
 def test_every_method_is_documented() -> None:
     text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    for method in whyformer.methods().values():
+    for method in whyformer.list_methods().values():
         assert f"`{method.name}`" in text
         assert all(f"`{option}" in text for option in method.options), method.name

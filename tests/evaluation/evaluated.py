@@ -18,22 +18,22 @@ import transformers as hf
 import families
 import whyformer
 from metrics import cases
-from whyformer import registry
-from whyformer.asking import Settings
 from whyformer.datasets import Example
-from whyformer.evaluate import evaluate
-from whyformer.journal import Journal
-from whyformer.load import Subject, subject_of
-from whyformer.measuring import Measuring
+from whyformer.evaluation.chunk import Settings
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.plan import Measuring
 from whyformer.metrics import Idf
+from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes, hidden, rows_of
 from whyformer.prediction import Prediction
-from whyformer.records import Chunk, Record
-from whyformer.registry import method
+from whyformer.registry import declared as registry
+from whyformer.registry.declared import method
+from whyformer.registry.specs import method_specs, metric_specs
+from whyformer.results.records import Chunk, Record
+from whyformer.results.table import Table
 from whyformer.rounding import ROUNDING
 from whyformer.show.tables import grid
-from whyformer.specs import method_specs, metric_specs
-from whyformer.table import Table
 
 WORDS = ["the", "a", "film", "fine", "bad", "is", "acting", "actors", "not", "like", "and", "all", "it"]
 TABLES = ("table.md", "table.csv", "table.tex")

@@ -17,8 +17,12 @@ from evaluation import evaluated
 from evaluation.evaluated import leave_one_out, registered
 from metrics import cases
 from whyformer import Explainer
-from whyformer.auto import methods_for
-from whyformer.choices import (
+from whyformer.cli import main
+from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.recommend import recommend, recommend_layer
+from whyformer.methods.default import methods_for
+from whyformer.methods.recorded import (
     Choice,
     LayerChoice,
     best_layer,
@@ -29,13 +33,9 @@ from whyformer.choices import (
     recorded_layer,
     shipped_layer,
 )
-from whyformer.cli import main
-from whyformer.errors import BadInput, BadOption
-from whyformer.evaluate import evaluate
-from whyformer.load import Subject
+from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.recommend import recommend, recommend_layer
-from whyformer.specs import method_specs
+from whyformer.registry.specs import method_specs
 
 FALL = "comprehensiveness(fractions=0.01)"  # without one unit: nothing is better than leaving each out once
 CHOICE = LayerChoice(1, "decoded_grad_cam", "hiding_game", 0.3, 0.2, 0.4, 50, "reviews.csv")
@@ -46,7 +46,7 @@ def by_layer(prediction: Prediction, *, layer: int | Literal["best"] = 0, flat: 
     """Good in layer 1 alone."""
     assert layer in (0, 1, 2)
     if flat:
-        return whyformer.methods()["random"](prediction, seed=int(layer) + 1).total
+        return whyformer.list_methods()["random"](prediction, seed=int(layer) + 1).total
     return leave_one_out(prediction) * (1 if layer == 1 else -1)
 
 

@@ -15,13 +15,13 @@ from evaluation import evaluated
 from evaluation.evaluated import leave_one_out, registered
 from metrics import cases
 from whyformer import Explainer
-from whyformer.auto import AUTO, auto_method
-from whyformer.choices import Choice, choices_file, forget, record, recorded
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
-from whyformer.load import Subject, load
+from whyformer.evaluation.recommend import Recommendation, recommend
+from whyformer.methods.default import AUTO, auto_method
+from whyformer.methods.recorded import Choice, choices_file, forget, record, recorded
+from whyformer.models.loading import Subject, load
 from whyformer.prediction import Prediction
-from whyformer.recommend import Recommendation, recommend
 from whyformer.rounding import close
 
 FALL = "comprehensiveness(fractions=0.01)"  # without one unit: nothing is better than leaving each out once

@@ -9,10 +9,10 @@ import families
 import whyformer
 from metrics.cases import TEXTS, subject
 from whyformer import BadOption, Explainer
-from whyformer import auto as auto_module
-from whyformer.auto import AUTO, EFFORT, auto_method, methods_for
-from whyformer.choices import Choice, record
 from whyformer.cli import main
+from whyformer.methods import default as auto_module
+from whyformer.methods.default import AUTO, EFFORT, auto_method, methods_for
+from whyformer.methods.recorded import Choice, record
 from whyformer.rounding import close
 
 LONG = TEXTS[2]

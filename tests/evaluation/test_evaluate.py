@@ -33,13 +33,13 @@ from evaluation.evaluated import (
 )
 from metrics import cases
 from whyformer.datasets import open_dataset
-from whyformer.engines import ENGINES
 from whyformer.errors import BadInput, BadOption
-from whyformer.journal import Journal
+from whyformer.evaluation.engines import ENGINES
+from whyformer.evaluation.journal import Journal
 from whyformer.metrics import Idf
 from whyformer.prediction import Prediction
-from whyformer.results import Results
-from whyformer.table import CEILING, CHANCE, Table
+from whyformer.results.aggregate import Results
+from whyformer.results.table import CEILING, CHANCE, Table
 
 METHODS = "attcat,rollout,random"
 ROWS = 12

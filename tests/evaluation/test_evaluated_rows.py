@@ -7,8 +7,8 @@ import pytest
 
 from metrics import cases
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluate import evaluate
-from whyformer.tallying import token_tables
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.tally import token_tables
 
 ROWS = [("a good film", 0), ("a bore", 1), ("", 2)]
 OPTIONS: dict[str, Any] = {"methods": "attcat", "metrics": "comprehensiveness", "progress": False}

@@ -16,8 +16,8 @@ import transformers as hf
 import families
 from evaluation import evaluated
 from metrics import cases
-from whyformer.evaluate import evaluate
-from whyformer.load import Subject, subject_of
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
 
 FEW, MANY = 1_000, 10_000

@@ -22,7 +22,7 @@ import pytest
 
 import whyformer
 from whyformer.errors import BadInput, BadOption
-from whyformer.journal import Chunk, Journal, Record
+from whyformer.evaluation.journal import Chunk, Journal, Record
 
 RUN = {"model": {"fingerprint": "f00d", "labels": ["NEGATIVE", "POSITIVE"]}, "data": "abc", "dtype": "float32", "n": 3}
 
@@ -76,7 +76,7 @@ def child() -> Iterator[Callable[[Path, str], subprocess.Popen[str]]]:
         "package = sys.modules['whyformer'] = types.ModuleType('whyformer')",
         f"package.__path__ = {list(whyformer.__path__)!r}",
         "from whyformer.errors import BadInput",
-        "from whyformer.journal import Chunk, Journal, Record",
+        "from whyformer.evaluation.journal import Chunk, Journal, Record",
         f"RUN = {RUN!r}",
         *map(inspect.getsource, (key, made)),
     ]

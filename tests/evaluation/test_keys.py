@@ -12,12 +12,12 @@ import torch
 import whyformer
 from evaluation import evaluated
 from whyformer.errors import BadOption
-from whyformer.items import hashed
-from whyformer.options import MethodName
-from whyformer.own_code import code_of
+from whyformer.evaluation.examples import hashed
 from whyformer.prediction import Prediction
-from whyformer.registry import RESERVED, method, metric
-from whyformer.specs import method_specs, metric_specs
+from whyformer.registry.declared import RESERVED, method, metric
+from whyformer.registry.options import MethodName
+from whyformer.registry.own_code import code_of
+from whyformer.registry.specs import method_specs, metric_specs
 
 FACTS = {"family": "own", "signed": True, "class_specific": True, "paper": "–"}
 FACTOR = 2
@@ -90,7 +90,7 @@ def own_registry() -> Iterator[None]:
 
 
 def spec_of(written: str) -> Any:
-    named = metric_specs if written.partition("(")[0] in whyformer.metrics() else method_specs
+    named = metric_specs if written.partition("(")[0] in whyformer.list_metrics() else method_specs
     return named([written])[0]
 
 
@@ -158,7 +158,7 @@ def test_what_changes_from_call_to_call_does_not_count() -> None:
 def test_code_has_one_hash_in_all_processes() -> None:
     """Text is hashed by another seed in each, so sets come in another order."""
     mine = "def mine(x): return x in {'one', 'two', 'three', 'four', 'five', 'six'}"
-    program = f"{mine}\nfrom whyformer.own_code import code_of\nprint(code_of(mine))"
+    program = f"{mine}\nfrom whyformer.registry.own_code import code_of\nprint(code_of(mine))"
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(mine, scope)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -284,11 +284,11 @@ def test_names_of_parameters_are_reserved(name: str) -> None:
     code = f'@method(**FACTS)\ndef mine(prediction, *, {name}: int = 1):\n    """Mine."""\n'
     with pytest.raises(BadOption, match=f"cannot have an option '{name}'.*rename it"):
         exec(code, scope)
-    assert "mine" not in whyformer.methods()
+    assert "mine" not in whyformer.list_methods()
 
 
 def test_no_method_of_the_package_has_a_reserved_name() -> None:
-    assert not [m.name for m in whyformer.methods().values() if RESERVED & m.options.keys()]
+    assert not [m.name for m in whyformer.list_methods().values() if RESERVED & m.options.keys()]
 
 
 def test_a_metric_with_a_ceiling_says_how_it_ranks_and_hides() -> None:
@@ -299,4 +299,4 @@ def test_a_metric_with_a_ceiling_says_how_it_ranks_and_hides() -> None:
             """Mine."""
             return torch.zeros(len(case))
 
-    assert "mine" not in whyformer.metrics()
+    assert "mine" not in whyformer.list_metrics()

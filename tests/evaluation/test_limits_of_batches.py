@@ -6,8 +6,8 @@ import pytest
 
 from evaluation import evaluated
 from metrics import cases
-from whyformer import items
-from whyformer.journal import Journal
+from whyformer.evaluation import examples as items
+from whyformer.evaluation.journal import Journal
 
 
 def test_a_batch_of_texts_holds_no_more_tokens_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:

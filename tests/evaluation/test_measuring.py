@@ -19,12 +19,12 @@ from evaluation.evaluated import Literal, answering, chunk_of, examples, found, 
 from metrics import cases
 from whyformer.datasets import Answer, Example
 from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperation, UnsupportedModel
-from whyformer.items import batches, item_of
-from whyformer.load import Subject
+from whyformer.evaluation.examples import batches, item_of
 from whyformer.metrics import Idf
+from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.records import Chunk
-from whyformer.table import CEILING, CHANCE
+from whyformer.results.records import Chunk
+from whyformer.results.table import CEILING, CHANCE
 
 TEXTS = [*cases.TEXTS, cases.PAIR, "film", "it is all fine, and the acting is not bad"]
 SHORT = ["the film", "a bad film", "fine acting", "the film is fine", "film", "the bad film is it", "all is bad"]
@@ -150,7 +150,7 @@ def test_a_text_that_a_method_refuses_is_refused_alone() -> None:
         longest = int(prediction.real.sum(1).max())
         if longest > 7:
             raise BadInput(f"{longest} units are too long for this method")
-        return whyformer.methods()["attcat"](prediction).total
+        return whyformer.list_methods()["attcat"](prediction).total
 
     registered(choosy, class_specific=True)
     chunk = chunk_of(measuring("choosy,attcat", "aopc,kendall_tau"), examples(TEXTS))
@@ -194,7 +194,7 @@ def test_a_class_that_a_method_refuses_is_refused_for_the_metrics_that_ask_for_i
         """As attcat, but never of class 2."""
         if 2 in prediction.target.tolist():
             raise UnsupportedModel("class 2 is beyond me")
-        return whyformer.methods()["attcat"](prediction).total
+        return whyformer.list_methods()["attcat"](prediction).total
 
     registered(narrow, class_specific=True)
     golds = [row % 3 for row in range(len(TEXTS))]
@@ -499,7 +499,7 @@ def test_a_method_that_needs_too_much_memory_gets_halves(when: str, one_chunk: C
         if len(prediction.padding) > 1 and other is (when == "explaining another class"):
             failed.append(len(prediction.padding))
             raise torch.OutOfMemoryError("out of memory, says the test")
-        return whyformer.methods()["attcat"](prediction).total
+        return whyformer.list_methods()["attcat"](prediction).total
 
     registered(greedy, class_specific=True)
     of = measuring("attcat,greedy,random(seed=5)", "aopc,log_odds,kendall_tau", ceiling=2)

@@ -10,21 +10,22 @@ import torch
 
 import families
 from metrics import cases
-from whyformer import Explainer, choices
-from whyformer.auto import AUTO
+from whyformer import Explainer
 from whyformer.datasets import label_index, open_dataset
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluate import evaluate
-from whyformer.frequencies import Idf
-from whyformer.inputs import collate, encode
-from whyformer.load import Subject, subject_of
-from whyformer.measuring import Measuring
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.plan import Measuring
+from whyformer.evaluation.recommend import recommend
+from whyformer.inputs.encoding import collate, encode
+from whyformer.methods import recorded as choices
+from whyformer.methods.default import AUTO
 from whyformer.metrics import Case
+from whyformer.metrics.idf import Idf
+from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
-from whyformer.recommend import recommend
-from whyformer.registry import method_named
-from whyformer.specs import method_specs, metric_specs
+from whyformer.registry.declared import method_named
+from whyformer.registry.specs import method_specs, metric_specs
 
 FALL = evaluated.FALL
 QUIET = {"progress": False}

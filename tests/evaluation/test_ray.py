@@ -21,19 +21,20 @@ import torch
 
 from evaluation.evaluated import alike
 from metrics import cases
-from whyformer import engines, registry
 from whyformer.datasets import open_dataset
-from whyformer.engines import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError
-from whyformer.evaluate import Evaluation, evaluate
-from whyformer.journal import Journal
-from whyformer.measuring import Measuring, Task
+from whyformer.evaluation import engines
+from whyformer.evaluation.engines import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
+from whyformer.evaluation.evaluate import Evaluation, evaluate
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.plan import Measuring, Task
 from whyformer.metrics import Case
 from whyformer.prediction import Prediction
-from whyformer.records import Chunk
-from whyformer.registry import method, metric
-from whyformer.specs import method_specs, metric_specs
-from whyformer.table import Table
+from whyformer.registry import declared as registry
+from whyformer.registry.declared import method, metric
+from whyformer.registry.specs import method_specs, metric_specs
+from whyformer.results.records import Chunk
+from whyformer.results.table import Table
 
 pytestmark = [
     pytest.mark.slow,

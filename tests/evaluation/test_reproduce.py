@@ -18,23 +18,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from whyformer import Explainer, reproduce
+from whyformer import Explainer
+from whyformer import papers as reproduce
 from whyformer.datasets import open_dataset, recipes
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluate import evaluate
-from whyformer.explanation import Explanation
-from whyformer.journal import Chunk, Record
-from whyformer.load import Subject, load
-from whyformer.registry import Method, method_named, methods, metric_named, metrics
-from whyformer.reproduce import Column, Measure, Number, Reproduction, Row, reproduction_named, reproductions, run
-from whyformer.reproduce.drawn import drawing
-from whyformer.reproduce.examples import shares
-from whyformer.reproduce.recipe import EXAMPLES, MASKS, grid
-from whyformer.reproduce.words import shared_words
-from whyformer.results import Results
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.journal import Chunk, Record
+from whyformer.models.loading import Subject, load
+from whyformer.papers import Column, Measure, Number, Reproduction, Row, reproduction_named, reproductions, run
+from whyformer.papers.drawn import drawing
+from whyformer.papers.examples import shares
+from whyformer.papers.recipe import EXAMPLES, MASKS, grid
+from whyformer.papers.words import shared_words
+from whyformer.registry.declared import Method, list_methods, list_metrics, method_named, metric_named
+from whyformer.registry.specs import Spec, method_specs, metric_specs
+from whyformer.results.aggregate import Results
+from whyformer.results.explanation import Explanation
+from whyformer.results.table import Table
 from whyformer.rounding import close
-from whyformer.specs import Spec, method_specs, metric_specs
-from whyformer.table import Table
 
 ROOT = Path(__file__).parents[2]
 every = pytest.mark.parametrize("recipe", reproductions().values(), ids=lambda recipe: recipe.name)
@@ -179,14 +180,14 @@ def test_numbers_are_read_as_papers_print_them() -> None:
 def test_methods_and_metrics_are_written_as_they_are_known(recipe: Reproduction) -> None:
     for row in recipe.rows:
         for spec in row.readings:
-            if spec.partition("(")[0] in methods():
+            if spec.partition("(")[0] in list_methods():
                 assert method_specs([spec])[0].of is method_named(spec.partition("(")[0])
-        known = [spec for spec in row.readings if spec.partition("(")[0] in methods()]
+        known = [spec for spec in row.readings if spec.partition("(")[0] in list_methods()]
         assert len({method_specs([spec])[0].label for spec in known}) == len(known), "two readings are the same"
         assert (row.runs > 1) == ("{seed}" in row.method)
         assert set(row.columns) <= {column.label for column in recipe.columns}
     for measure in recipe.measures:
-        if measure.metric.partition("(")[0] in metrics():
+        if measure.metric.partition("(")[0] in list_metrics():
             (found,) = metric_specs([measure.metric])
             assert found.of.higher_is_better == measure.higher_is_better
     assert set(recipe.essential) <= {row.label for row in recipe.rows}
@@ -252,12 +253,14 @@ def test_the_authors_settings() -> None:
 
 def registered(monkeypatch: pytest.MonkeyPatch, **known: Any) -> None:
     made = {name: Method(name, function, "test", True, True, "-") for name, function in known.items()}
-    now = {name: method for name, method in methods().items() if name not in known}
-    monkeypatch.setattr("whyformer.registry._METHODS", {**now, **made})
+    now = {name: method for name, method in list_methods().items() if name not in known}
+    monkeypatch.setattr("whyformer.registry.declared._METHODS", {**now, **made})
 
 
 def unregistered(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr("whyformer.registry._METHODS", {n: m for n, m in methods().items() if n not in names})
+    monkeypatch.setattr(
+        "whyformer.registry.declared._METHODS", {n: m for n, m in list_methods().items() if n not in names}
+    )
 
 
 def mask_lrp(
@@ -876,7 +879,7 @@ def test_the_documentation_lists_what_there_is() -> None:
 
 
 def test_importing_is_cheap() -> None:
-    code = "import sys, whyformer.reproduce; print(*sys.modules)"
+    code = "import sys, whyformer.papers; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"matplotlib", "rich", "scipy", "datasets", "pyarrow"} & set(done.stdout.split())
 

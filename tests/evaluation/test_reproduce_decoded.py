@@ -16,22 +16,23 @@ import transformers as hf
 
 import families
 from metrics import cases
-from whyformer import Explainer, reproduce
+from whyformer import Explainer
+from whyformer import papers as reproduce
 from whyformer.cli import main
 from whyformer.errors import BadInput, BadOption, MissingExtra
-from whyformer.evaluate import evaluate
-from whyformer.explanation import Explanation
-from whyformer.frequencies import Idf
+from whyformer.evaluation.evaluate import evaluate
 from whyformer.lm_heads import fitting
-from whyformer.load import Subject, load, subject_of
-from whyformer.registry import Method
-from whyformer.reproduce import Reproduced, Reproduction, reproduction_named, run
-from whyformer.reproduce.drawn import word_drawing
-from whyformer.reproduce.words import shared_curves, shared_words, word_tables
+from whyformer.metrics.idf import Idf
+from whyformer.models.loading import Subject, load, subject_of
+from whyformer.papers import Reproduced, Reproduction, reproduction_named, run
+from whyformer.papers.drawn import word_drawing
+from whyformer.papers.words import shared_curves, shared_words, word_tables
+from whyformer.registry.declared import Method
+from whyformer.registry.specs import Spec, method_specs
+from whyformer.results.explanation import Explanation
+from whyformer.results.table import Table
 from whyformer.rounding import close
 from whyformer.show import clouds
-from whyformer.specs import Spec, method_specs
-from whyformer.table import Table
 
 TABLE_1, TABLE_2 = (reproduction_named(f"decoded-table-{n}") for n in (1, 2))
 FIGURE_4, FIGURE_5, FIGURE_7, FIGURE_9 = (reproduction_named(f"decoded-figure-{n}") for n in (4, 5, 7, 9))

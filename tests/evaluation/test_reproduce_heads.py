@@ -19,18 +19,25 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from metrics import cases
-from whyformer import reproduce
+from whyformer import papers as reproduce
+from whyformer.attention_heads import (
+    HeadMask,
+    HeadStatistics,
+    head_statistics,
+    parsed_by,
+    positional_statistics,
+    statistics,
+)
 from whyformer.cli import main
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
-from whyformer.evaluate import evaluate
-from whyformer.heads import HeadMask, HeadStatistics, head_statistics, parsed_by, positional_statistics, statistics
-from whyformer.inputs import Batch
-from whyformer.load import Subject
-from whyformer.registry import method_named
-from whyformer.reproduce import Reproduced, Reproduction, Row, masks, reproduction_named, run
-from whyformer.reproduce.drawn import drawing, mask_drawing
-from whyformer.table import Table
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.inputs.encoding import Batch
+from whyformer.models.loading import Subject
+from whyformer.papers import Reproduced, Reproduction, Row, masks, reproduction_named, run
+from whyformer.papers.drawn import drawing, mask_drawing
+from whyformer.registry.declared import method_named
+from whyformer.results.table import Table
 
 TABLE_1, TABLE_2, TABLE_3 = (reproduction_named(f"mask-lrp-table-{n}") for n in (1, 2, 3))
 FIGURE_1, FIGURE_4, FIGURE_5, FIGURE_6 = (reproduction_named(f"mask-lrp-figure-{n}") for n in (1, 4, 5, 6))

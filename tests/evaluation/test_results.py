@@ -19,12 +19,12 @@ from matplotlib.colors import to_hex
 from rich.console import Console
 
 import whyformer.metrics
-import whyformer.table
+import whyformer.results.table
 from whyformer.errors import BadInput, BadOption
-from whyformer.journal import Chunk, Journal, Record
-from whyformer.results import Results
+from whyformer.evaluation.journal import Chunk, Journal, Record
+from whyformer.results.aggregate import Results
+from whyformer.results.table import Cell, Difference, Table, resampled_means
 from whyformer.show.tables import live
-from whyformer.table import Cell, Difference, Table, resampled_means
 
 AT = [0.0, 0.5, 1.0]
 FACTS: dict[str, dict[str, Any]] = {
@@ -135,7 +135,7 @@ def test_intervals_agree_with_scipy() -> None:
 def test_resampling_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = [np.array(spread(1)), np.array(spread(2))]
     whole = resampled_means(columns, 101, 4)
-    monkeypatch.setattr(whyformer.table, "DRAWN_AT_ONCE", 130)  # three resamples of 40 rows
+    monkeypatch.setattr(whyformer.results.table, "DRAWN_AT_ONCE", 130)  # three resamples of 40 rows
     assert np.allclose(resampled_means(columns, 101, 4), whole, rtol=0, atol=1e-14)
 
 

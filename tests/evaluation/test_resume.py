@@ -13,8 +13,8 @@ import pytest
 
 from evaluation import evaluated
 from metrics import cases
-from whyformer.evaluate import evaluate
-from whyformer.load import load
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.models.loading import load
 
 KILLS = 20
 ROWS, WITH_CEILING = 160, 8

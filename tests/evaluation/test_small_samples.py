@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from whyformer.journal import Journal
-from whyformer.recommend import Recommendation
-from whyformer.records import Chunk, Record
-from whyformer.results import Results
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.recommend import Recommendation
+from whyformer.results.aggregate import Results
+from whyformer.results.records import Chunk, Record
+from whyformer.results.table import SMALL, Difference, Table, _percentiles
 from whyformer.show.tables import live
-from whyformer.table import SMALL, Difference, Table, _percentiles
 
 METRICS = {
     "aopc": {"name": "aopc", "options": {}, "higher_is_better": True, "level": "example", "at": [0.0, 1.0]},

@@ -6,8 +6,8 @@ import torch
 import whyformer
 from metrics import cases
 from whyformer.errors import BadOption
-from whyformer.registry import method_named, metric_named
-from whyformer.specs import Spec, method_specs, metric_specs
+from whyformer.registry.declared import method_named, metric_named
+from whyformer.registry.specs import Spec, method_specs, metric_specs
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_comma_divides_specs_outside_brackets_only() -> None:
 
 
 def test_all_means_everything_that_is_registered() -> None:
-    assert [spec.label for spec in method_specs("all")] == list(whyformer.methods())
-    assert [spec.label for spec in metric_specs("all")] == list(whyformer.metrics())
+    assert [spec.label for spec in method_specs("all")] == list(whyformer.list_methods())
+    assert [spec.label for spec in metric_specs("all")] == list(whyformer.list_metrics())
 
 
 def test_facts_hold_the_defaults_too() -> None:

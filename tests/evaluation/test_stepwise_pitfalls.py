@@ -11,14 +11,15 @@ import transformers as hf
 import families
 import whyformer
 from metrics.cases import TEXTS, subject
-from whyformer import Explainer, choices
-from whyformer.auto import methods_for
-from whyformer.choices import LayerChoice, record_layer
+from whyformer import Explainer
 from whyformer.errors import BadOption
-from whyformer.inputs import batch_of
+from whyformer.evaluation.recommend import recommend
+from whyformer.inputs.encoding import batch_of
+from whyformer.methods import recorded as choices
+from whyformer.methods.default import methods_for
+from whyformer.methods.recorded import LayerChoice, record_layer
 from whyformer.prediction import Prediction
-from whyformer.recommend import recommend
-from whyformer.specs import method_specs
+from whyformer.registry.specs import method_specs
 
 LONG_WORDS = "an unbelievably overwrought, charmless, unfunny snoozefest, yet gorgeous"
 
@@ -77,7 +78,7 @@ def test_one_method_is_one_row_however_it_is_written() -> None:
 
 
 def test_all_methods_can_be_named_beside_others() -> None:
-    fast = [name for name, method in whyformer.methods().items() if method.passes == "one"]
+    fast = [name for name, method in whyformer.list_methods().items() if method.passes == "one"]
     assert [spec.label for spec in method_specs("fast,stepwise,rollout")] == [*fast, "stepwise"]
 
 
@@ -95,7 +96,7 @@ def test_steps_and_signs_of_an_answer_are_told_by_part() -> None:
     model = hf.BertForQuestionAnswering(config).double().eval()
     inputs = {"input_ids": torch.arange(5, 13)[None]}
     prediction = Prediction(model, batch_of(model, inputs), (3, 5))
-    found = whyformer.methods()["stepwise"](prediction, steps=3)
+    found = whyformer.list_methods()["stepwise"](prediction, steps=3)
     steps, signs = (found.diagnostics[name].numpy() for name in ("step", "sign"))
     assert steps.shape == signs.shape == (1, 2, 8)
     assert steps.max() == 3
@@ -105,7 +106,7 @@ def test_steps_and_signs_of_an_answer_are_told_by_part() -> None:
 def test_signs_are_told_only_where_scores_had_some() -> None:
     model, inputs = families.build("bert"), families.batch()
     prediction = Prediction(model, batch_of(model, inputs), 1)
-    steps: Any = whyformer.methods()["stepwise"]
+    steps: Any = whyformer.list_methods()["stepwise"]
     of = "integrated_gradients(protocol=allennlp, steps=2)"
     assert "sign" not in steps(prediction, of=of, steps=2).diagnostics
     assert "sign" in steps(prediction, of="attn_lrp", steps=2).diagnostics

@@ -13,7 +13,7 @@ import torch
 from metrics.cases import PAIR, TEXTS, subject
 from whyformer import Explainer, Explanation
 from whyformer.perturb import Outcomes, Row
-from whyformer.trust import Trust
+from whyformer.results.trust import Trust
 
 LONG = TEXTS[2]
 

@@ -18,17 +18,17 @@ from evaluation.evaluated import in_order, own_registry, registered
 from metrics import cases
 from whyformer import BadInput, BadOption, Explainer, Explanation, TokenTable
 from whyformer.datasets import open_dataset
-from whyformer.evaluate import evaluate
-from whyformer.explanation import Label, Predicted
-from whyformer.frequencies import Idf
-from whyformer.journal import Journal
-from whyformer.load import Subject, subject_of
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.tally import idf_called, token_tables
+from whyformer.inputs.units import Unit
+from whyformer.metrics.idf import Idf
+from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
-from whyformer.registry import metric_named
-from whyformer.results import Results
-from whyformer.tallying import idf_called, token_tables
-from whyformer.tokens import load_tables, save_tables, tables_of
-from whyformer.units import Unit
+from whyformer.registry.declared import metric_named
+from whyformer.results.aggregate import Results
+from whyformer.results.word_table import load_tables, save_tables, tables_of
+from whyformer.tasks.label import Label, Predicted
 
 TOTALS = {
     0: {"war": 9.0, "the": 8.0, "peace": 7.0, "film": 6.0, ".": -1.0},

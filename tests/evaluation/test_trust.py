@@ -27,13 +27,15 @@ from evaluation.evaluated import alike
 from metrics.cases import KINDS, PAIR, TEXTS, gpt2, subject, wordpiece
 from whyformer import BadInput, Comparison, Explainer, Explanation, TruncationWarning, UnsupportedModel
 from whyformer.cli import main
-from whyformer.contract import _differences, state
-from whyformer.explanation import Label
-from whyformer.load import Subject
+from whyformer.explain.trust import trust_of
+from whyformer.inputs.units import Unit
+from whyformer.models.loading import Subject
+from whyformer.perturb import ORDERS
+from whyformer.progress import counting
+from whyformer.results.trust import NOTHING, Trust
 from whyformer.show.layout import gauge
-from whyformer.show.progress import counting
-from whyformer.trust import NOTHING, ORDERS, Trust, trust_of
-from whyformer.units import Unit
+from whyformer.tasks.label import Label
+from whyformer.testing import _differences, state
 
 TEXT = "a gorgeous, witty film that didn't once bore me"
 LONG = " ".join(["the film is a fine film and the actors like it"] * 6)
@@ -609,7 +611,7 @@ class Screen(io.StringIO):
 def test_a_bar_for_slow_jobs_only(seconds: float, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     screen, now = Screen(), itertools.count(0, seconds)
     monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr("whyformer.show.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("whyformer.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
     with counting("trust") as tell:
         for done in range(1, 101):
             tell(done, 100)

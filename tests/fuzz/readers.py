@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from whyformer.attention_heads import Treebank
 from whyformer.datasets import open_dataset
-from whyformer.frequencies import Idf
-from whyformer.heads import Treebank
+from whyformer.metrics.idf import Idf
 
 Files = dict[str, bytes]  # by their names in a folder
 Change = Callable[[random.Random, Files], Files]

@@ -14,17 +14,18 @@ import pytest
 
 from fuzz.tampering import tampered
 from whyformer import Comparison, Explainer, Explanation
-from whyformer.choices import CHOICES, Choice, LayerChoice, choices_file, forget, recorded
+from whyformer.attention_heads import HeadMask
+from whyformer.attention_heads.counts import HeadStatistics
+from whyformer.attention_heads.sentences import RELATIONS
 from whyformer.errors import BadInput, BadOption, WhyformerError
-from whyformer.explanation import COMPARISON, AnswerSpan, Label
-from whyformer.heads import HeadMask
-from whyformer.heads.counts import HeadStatistics
-from whyformer.heads.sentences import RELATIONS
-from whyformer.journal import Journal
-from whyformer.records import Chunk, Record
-from whyformer.results import Results
+from whyformer.evaluation.journal import Journal
+from whyformer.methods.recorded import CHOICES, Choice, LayerChoice, choices_file, forget, recorded
+from whyformer.results.aggregate import Results
+from whyformer.results.explanation import COMPARISON
+from whyformer.results.records import Chunk, Record
+from whyformer.results.word_table import TABLES, TokenTable, load_tables, save_tables, tables_of
 from whyformer.show.report import report_page
-from whyformer.tokens import TABLES, TokenTable, load_tables, save_tables, tables_of
+from whyformer.tasks.label import AnswerSpan, Label
 
 SOME = 3  # of so many ways to tamper with a file one is tried
 

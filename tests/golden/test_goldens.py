@@ -8,11 +8,11 @@ import torch
 
 import whyformer
 from golden.cases import assert_close, goldens, inputs, model
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.methods.decomposition import _contributions
+from whyformer.methods.rollout import with_residual
 from whyformer.prediction import Prediction
-from whyformer.recorder.value_paths import value_paths
-from whyformer.rollout import with_residual
+from whyformer.recorder.lrp.value_paths import value_paths
 
 CASES = ("bert_cls", "roberta_cls", "distilbert_cls")
 SPECIAL = {"bert_cls": (101, 102), "roberta_cls": (0, 2), "distilbert_cls": (101, 102)}  # kept where they are masked
@@ -81,7 +81,7 @@ def prediction(case: str, name: str) -> Prediction:
 def compare(case: str, key: str, call: tuple[str, dict[str, Any], float, bool], target: int | None) -> None:
     method, options, tolerance, overwritten = call
     name = key.split(".")[0]
-    scores = whyformer.methods()[method](prediction(case, name).towards(target), **options).total[0]
+    scores = whyformer.list_methods()[method](prediction(case, name).towards(target), **options).total[0]
     golden = goldens(case)[key]
     golden = golden[-1, 0] if key.endswith("alti.rollout") else golden.flatten()  # all layers, read at the first token
     kept = inputs(case, name)["input_ids"][0] != model(case).config.pad_token_id
@@ -189,7 +189,7 @@ def test_alti_without_the_authors_offset(case: str, name: str) -> None:
 def test_layers_are_those_of_the_authors() -> None:
     golden = goldens("bert_cls")
     given = prediction("bert_cls", "x3").towards(2)
-    scores = whyformer.methods()["attcat"](given, states="inputs", attention_query="all")
+    scores = whyformer.list_methods()["attcat"](given, states="inputs", attention_query="all")
     assert scores.layers is not None
     assert_close(scores.layers[:, 0], golden["x3.c2.derived.attcat_per_layer"], 1e-10)
 

@@ -11,7 +11,7 @@ import torch
 
 import whyformer
 from golden.cases import assert_close, goldens, inputs, model, stored
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 
 CASE = "vit_cls"
@@ -71,7 +71,7 @@ def test_relevance_of_pixels(name: str, book: str, prefix: str) -> None:
         assert_close(trace.relevance(trace.pixels, book, target).sum(1)[0], golden, 1e-5)
         batch = batch_of(model(CASE, "sdpa"), inputs(CASE, name))
         prediction = Prediction(model(CASE, "sdpa"), batch, target, trace=trace)
-        scores = whyformer.methods()["lrp"](prediction, book=book)
+        scores = whyformer.list_methods()["lrp"](prediction, book=book)
         assert_close(scores.diagnostics["pixels"][0], golden, 1e-5)
         by_patch = golden.unfold(0, 8, 8).unfold(1, 8, 8).sum((-1, -2)).flatten()
         assert_close(scores.total[0, 1:], by_patch, 1e-5)

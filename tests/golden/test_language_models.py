@@ -10,7 +10,7 @@ import torch
 
 import whyformer
 from golden.cases import assert_close, goldens, inputs, model, stored
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 
 CASES = ("llama_lm", "qwen2_lm", "qwen3_lm", "gpt2_lm")
@@ -36,7 +36,7 @@ def test_methods(case: str, attention: str, golden: str) -> None:
         for chosen in TARGETS:
             target = int(goldens(case)[f"{name}.{chosen}.target"])
             prediction = Prediction(model(case, attention), batch, target, trace=trace)
-            scores = whyformer.methods()[METHODS[golden]](prediction).total[0]
+            scores = whyformer.list_methods()[METHODS[golden]](prediction).total[0]
             assert_close(scores, goldens(case)[f"{name}.{chosen}.{golden}"], within(case, attention))
 
 

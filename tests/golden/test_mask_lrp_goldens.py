@@ -10,7 +10,7 @@ from torch import Tensor
 
 import whyformer
 from golden.cases import DATA, assert_close, inputs, model
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.methods.mask_lrp import HeadGate
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
@@ -52,7 +52,7 @@ def gate(key: str) -> HeadGate | None:
 @pytest.mark.parametrize("key", keys("MGAE"))
 def test_scores(key: str) -> None:
     """Entry 0 was overwritten by the authors."""
-    scores = whyformer.methods()["mask_lrp"](prediction(key), head_mask=mask(key), variant="authors").total[0]
+    scores = whyformer.list_methods()["mask_lrp"](prediction(key), head_mask=mask(key), variant="authors").total[0]
     real = inputs(CASE, key.split(".")[0])["input_ids"][0] != model(CASE).config.pad_token_id
     real[0] = False
     assert_close(scores[real], goldens()[key][real], CLOSE)
@@ -78,7 +78,7 @@ def test_in_the_authors_code_the_first_layer_needs_no_mask() -> None:
     given, rand = prediction("x1.c1"), goldens()["head_mask.rand"]
     other = rand.clone()
     other[0] = 1 - other[0]
-    method = whyformer.methods()["mask_lrp"]
+    method = whyformer.list_methods()["mask_lrp"]
     first, second = (method(given, head_mask=m, variant="authors").total for m in (rand, other))
     assert close(first, second)
     first, second = (method(given, head_mask=m).total for m in (rand, other))

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from whyformer import BadInput
-from whyformer.heads import HeadMask, HeadStatistics
+from whyformer.attention_heads import HeadMask, HeadStatistics
 from whyformer.show.heads import COLOURS, INK, KEPT, NEITHER, heads_figure, positions_figure
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from whyformer import BadInput, BadOption
-from whyformer.heads import HeadMask, HeadStatistics, Thresholds
+from whyformer.attention_heads import HeadMask, HeadStatistics, Thresholds
 
 
 def statistics() -> HeadStatistics:

@@ -13,15 +13,15 @@ from torch import Tensor
 import families
 from metrics import cases
 from whyformer import BadInput, BadOption, UnsupportedModel, record
-from whyformer.heads import DIRECTIONS, RELATIONS, HeadMask, Sentence, head_statistics, positional_statistics
-from whyformer.heads import statistics as module
-from whyformer.heads.sentences import align, relation_of
-from whyformer.heads.strongest import attention_maps
-from whyformer.heads.treebank import sentences
-from whyformer.inputs import Batch, collate, encode
-from whyformer.load import Subject, subject_of
+from whyformer.attention_heads import DIRECTIONS, RELATIONS, HeadMask, Sentence, head_statistics, positional_statistics
+from whyformer.attention_heads import statistics as module
+from whyformer.attention_heads.sentences import align, relation_of
+from whyformer.attention_heads.strongest import attention_maps
+from whyformer.attention_heads.treebank import sentences
+from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.inputs.units import Unit
+from whyformer.models.loading import Subject, subject_of
 from whyformer.rounding import close
-from whyformer.units import Unit
 
 TREEBANK = """\
 # text = the actors like a fine film, and it is not bad.
@@ -343,7 +343,7 @@ def test_layers_with_different_numbers_of_heads_have_no_mask(monkeypatch: pytest
     class Uneven:
         attention = (torch.zeros(1, 2, 3, 3), torch.zeros(1, 3, 3, 3))
 
-    monkeypatch.setattr("whyformer.heads.strongest.record", lambda *_, **__: Uneven)
+    monkeypatch.setattr("whyformer.attention_heads.strongest.record", lambda *_, **__: Uneven)
     with pytest.raises(UnsupportedModel, match="different numbers of heads"):
         head_statistics(cases.subject("bert"), PARSED)
 

@@ -8,8 +8,8 @@ import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from whyformer.attention_heads import parsed_by
 from whyformer.errors import BadInput, MissingExtra
-from whyformer.heads import parsed_by
 
 RULES = {"film": ("like", "dobj"), "actors": ("like", "nsubj"), "fine": ("film", "amod")}
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from whyformer.attention_heads import Sentence, Treebank
+from whyformer.attention_heads.sentences import relation_of
+from whyformer.attention_heads.treebank import sentences
 from whyformer.errors import BadInput
-from whyformer.heads import Sentence, Treebank
-from whyformer.heads.sentences import relation_of
-from whyformer.heads.treebank import sentences
 
 
 def word(number: int | str, form: str, head: int | str = "_", label: str = "_", misc: str = "_") -> str:

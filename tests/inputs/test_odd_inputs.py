@@ -17,11 +17,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import families
-import whyformer.inputs
+import whyformer.inputs.encoding
 from whyformer import BadInput, Explainer, Explanation, TruncationWarning, UnknownWordsWarning
 from whyformer.cli import main
-from whyformer.inputs import encode, window_of
-from whyformer.units import join_words, split_words
+from whyformer.inputs.encoding import encode, window_of
+from whyformer.inputs.units import join_words, split_words
 
 WORDS = " ".join([*TEXTS, *PAIR]).split()
 LONG = " ".join(random.Random(1).choices(WORDS, k=4000))  # about 20,000 characters
@@ -78,7 +78,7 @@ def test_no_token_that_fits_is_lost(kind: str, side: str, text: Any, monkeypatch
     subject = explainer(kind).subject
     monkeypatch.setattr(subject.tokenizer, "truncation_side", side)
     whole = encode(subject, text)
-    monkeypatch.setattr(whyformer.inputs, "COUNTED", 1000)
+    monkeypatch.setattr(whyformer.inputs.encoding, "COUNTED", 1000)
     cut = encode(subject, text)
     assert (cut.units, cut.tensors) == (whole.units, whole.tensors)
     assert whole.counted
@@ -94,7 +94,7 @@ def test_no_token_that_fits_is_lost(kind: str, side: str, text: Any, monkeypatch
 def test_more_is_read_where_the_beginning_is_blank(monkeypatch: pytest.MonkeyPatch) -> None:
     subject, text = explainer("wordpiece").subject, " " * 7000 + LONG
     whole = encode(subject, text)
-    monkeypatch.setattr(whyformer.inputs, "COUNTED", 1000)
+    monkeypatch.setattr(whyformer.inputs.encoding, "COUNTED", 1000)
     assert encode(subject, text).units == whole.units
 
 

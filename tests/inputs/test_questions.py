@@ -23,7 +23,7 @@ import whyformer
 from evaluation.evaluated import alike
 from whyformer import BadInput, BadOption, Comparison, Explainer, Explanation, UnsupportedModel, WhyformerError
 from whyformer.cli import main
-from whyformer.explanation import AnswerSpan, Label
+from whyformer.tasks.label import AnswerSpan, Label
 
 WINDOW = 96
 QUESTION = "Who won the game?"
@@ -146,7 +146,7 @@ def test_scores_are_those_of_start_and_end(explainer: Explainer, explained: Expl
 
 def test_every_method_explains_an_answer(explainer: Explainer) -> None:
     found = explainer.compare(question=QUESTION, context=CONTEXT, target="Broncos", methods="all")
-    assert {e.method for e in found} | {name for name, _ in found.refused} == set(whyformer.methods())
+    assert {e.method for e in found} | {name for name, _ in found.refused} == set(whyformer.list_methods())
     assert {"attcat", "rollout", "transformer_attribution", "input_x_gradient"} <= {e.method for e in found}
     assert {e.target.name for e in found} == {"Broncos"}
     alone = explainer.explain(question=QUESTION, context=CONTEXT, target="Broncos", method="gae")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from whyformer.inputs import Batch, _gap
-from whyformer.units import split_words
+from whyformer.inputs.encoding import Batch, _gap
+from whyformer.inputs.units import split_words
 
 MASKED = torch.tensor([[False, False, True, True]])
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 import families
 from whyformer import BadOption, Explainer, Explanation, TruncationWarning
-from whyformer.inputs import window_of
+from whyformer.inputs.encoding import window_of
 
 WORDS: dict[str, list[str]] = {
     "She didn't like the café, it was naïve!": ["She", "didn't", "like", "the", "café", ",", "it", "was", "naïve", "!"],

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 import families
-from whyformer.inputs import collate, encode
-from whyformer.load import Subject, subject_of
+from whyformer.inputs.encoding import collate, encode
 from whyformer.metrics import Annotation, Case, Idf
+from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 

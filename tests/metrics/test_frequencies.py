@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from whyformer import BadInput, MissingExtra
-from whyformer.frequencies import BUNDLED_WORDS, Idf
+from whyformer.metrics.idf import BUNDLED_WORDS, Idf
 
 
 def weight(count: int, documents: int) -> float:

@@ -13,12 +13,12 @@ from sklearn.metrics import auc, f1_score
 import whyformer.metrics  # noqa: F401  (registers the metrics)
 from metrics.cases import PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
+from whyformer.inputs.units import split_words
 from whyformer.metrics import Annotation, Case, Idf, Rationale, answer_tokens, measure
 from whyformer.metrics.overlap import word_totals
 from whyformer.perturb import Outcomes
-from whyformer.registry import Measured, Metric, metric, metric_named, metrics
+from whyformer.registry.declared import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.rounding import close
-from whyformer.units import split_words
 
 HIDING = ("aopc", "log_odds", "comprehensiveness", "sufficiency", "hiding_game", "revealing_game")
 TENTHS = [n / 10 for n in range(11)]
@@ -328,13 +328,13 @@ def test_everything_of_a_chunk_is_run_at_once() -> None:
 
 def test_facts() -> None:
     expected = {*HIDING, "kendall_tau", "precision_at_k", "token_overlap", "token_f1"}
-    assert expected <= set(metrics())
+    assert expected <= set(list_metrics())
     for name in expected:
         found = metric_named(name)
         assert found.summary
         assert found.paper
         assert found.bounds[0] < found.bounds[1]
-    assert {m.name for m in metrics().values() if m.level == "corpus"} >= {"precision_at_k", "token_overlap"}
+    assert {m.name for m in list_metrics().values() if m.level == "corpus"} >= {"precision_at_k", "token_overlap"}
 
 
 NEEDED = {

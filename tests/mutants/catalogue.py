@@ -45,7 +45,7 @@ ODD_INPUTS = "inputs/test_odd_inputs.py"
 # From layer to layer
 
 of(
-    "rollout",
+    "methods.rollout",
     f"{DERIVED}::test_rollout",
     ("with_residual", "m + torch.eye", "m - torch.eye"),
     ("with_residual", "j.sum(-1, keepdim=True)", "j.sum(-2, keepdim=True)"),
@@ -150,7 +150,7 @@ of(
     ),
 )
 of(
-    "recorder.value_paths",
+    "recorder.lrp.value_paths",
     "reference/test_decomposition.py::test_alti",
     ("parts", "+= path.states[:, rows]", "+= 0 * path.states[:, rows]"),
     ("parts", "added - added.mean(-1, keepdim=True)", "added"),
@@ -385,7 +385,7 @@ of(
 # Rules of relevance
 
 of(
-    "recorder.rules",
+    "recorder.lrp.rules",
     f"{RULES}::test_rule",
     ("divide", "denominator == 0, 0", "denominator == 0, 1", f"{RULES}::test_division"),
     ("divide", "denominator + STABILISER", "denominator", f"{RULES}::test_division"),
@@ -440,7 +440,7 @@ same(
     "rows that the head does not read hold no relevance, so leaving them out saves time only",
 )
 of(
-    "recorder.books",
+    "recorder.lrp.books",
     "contract/test_relevance.py::test_the_world_is_closed",
     ("check_closed", "if site is None and not moves(node):", "if False:"),
     (
@@ -469,7 +469,7 @@ of(
     ),
 )
 of(
-    "recorder.governable",
+    "recorder.lrp.dispatch",
     "contract/test_hard_cases.py",
 )
 
@@ -545,7 +545,7 @@ of(
     ),
 )
 of(
-    "recorder.outputs",
+    "tasks.outputs",
     "contract/test_tasks.py::test_the_predicted_answer_is_the_best_span",
     ("Outputs._best_answers", "(length < 0)", "(length < -1)"),
     (
@@ -623,7 +623,7 @@ of(
     "contract/test_hard_cases.py",
 )
 of(
-    "recorder.sites",
+    "recorder.lrp.sites",
     "contract/test_relevance.py::test_relevance_depends_neither_on_the_batch_nor_on_padding",
     ("Site.per_example", ".sum(1).repeat_interleave(times)", ".sum(1).repeat(times)", SQUARE),
     (
@@ -839,7 +839,7 @@ of(
 # Results
 
 of(
-    "table",
+    "results.table",
     f"{RESULTS}::test_intervals_are_those_of_a_loop",
     ("_percentiles", "[0.025, 0.975]", "[0.05, 0.95]"),
     ("resampled_means", "for column in columns]) / count", "for column in columns]) / (count + 1)"),
@@ -872,7 +872,7 @@ of(
     ),
 )
 of(
-    "results",
+    "results.aggregate",
     f"{RESULTS}::test_curves_are_exact_means_without_what_is_left_out",
     (
         "_Numbers.add",
@@ -902,7 +902,7 @@ of(
     ),
 )
 of(
-    "journal",
+    "evaluation.journal",
     f"{JOURNAL}::test_what_is_written_comes_back_exactly",
     ("_sealed", "int(parts[2]) > len(lines)", "int(parts[2]) >= len(lines)"),
     (
@@ -957,7 +957,7 @@ same(
     "fewer lines than were committed have another checksum",
 )
 of(
-    "items",
+    "evaluation.examples",
     "evaluation/test_pitfalls.py::test_a_smaller_window_is_not_taken_for_the_same",
     ("item_of", "[encoded.tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
@@ -971,7 +971,7 @@ of(
 # Trust
 
 of(
-    "trust",
+    "explain.trust",
     f"{TRUST}::test_percentile_and_share_by_hand",
     ("Trust.percentile", "below - above", "above - below"),
     ("Trust.share", "self.ceiling - self.chance < NOTHING", "self.ceiling - self.chance < 0"),
@@ -1005,7 +1005,7 @@ of(
 # Units and inputs
 
 of(
-    "units",
+    "inputs.units",
     WORDS,
     (
         "_groups",
@@ -1033,7 +1033,7 @@ of(
     ("join_words", "not u.special and u.part == part", "not u.special"),
 )
 of(
-    "inputs",
+    "inputs.encoding",
     TOKENIZERS,
     ("Batch.padding", "return padding & ~special", "return padding", "inputs/test_small_pieces.py"),
     (
@@ -1067,12 +1067,12 @@ of(
 # What an adversarial check found that no test noticed, each with the test that was written for it
 
 of(
-    "recorder.layout",
+    "recorder.lrp.layout",
     f"{RECORDED}::test_a_head_of_two_opposite_logits_has_a_reader",
     ("any_of", "torch.linspace(1, 2,", "torch.linspace(1, 1,"),
 )
 of(
-    "recorder.books",
+    "recorder.lrp.books",
     f"{RECORDED}::test_a_product_that_was_not_seen_is_refused",
     ("", "ROUTING = _SHAPES | _VIEWS", 'ROUTING = frozenset({"Mul"}) | _SHAPES | _VIEWS'),
 )
@@ -1106,17 +1106,17 @@ of(
     ),
 )
 of(
-    "items",
+    "evaluation.examples",
     f"{METRIC_EDGES}::test_the_key_of_an_example_holds_the_window_and_what_is_special",
     ("item_of", "_marked(example), seen]", "_marked(example)]"),
 )
 of(
-    "specs",
+    "registry.specs",
     f"{KEYS}::test_numbers_of_changed_code_are_not_taken_from_the_journal",
     ("Spec.facts", '"code": code,', '"code": None,'),
 )
 of(
-    "options",
+    "registry.options",
     f"{KEYS}::test_a_file_that_happens_to_have_the_name_of_a_value_changes_no_key",
     ("Option.is_path", "and not any(_fits(value, kind) for kind in words)", ""),
 )
@@ -1131,12 +1131,12 @@ of(
     ("", '{"token_embeddings": 1e-3, "embedding_output": 2e-5}', '{"token_embeddings": 0.0, "embedding_output": 0.0}'),
 )
 of(
-    "asking",
+    "evaluation.chunk",
     "evaluation/test_measuring.py",
     ("Asked._questions", "if len(items) == 1:", "if len(items) >= 1:"),
 )
 of(
-    "inputs",
+    "inputs.encoding",
     f"{ODD_INPUTS}::test_threads_may_share_a_tokenizer",
     ("_tokenised", "with _TOKENIZING:", "if True:"),
 )
@@ -1146,19 +1146,19 @@ of(
     ("interrupted", "return True", "return False"),
 )
 of(
-    "tensors",
+    "inputs.tensors",
     "contract/test_library_misuse.py contract/test_refusals.py",
     ("check_mask", "bool(mask.isnan().any())", "False"),
     ("check_mask", "mask.dim() == 2 and not bool(mask.any(-1).all())", "False"),
     ("check_tables", "shape[1] - padding > rows - reserved", "shape[1] - padding > rows"),
 )
 of(
-    "files",
+    "storage.files",
     "contract/test_files.py",
     ("inside", "not path.resolve().is_relative_to(folder.resolve())", "False"),
     ("replacing", "draft.unlink(missing_ok=True)", "pass"),
 )
-of("show.escapes", "cli/test_terminal.py::test_what_steers_a_terminal_is_written_out", ("", "\\x7f-\\x9f", "\\x7f"))
+of("escapes", "cli/test_terminal.py::test_what_steers_a_terminal_is_written_out", ("", "\\x7f-\\x9f", "\\x7f"))
 of(
     "prediction",
     f"{RECORDED}::test_relevance_for_maps_is_not_taken_for_that_of_the_embeddings",
@@ -1181,12 +1181,12 @@ of(
     ("_number", "(count - 1) // 2", "count // 2"),
 )
 of(
-    "recorder.books",
+    "recorder.lrp.books",
     f"{RECORDED}::test_a_sum_moves_numbers_if_it_does_not_scale_them",
     ("moves", "inputs == 1 and bool(node._saved_alpha == 1)", "inputs == 1"),
 )
 of(
-    "recorder.governable",
+    "recorder.lrp.dispatch",
     f"{RECORDED}::test_rms_norm_without_epsilon_has_that_of_its_dtype",
     ("_norm", "torch.finfo(x.dtype).eps if eps is None else eps", "1e-5 if eps is None else eps"),
 )
@@ -1226,12 +1226,12 @@ of(
     ("Case.ranked", 'combine == "sum" and not self.ranks', 'combine == "sum"'),
 )
 of(
-    "inputs",
+    "inputs.encoding",
     f"{RECORDED}::test_a_masked_position_that_the_head_reads_is_no_padding",
     ("Batch.padding", "self.masked & (reader == 0)", "self.masked"),
 )
 of(
-    "inputs",
+    "inputs.encoding",
     f"{ODD_INPUTS}::test_the_parts_of_a_slow_tokenizers_cut_pair",
     ("_parts", "min(part + 1, 1), False", "0, False"),
 )
@@ -1246,7 +1246,7 @@ of(
     ("hidden", 'if "position_ids" in tensors:', "if False:"),
 )
 of(
-    "table",
+    "results.table",
     "evaluation/test_small_samples.py::test_one_row_has_no_percentiles",
     ("_percentiles", "if n > 1", "if n > 0"),
 )

@@ -14,8 +14,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import families
 import whyformer
-from whyformer.recorder import rules
-from whyformer.recorder.sites import governed, make_site
+from whyformer.recorder.lrp import rules
+from whyformer.recorder.lrp.sites import governed, make_site
 from whyformer.rounding import close
 
 VOCABULARY = 40

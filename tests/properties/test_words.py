@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whyformer.units import Span, Unit, join_words, search_spans, trim
+from whyformer.inputs.units import Span, Unit, join_words, search_spans, trim
 
 CHARACTERS = st.one_of(
     st.sampled_from("abcXYZ019 _'’.,!?-é\n\t  日本のカ가🙂👍🏽\u200d\u0301ß"),

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 import families
 import whyformer
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
-from whyformer.registry import Scores
+from whyformer.registry.declared import Scores
 
 TARGET, VERSUS = 2, 0
 LENGTHS = (9, 5, 7)
@@ -41,7 +41,7 @@ def inputs(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
 def scores(model: nn.Module, name: str, given: dict[str, Tensor] | None = None, **options: Any) -> Scores:
     given = inputs() if given is None else given
     prediction = Prediction(model, batch_of(model, given), TARGET, VERSUS)
-    return whyformer.methods()[name](prediction, **options)
+    return whyformer.list_methods()[name](prediction, **options)
 
 
 class ByHand:
@@ -319,7 +319,7 @@ def test_integrated_gradients_add_up_the_better_the_more_steps(at: str, model: n
 
 def test_the_protocol_of_allennlp_in_loops(model: nn.Module) -> None:
     prediction = Prediction(model, batch_of(model, inputs()), TARGET)
-    found = whyformer.methods()["integrated_gradients"](prediction, protocol="allennlp")
+    found = whyformer.list_methods()["integrated_gradients"](prediction, protocol="allennlp")
     assert found.signed is False
     assert found.diagnostics["evaluations"].tolist() == [11, 11, 11]
     for row, length in enumerate(LENGTHS):
@@ -506,7 +506,7 @@ def test_padding_in_place_of_a_unit_moves_neither_positions_nor_reader(family: s
 def test_a_path_begins_where_padding_took_the_places(family: str, at: str) -> None:
     model = families.build(family)
     prediction = Prediction(model, batch_of(model, families.batch()), TARGET)
-    found = whyformer.methods()["integrated_gradients"](prediction, steps=200, at=at)
+    found = whyformer.list_methods()["integrated_gradients"](prediction, steps=200, at=at)
     for row, length in enumerate(LENGTHS):
         alone = families.alone(families.batch(), row)
         ends = [keeping_places(family, model, alone, hidden) for hidden in ([], list(range(length)))]
@@ -529,6 +529,6 @@ def test_units_behind_padding_keep_their_positions(family: str, side: str) -> No
     assert abs(due) > 0.01
     for name, options in {"shapley_value_sampling": {"samples": 2}, "integrated_gradients": {"steps": 4}}.items():
         prediction = Prediction(model, batch_of(model, given), 1)
-        found = whyformer.methods()[name](prediction, baseline="zero", **options)
+        found = whyformer.list_methods()[name](prediction, baseline="zero", **options)
         assert abs(float(found.total.sum() - found.diagnostics["delta"][0]) - due) < CAPTUM * abs(due)
         assert not found.total[prediction.padding].any()  # what BERT reads is none

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 import families
 import whyformer
 from whyformer import BadInput, BadOption, UnsupportedModel
-from whyformer.contract import check_method, state
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
-from whyformer.registry import Scores
+from whyformer.registry.declared import Scores
 from whyformer.rounding import close
+from whyformer.testing import check_method, state
 
 TARGET, VERSUS = 2, 0
 LENGTHS = (9, 5, 7)
@@ -49,7 +49,7 @@ def inputs(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
 def scores(model: nn.Module, name: str, given: dict[str, Tensor] | None = None, **options: Any) -> Scores:
     given = inputs() if given is None else given
     prediction = Prediction(model, batch_of(model, given), TARGET, VERSUS)
-    return whyformer.methods()[name](prediction, **options)
+    return whyformer.list_methods()[name](prediction, **options)
 
 
 def assert_near(found: Tensor, expected: Tensor, within: float = CLOSE) -> None:
@@ -59,7 +59,7 @@ def assert_near(found: Tensor, expected: Tensor, within: float = CLOSE) -> None:
 @pytest.mark.parametrize("family", ["bert", "roberta", "mistral"])
 @pytest.mark.parametrize("name", FAST)
 def test_with_padding_tokens_the_contract_is_kept(name: str, family: str) -> None:
-    method = whyformer.methods()[name]
+    method = whyformer.list_methods()[name]
     assert not check_method(method, families.build(family), families.batch(), baseline="pad", **FAST[name])
 
 
@@ -72,7 +72,7 @@ def test_evaluations_are_counted_and_progress_is_told(name: str, model: nn.Modul
     rows: list[int] = []
     handle = model.register_forward_hook(lambda m, a, o: rows.append(len(o.logits)))
     try:
-        found = whyformer.methods()[name](prediction, **FAST[name])
+        found = whyformer.list_methods()[name](prediction, **FAST[name])
     finally:
         handle.remove()
     assert int(found.diagnostics["evaluations"].sum()) == sum(rows)
@@ -88,7 +88,7 @@ def test_all_orders_are_run_at_once(model: nn.Module) -> None:
     calls: list[int] = []
     handle = model.register_forward_hook(lambda *_: calls.append(1))
     try:
-        whyformer.methods()["shapley_value_sampling"](prediction, samples=20)
+        whyformer.list_methods()["shapley_value_sampling"](prediction, samples=20)
     finally:
         handle.remove()
     assert len(calls) == 1
@@ -103,7 +103,7 @@ def test_a_language_model_speaks_where_it_is_asked(versus: Any, spoken: set[int]
     shapes: set[int] = set()
     handle = llama.register_forward_hook(lambda m, a, o: shapes.add(o.logits.shape[1]))
     try:
-        assert whyformer.methods()["occlusion"](prediction).total.any()
+        assert whyformer.list_methods()["occlusion"](prediction).total.any()
     finally:
         handle.remove()
     assert shapes == spoken
@@ -147,11 +147,11 @@ def test_global_random_states_are_left_alone(name: str, model: nn.Module) -> Non
     prediction = Prediction(model, batch_of(model, inputs()), TARGET)
     _ = prediction.padding
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
-    whyformer.methods()[name](prediction, **FAST[name])
+    whyformer.list_methods()[name](prediction, **FAST[name])
     broken = model.classifier.register_forward_hook(lambda *_: 1 / 0)
     try:
         with pytest.raises(ZeroDivisionError):
-            whyformer.methods()[name](prediction, **FAST[name])
+            whyformer.list_methods()[name](prediction, **FAST[name])
     finally:
         broken.remove()
     after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
@@ -182,7 +182,7 @@ def test_nothing_of_deep_lift_is_left_at_the_model(model: Any) -> None:
     handle = model.classifier.register_forward_hook(third)
     try:
         with pytest.raises(ZeroDivisionError):
-            whyformer.methods()["deep_lift_shap"](prediction)
+            whyformer.list_methods()["deep_lift_shap"](prediction)
     finally:
         handle.remove()
     assert [sorted(vars(module)) for module in model.modules()] == attributes
@@ -298,7 +298,7 @@ def test_numbers_that_are_none_are_refused(model: Any) -> None:
     handle = model.classifier.register_forward_hook(lambda m, a, o: o * float("nan"))
     try:
         with pytest.raises(UnsupportedModel, match="logits that are not numbers once units give way"):
-            whyformer.methods()["occlusion"](prediction)
+            whyformer.list_methods()["occlusion"](prediction)
     finally:
         handle.remove()
 
@@ -337,4 +337,4 @@ def test_tokens_that_are_not_looked_up_cannot_give_way(baseline: Any, model: nn.
     table = prediction.model.bert.embeddings
     table.word_embeddings = ByProduct(table.word_embeddings)
     with pytest.raises(BadOption, match="the embeddings of single tokens were not seen, and tokens give way there"):
-        whyformer.methods()["occlusion"](prediction, baseline=baseline)
+        whyformer.list_methods()["occlusion"](prediction, baseline=baseline)

@@ -17,14 +17,14 @@ import families
 import whyformer
 from metrics import cases
 from whyformer import Explainer, attribute
-from whyformer.contract import check_method
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head
-from whyformer.load import BUNDLED
+from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
-from whyformer.registry import Scores
+from whyformer.registry.declared import Scores
 from whyformer.rounding import close
+from whyformer.testing import check_method
 
 LAYERS = 2
 METHOD = "decoded_grad_cam"
@@ -119,7 +119,7 @@ def literal(number: int, target: int = 1) -> Literal:
 
 def found(lm_head: str, target: int = 1, **options: Any) -> Scores:
     """All texts in one batch: of three lengths, and one is a pair."""
-    return whyformer.methods()[METHOD](cases.predicted(TEXTS, target=target), lm_head=lm_head, **options)
+    return whyformer.list_methods()[METHOD](cases.predicted(TEXTS, target=target), lm_head=lm_head, **options)
 
 
 def assert_as_derived(scores: Tensor, target: int = 1, **options: Any) -> None:
@@ -154,7 +154,7 @@ def test_every_score(lm_head: str, score: Any) -> None:
 def test_another_class_and_the_difference_of_two(lm_head: str) -> None:
     assert_as_derived(found(lm_head, target=2, layer=1).total, target=2, layer=1)
     given = cases.predicted(TEXTS).towards(2, 0)
-    both = whyformer.methods()[METHOD](given, lm_head=lm_head, layer=1, score="saliency").total
+    both = whyformer.list_methods()[METHOD](given, lm_head=lm_head, layer=1, score="saliency").total
     alone = [found(lm_head, target=t, layer=1, score="saliency").total for t in (2, 0)]
     assert not torch.allclose(both, alone[0] - alone[1])  # of the difference, not a difference of scores
     assert (both >= 0).all()
@@ -193,12 +193,12 @@ def test_all_layers_at_once(lm_head: str) -> None:
 @pytest.mark.parametrize("layer", range(LAYERS + 1))
 def test_without_decoding(layer: int) -> None:
     given = cases.predicted(TEXTS, target=1)
-    scores = whyformer.methods()[METHOD](given, layer=layer, decode=False).total
+    scores = whyformer.list_methods()[METHOD](given, layer=layer, decode=False).total
     for number, row in enumerate(scores):
         own = literal(number)
         expected = [own.alpha(layer, "grad_cam", position) for position in range(len(own.ids))]
         torch.testing.assert_close(row[: len(expected)].tolist(), expected, rtol=1e-9, atol=1e-13)
-    cam = whyformer.methods()["cam"](given, layer=layer).total
+    cam = whyformer.list_methods()["cam"](given, layer=layer).total
     torch.testing.assert_close(scores, cam.clamp(min=0))
 
 
@@ -258,7 +258,7 @@ def test_no_tensor_is_larger_than_a_slice(
     assert int(prediction.real.sum()) == positions
     _ = prediction.hidden_gradients
     monkeypatch.setattr(head, "AT_ONCE", 4_000)
-    run = whyformer.methods()[METHOD]
+    run = whyformer.list_methods()[METHOD]
     run(prediction, lm_head=str(tmp_path))  # the head is read now
     with Largest() as seen:
         run(prediction, lm_head=str(tmp_path), **options)
@@ -344,14 +344,14 @@ def test_the_contract_is_kept(family: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     auto = hf.AutoModelForCausalLM if causal else hf.AutoModelForMaskedLM
     randomised(auto.from_config(config)).save_pretrained(tmp_path)
-    run, model = whyformer.methods()[METHOD], families.build(family)
+    run, model = whyformer.list_methods()[METHOD], families.build(family)
     options: dict[str, Any] = {"layers": "all", "top": 2} if family == "albert" else {}
     assert not check_method(run, model, families.batch(), lm_head=str(tmp_path), **options)
 
 
 def test_a_causal_classifier_decodes_by_itself() -> None:
     model = families.build("gpt2")
-    assert not check_method(whyformer.methods()[METHOD], model, families.batch())
+    assert not check_method(whyformer.list_methods()[METHOD], model, families.batch())
     scores = attribute(model, families.batch(), METHOD, target=1)
     prediction = Prediction(model, batch_of(model, families.batch()), 1)
     body, ids = model.transformer, families.batch()["input_ids"]

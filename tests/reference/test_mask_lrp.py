@@ -14,12 +14,12 @@ from torch import Tensor
 
 import families
 import whyformer
-from whyformer.heads import RELATIONS, HeadMask, HeadStatistics
-from whyformer.inputs import batch_of
-from whyformer.load import bundled_models
+from whyformer.attention_heads import RELATIONS, HeadMask, HeadStatistics
+from whyformer.inputs.encoding import batch_of
 from whyformer.methods.mask_lrp import HeadGate
+from whyformer.models.loading import bundled_models
 from whyformer.prediction import Prediction
-from whyformer.recorder.sites import Site, make_site
+from whyformer.recorder.lrp.sites import Site, make_site
 from whyformer.rounding import close
 
 TARGET = 2
@@ -155,7 +155,7 @@ def bert() -> tuple[Any, dict[str, Tensor]]:
 def explained(mask: Any, family: str = "bert", target: int = TARGET, **options: Any) -> Any:
     model = families.build(family)
     prediction = Prediction(model, batch_of(model, families.batch()), target, relevance=True)
-    return whyformer.methods()["mask_lrp"](prediction, head_mask=mask, **options)
+    return whyformer.list_methods()["mask_lrp"](prediction, head_mask=mask, **options)
 
 
 @pytest.mark.parametrize("mask", [SOME, [[1] * 4] * 2, [[1, 1, 0, 1], [0, 0, 0, 1]], [[1, 0, 1, 0], [0] * 4]], ids=str)

@@ -15,10 +15,10 @@ import families
 import whyformer
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.errors import CompletenessWarning
-from whyformer.inputs import batch_of
+from whyformer.inputs.encoding import batch_of
 from whyformer.methods import by_captum, paths
 from whyformer.prediction import Prediction
-from whyformer.registry import Scores, method_named
+from whyformer.registry.declared import Scores, method_named
 from whyformer.rounding import ROUNDING
 
 EXACT = ROUNDING[torch.float64]

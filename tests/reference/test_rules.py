@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whyformer
-from whyformer.recorder import rules
-from whyformer.recorder.sites import Finish, Rule, Site, governed, make_site
+from whyformer.recorder.lrp import rules
+from whyformer.recorder.lrp.sites import Finish, Rule, Site, governed, make_site
 
 BATCH, ROWS, IN, OUT = 2, 3, 4, 5
 WIDE = 40  # more inputs than a narrow linear map has

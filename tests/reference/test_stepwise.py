@@ -12,17 +12,18 @@ from torch import Tensor
 import families
 import whyformer
 from metrics.cases import KINDS, PAIR, TEXTS, predicted, subject
-from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, registry
-from whyformer.inputs import batch_of
+from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
+from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
-from whyformer.registry import Scores
+from whyformer.registry import declared as registry
+from whyformer.registry.declared import Scores
 
 LONG = TEXTS[2]
 TARGET = 2
 
 
 def stepwise(prediction: Prediction, **options: Any) -> Scores:
-    return whyformer.methods()["stepwise"](prediction, **options)
+    return whyformer.list_methods()["stepwise"](prediction, **options)
 
 
 class Literal:
@@ -142,7 +143,7 @@ def assert_is_what_loops_find(text: Any, kind: str = "bert", versus: int | None 
     assert e.diagnostics["evaluations"] == len({step for _, _, step in found["order"]}) + 1
     hidden_in = {place: step for unit, _, step in found["order"] for place in literal.units[unit]}
     assert e.diagnostics["step"] == [hidden_in.get(place, 0) for place in range(len(literal.special))]
-    if whyformer.methods()[inner[0]].signed:
+    if whyformer.list_methods()[inner[0]].signed:
         signs = {p: (score > 0) - (score < 0) for unit, score, _ in found["order"] for p in literal.units[unit]}
         assert e.diagnostics["sign"] == [signs.get(place, 0) for place in range(len(literal.special))]
     else:

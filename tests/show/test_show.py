@@ -15,9 +15,9 @@ import pytest
 
 import whyformer
 from whyformer import Comparison, Explainer, Explanation
-from whyformer.explanation import Label, Predicted
+from whyformer.inputs.units import Unit
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, Colour, as_hex, hue, ink, on_white, strengths
-from whyformer.units import Unit
+from whyformer.tasks.label import Label, Predicted
 
 TEXT = "a gorgeous, witty film that didn't once bore me"
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'single' <b>bold</b> $5 and $6"
@@ -324,7 +324,7 @@ def test_special_tokens_do_not_set_the_scale() -> None:
 
 def test_everything_registered_can_be_shown(explainer: Explainer) -> None:
     found = explainer.compare("a film", "all")
-    assert [e.method for e in found] + [name for name, _ in found.refused] == list(whyformer.methods())
+    assert [e.method for e in found] + [name for name, _ in found.refused] == list(whyformer.list_methods())
     for e in found:
         assert e.method in str(e)
         assert_self_contained(e._repr_html_())

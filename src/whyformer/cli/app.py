@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from whyformer.auto import EFFORT, Effort
 from whyformer.cli.streams import put, say
 from whyformer.errors import BadOption
-from whyformer.explainer import Explainer
-from whyformer.files import check_place
-from whyformer.registry import Method, Metric
+from whyformer.explain.explainer import Explainer
+from whyformer.methods.default import EFFORT, Effort
+from whyformer.registry.declared import Method, Metric
 from whyformer.show.pictures import picture_format, write_figure
+from whyformer.storage.files import check_place
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

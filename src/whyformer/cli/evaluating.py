@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from whyformer import choices
 from whyformer.cli.app import (
     CodeOption,
     DeviceOption,
@@ -27,20 +26,21 @@ from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import BadOption
-from whyformer.evaluate import EVERY_ROW, METRICS, evaluate
-from whyformer.explainer import Explainer
-from whyformer.explanation import Explanation
-from whyformer.files import write
-from whyformer.inputs import Text
-from whyformer.journal import Journal
-from whyformer.load import Subject
-from whyformer.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
-from whyformer.registry import Method, Metric, metric_named, metrics
-from whyformer.results import Results
-from whyformer.show.escapes import visible
-from whyformer.specs import FAST, Spec
-from whyformer.table import Table
-from whyformer.tallying import idf_called
+from whyformer.escapes import visible
+from whyformer.evaluation.evaluate import EVERY_ROW, METRICS, evaluate
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
+from whyformer.evaluation.tally import idf_called
+from whyformer.explain.explainer import Explainer
+from whyformer.inputs.encoding import Text
+from whyformer.methods import recorded as choices
+from whyformer.models.loading import Subject
+from whyformer.registry.declared import Method, Metric, list_metrics, metric_named
+from whyformer.registry.specs import FAST, Spec
+from whyformer.results.aggregate import Results
+from whyformer.results.explanation import Explanation
+from whyformer.results.table import Table
+from whyformer.storage.files import write
 
 DataOption = Annotated[
     str, typer.Option("--data", help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
@@ -186,7 +186,7 @@ def reproduce_command(
     workers: WorkersOption = None,
 ) -> None:
     """Do a table or figure of the papers again, our numbers beside the published ones."""
-    from whyformer import reproduce
+    from whyformer import papers as reproduce
 
     if listed or name is None:
         put_listing(("name", "what it is", "state"), reproduce.listing())
@@ -243,7 +243,7 @@ def report(
 
 
 @app.command("metrics")
-def list_metrics(
+def metrics_command(
     name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
 ) -> None:
     """List the metrics, or describe one."""
@@ -251,7 +251,7 @@ def list_metrics(
         put(described(metric_named(name)))
         return
     columns = ("metric", "family", "better", "needs", "what it measures", "paper")
-    put_listing(columns, (_listed(metric) for metric in metrics().values()))
+    put_listing(columns, (_listed(metric) for metric in list_metrics().values()))
 
 
 def _listed(metric: Metric) -> tuple[str, ...]:

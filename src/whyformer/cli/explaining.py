@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from whyformer.auto import Effort, auto_method, effort_named, methods_for
 from whyformer.cli.app import (
     LARGEST_BATCH,
     CodeOption,
@@ -32,13 +31,14 @@ from whyformer.cli.app import (
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import as_questions, standard_input, texts_of
 from whyformer.errors import BadOption
-from whyformer.explainer import Explainer
-from whyformer.explanation import Comparison, Explanation
-from whyformer.files import read, write
-from whyformer.inputs import Text
-from whyformer.options import Option
-from whyformer.registry import Method, method_named, methods
-from whyformer.specs import EVERY, FAST, Spec, method_specs, names_of
+from whyformer.explain.explainer import Explainer
+from whyformer.inputs.encoding import Text
+from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
+from whyformer.registry.declared import Method, list_methods, method_named
+from whyformer.registry.options import Option
+from whyformer.registry.specs import EVERY, FAST, Spec, method_specs, names_of
+from whyformer.results.explanation import Comparison, Explanation
+from whyformer.storage.files import read, write
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
 PairOption = Annotated[str | None, typer.Option(help="The second text of a pair.")]
@@ -63,7 +63,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line f
 def with_method_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command a flag for every option of every method; it gets those that were used as `options`."""
     owners: dict[str, list[tuple[Method, Option]]] = {}
-    for method in methods().values():
+    for method in list_methods().values():
         for option in method.options.values():
             owners.setdefault(option.name, []).append((method, option))
     signature = inspect.signature(command)
@@ -212,7 +212,7 @@ def _shown(explainer: Explainer, name: str, effort: Effort | None, words: bool) 
 
 
 @app.command("methods")
-def list_methods(
+def methods_command(
     name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
 ) -> None:
     """List the methods, or describe one."""
@@ -220,7 +220,7 @@ def list_methods(
         put(described(method_named(name)))
         return
     columns = ("method", "family", "signed", "class", "what it gives", "paper")
-    put_listing(columns, (_listed(method) for method in methods().values()))
+    put_listing(columns, (_listed(method) for method in list_methods().values()))
 
 
 def _listed(method: Method) -> tuple[str, ...]:

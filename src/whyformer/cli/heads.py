@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from whyformer.attention_heads import HeadMask, Treebank, head_statistics, parsed_by, positional_statistics
 from whyformer.cli.app import (
     LARGEST_BATCH,
     CodeOption,
@@ -21,9 +22,8 @@ from whyformer.cli.app import (
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import texts_of
 from whyformer.errors import BadInput, BadOption
-from whyformer.heads import HeadMask, Treebank, head_statistics, parsed_by, positional_statistics
-from whyformer.load import Subject
-from whyformer.show.progress import counting
+from whyformer.models.loading import Subject
+from whyformer.progress import counting
 
 
 @app.command()

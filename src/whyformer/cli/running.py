@@ -6,7 +6,7 @@ from whyformer.cli import streams
 from whyformer.cli.interrupts import STATUS, CtrlC, interrupted
 from whyformer.cli.streams import put, say
 from whyformer.errors import WhyformerError
-from whyformer.show.escapes import visible
+from whyformer.escapes import visible
 
 
 def run_process() -> int:

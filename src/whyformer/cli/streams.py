@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.errors import BadInput
-from whyformer.show.escapes import escaped, visible, visible_beside_colours, visible_json
+from whyformer.escapes import escaped, visible, visible_beside_colours, visible_json
 
 LONGEST = 2000  # characters of a remark
 SINGLE = dict(zip("█░▓┃│◆─━↑↓≈×−·–—‘’“”⟨⟩", "#.:||o--^v~x----''\"\"<>", strict=True))

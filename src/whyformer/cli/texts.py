@@ -12,8 +12,8 @@ from whyformer.datasets.columns import LABELS, PAIRS, TEXTS
 from whyformer.datasets.dataset import OnError
 from whyformer.datasets.opening import ENDINGS
 from whyformer.errors import BadInput, BadOption
-from whyformer.files import parsed_json, read
-from whyformer.inputs import Text
+from whyformer.inputs.encoding import Text
+from whyformer.storage.files import parsed_json, read
 
 HEADINGS = {*TEXTS, *LABELS, *(name for pair in PAIRS for name in pair)}
 

@@ -26,11 +26,11 @@ from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
-from whyformer.journal import Journal
-from whyformer.results import Results
-from whyformer.show.progress import counting
-from whyformer.tallying import idf_called, token_tables
-from whyformer.tokens import LINES, TOP, TokenTable, load_tables, save_tables, tables_of
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.tally import idf_called, token_tables
+from whyformer.progress import counting
+from whyformer.results.aggregate import Results
+from whyformer.results.word_table import LINES, TOP, TokenTable, load_tables, save_tables, tables_of
 
 Tables = Mapping[str, TokenTable]
 FORMS = {"text": TokenTable.to_text, "markdown": TokenTable.to_markdown}

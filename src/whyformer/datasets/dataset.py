@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import BadRow, Example, Unusable
-from whyformer.datasets.records import example
+from whyformer.datasets.parsing import example
 from whyformer.datasets.source import Row, Source
 from whyformer.errors import BadInput, BadOption, shown
 

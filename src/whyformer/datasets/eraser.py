@@ -10,10 +10,10 @@ from typing import Any
 
 from whyformer.datasets.examples import Unusable
 from whyformer.datasets.files import JSONLines
-from whyformer.datasets.records import Record, checked_spans
+from whyformer.datasets.parsing import Record, checked_spans
 from whyformer.datasets.source import Row, Source, content_hash
 from whyformer.errors import BadInput, listed, shown
-from whyformer.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
+from whyformer.storage.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
 
 EVIDENCE = ("evidence_start_token", "evidence_end_token")
 _LONGEST_CHARACTER = 4  # bytes in UTF-8

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whyformer.errors import BadInput, listed, nearest, shown
-from whyformer.inputs import Text
-from whyformer.labels import indices_of, numbered
-from whyformer.units import Span, Unit
+from whyformer.inputs.encoding import Text
+from whyformer.inputs.units import Span, Unit
+from whyformer.tasks.labels import indices_of, numbered
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.records import Record
+from whyformer.datasets.parsing import Record
 from whyformer.datasets.source import BLOCK, Row, Source, content_hash
 from whyformer.errors import BadInput, listed, shown
-from whyformer.files import LONGEST_TEXT, naming, parsed_json
+from whyformer.storage.files import LONGEST_TEXT, naming, parsed_json
 
 _COMMENT = re.compile(r"#\s*(\w+)\s*=\s*(.*)")
 _BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)  # or a string, with all brackets in it

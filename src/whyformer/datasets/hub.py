@@ -10,7 +10,7 @@ from typing import Any
 
 from whyformer.datasets.source import Row, Source, content_hash, extra, foreign
 from whyformer.errors import BadInput, listed, reason_of, shown
-from whyformer.files import inside, read_json, regular
+from whyformer.storage.files import inside, read_json, regular
 
 SAVED = "a folder that save_to_disk wrote"
 

@@ -16,7 +16,7 @@ from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import Recipe, recipes
 from whyformer.datasets.source import Source
 from whyformer.errors import BadInput, BadOption, nearest, shown
-from whyformer.files import LONGEST_NAME, mode_of, regular, spooled
+from whyformer.storage.files import LONGEST_NAME, mode_of, regular, spooled
 
 Data = str | Path | Rows
 LONGEST_HUB_NAME = 96  # characters

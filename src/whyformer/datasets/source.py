@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from whyformer.datasets.records import Record
+from whyformer.datasets.parsing import Record
 from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of
-from whyformer.files import naming
+from whyformer.storage.files import naming
 
 Row = Record | str  # a record, or the reason why there is none
 BLOCK = 1 << 20  # bytes read at once

@@ -6,11 +6,11 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from whyformer.checkpoints import Checkpoint, reading
 from whyformer.errors import BadOption
 from whyformer.lm_heads.head import LmHead
 from whyformer.lm_heads.stored import CAUSAL, FAMILIES, load_head, made
-from whyformer.load import BUNDLED, TOKENIZER_FILES, bundled_models, text_config
+from whyformer.models.checkpoints import Checkpoint, reading
+from whyformer.models.loading import BUNDLED, TOKENIZER_FILES, bundled_models, text_config
 
 SHIPPED = "lm_head.safetensors"
 KEPT = 2  # heads that are kept for one model

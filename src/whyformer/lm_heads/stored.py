@@ -10,10 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from whyformer.checkpoints import Checkpoint, check_depth, reading
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.files import parsed_json, replacing
 from whyformer.lm_heads.head import LmHead, Step
+from whyformer.models.checkpoints import Checkpoint, check_depth, reading
+from whyformer.storage.files import parsed_json, replacing
 
 _ROBERTA: tuple[str | Step, ...] = ("lm_head.dense", nn.functional.gelu, "lm_head.layer_norm")
 _MASKED: dict[str, tuple[str | Step, ...]] = {

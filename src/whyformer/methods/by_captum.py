@@ -16,7 +16,7 @@ from whyformer.errors import CompletenessWarning
 from whyformer.perturb.explained import Baseline, Explained, examples_of
 from whyformer.prediction import Prediction
 from whyformer.recorder.trace import RECORDING
-from whyformer.registry import Scores
+from whyformer.registry.declared import Scores
 from whyformer.rounding import ROUNDING
 
 Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`

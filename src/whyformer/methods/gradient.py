@@ -9,10 +9,10 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.methods.places import At, Place, place_of, summed
-from whyformer.options import Count
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import Edit
-from whyformer.registry import method
+from whyformer.registry.declared import method
+from whyformer.registry.options import Count
 
 Protocol = Literal["allennlp"] | None
 Runs = Annotated[int, Count(1, 10_000, "each is a run of the model, and more would take hours for one text")]

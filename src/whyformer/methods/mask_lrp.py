@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.load import BUNDLED, bundled_models
 from whyformer.methods.relevance import transformer_attribution
+from whyformer.methods.rollout import roll_out, with_residual
+from whyformer.models.loading import BUNDLED, bundled_models
 from whyformer.prediction import Prediction
-from whyformer.recorder.rules import divide
-from whyformer.recorder.sites import Site
-from whyformer.registry import Scores, method
-from whyformer.rollout import roll_out, with_residual
+from whyformer.recorder.lrp.rules import divide
+from whyformer.recorder.lrp.sites import Site
+from whyformer.registry.declared import Scores, method
 
 if TYPE_CHECKING:
-    from whyformer.heads import HeadMask
+    from whyformer.attention_heads import HeadMask
 
 LARGE = 10  # a factor above it is reported
 MAKING = "make one with `whyformer heads --model … --treebank …`"
@@ -173,7 +173,7 @@ def _kinds(
     seed: int,
 ) -> Tensor:
     """Which heads are kept, by kind, [kinds, layers, heads] booleans; one kind where the kinds are not known."""
-    from whyformer.heads import HeadMask
+    from whyformer.attention_heads import HeadMask
 
     maps = prediction.trace.attention
     layers, counts = len(maps), sorted({m.shape[1] for m in maps})
@@ -220,7 +220,7 @@ def _by_kind(mask: "HeadMask") -> Tensor:
 
 def _stored(prediction: Prediction, head_mask: str | Path | None, seed: int) -> "HeadMask":
     """The mask of a file, or the one shipped with a bundled model, or a random one that keeps as many heads as that."""
-    from whyformer.heads import HeadMask
+    from whyformer.attention_heads import HeadMask
 
     if head_mask not in (None, "random"):
         return HeadMask.load(str(head_mask))

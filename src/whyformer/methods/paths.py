@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.inputs import Batch
+from whyformer.inputs.encoding import Batch
 from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.places import At, Place, place_of
-from whyformer.options import Count
 from whyformer.perturb.explained import Baseline, Explained
 from whyformer.perturb.outcomes import fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
 from whyformer.recorder.calls import in_this_thread
 from whyformer.recorder.failures import named_failures
-from whyformer.registry import Scores, method
+from whyformer.registry.declared import Scores, method
+from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10
 MOST_STEPS = 400  # as many are taken where fewer do not suffice, if nobody said how many

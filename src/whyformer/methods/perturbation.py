@@ -8,10 +8,10 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.methods.by_captum import Report, adding_up, captum_attr, one_by_one
-from whyformer.options import Count
 from whyformer.perturb.explained import Baseline, Explained
 from whyformer.prediction import Prediction
-from whyformer.registry import Scores, method
+from whyformer.registry.declared import Scores, method
+from whyformer.registry.options import Count
 
 HOURS = "each is a run of the model, and more would take hours for one text"
 Samples = Annotated[int, Count(1, 10_000, HOURS)]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import UnsupportedModel
-from whyformer.options import Spelling
 from whyformer.prediction import Prediction
+from whyformer.registry.options import Spelling
 
 Place = Literal["token_embeddings", "embedding_output"]
 At = Annotated[Place | None, Spelling(in_keys={None: "token_embeddings"})]

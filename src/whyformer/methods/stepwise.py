@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.options import Count, MethodName
 from whyformer.perturb import Fillers, Hide, Hideable, hideable, remains, shares_of
 from whyformer.prediction import Prediction, Progress
-from whyformer.registry import Method, Scores, method, method_named
-from whyformer.specs import Spec
+from whyformer.registry.declared import Method, Scores, method, method_named
+from whyformer.registry.options import Count, MethodName
+from whyformer.registry.specs import Spec
 
 Report = Literal["order", "drop"]
 USUAL = MethodName("attn_lrp")

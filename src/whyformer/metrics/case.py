@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.frequencies import Idf
-from whyformer.inputs import Encoded
-from whyformer.load import is_regression
+from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.units import Span, join_words
+from whyformer.metrics.idf import Idf
+from whyformer.models.loading import is_regression
 from whyformer.perturb import Hide, Outcomes, Positions, Row, Search, best_orders, hidden, rows_of
 from whyformer.prediction import Prediction
-from whyformer.registry import Measured, Metric
-from whyformer.units import Span, join_words
+from whyformer.registry.declared import Measured, Metric
 
 Units = Literal["token", "word"]
 Combine = Literal["sum", "max"]

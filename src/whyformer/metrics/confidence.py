@@ -13,7 +13,7 @@ from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
 from whyformer.metrics.faithfulness import TENTHS, flat, shares
 from whyformer.perturb import Hide, count_of
-from whyformer.registry import Measured, metric
+from whyformer.registry.declared import Measured, metric
 
 
 @metric(

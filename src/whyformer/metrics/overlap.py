@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from whyformer.errors import BadOption
-from whyformer.frequencies import Idf
+from whyformer.inputs.units import Unit, join_words
 from whyformer.metrics.case import Case, Floats
-from whyformer.registry import Measured, metric
-from whyformer.units import Unit, join_words
+from whyformer.metrics.idf import Idf
+from whyformer.registry.declared import Measured, metric
 
 Totals = dict[int, dict[str, float]]  # of each predicted class its words with their sums
 

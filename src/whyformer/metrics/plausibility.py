@@ -6,9 +6,9 @@ from typing import Any, Literal
 import torch
 
 from whyformer.errors import BadOption
-from whyformer.inputs import Encoded
+from whyformer.inputs.encoding import Encoded
 from whyformer.metrics.case import Case, Explained, Floats, Rationale
-from whyformer.registry import Measured, metric
+from whyformer.registry.declared import Measured, metric
 
 RATIONALE_SIZES = list(range(10, 81, 10))
 

@@ -3,10 +3,11 @@
 from whyformer.perturb.hiding import Fillers, Hide, Positions, Row, count_of, hidden, rows_of
 from whyformer.perturb.outcomes import Counts, Outcomes, fits_in_memory, probabilities, shares_of
 from whyformer.perturb.remains import Hideable, hideable, remains
-from whyformer.perturb.search import LONGEST_SEARCH, Search, best_orders
+from whyformer.perturb.search import LONGEST_SEARCH, ORDERS, Search, best_orders
 
 __all__ = [
     "LONGEST_SEARCH",
+    "ORDERS",
     "Counts",
     "Fillers",
     "Hide",

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
-from whyformer.inputs import Batch
-from whyformer.load import input_embeddings, text_config, vocabulary_size
+from whyformer.inputs.encoding import Batch
+from whyformer.models.loading import input_embeddings, text_config, vocabulary_size
 from whyformer.perturb.hiding import is_known
 from whyformer.perturb.outcomes import TOKENS_PER_BATCH, fits_in_memory
 from whyformer.prediction import Prediction

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.load import text_config, vocabulary_size
+from whyformer.models.loading import text_config, vocabulary_size
 from whyformer.prediction import Prediction
 
 Hide = Literal["delete", "mask", "mask_unattended", "pad", "pad_attended"]

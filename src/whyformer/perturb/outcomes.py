@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
-from whyformer.load import device_of, is_regression
+from whyformer.models.loading import device_of, is_regression
 from whyformer.perturb.hiding import Fillers, Row, padded
 from whyformer.recorder.run import evaluating, with_padding_id
 from whyformer.recorder.trace import RECORDING

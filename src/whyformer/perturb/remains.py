@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput
-from whyformer.inputs import Batch, Encoded
+from whyformer.inputs.encoding import Batch, Encoded
+from whyformer.inputs.units import join_words
 from whyformer.perturb.hiding import Fillers, Hide, Numbers, Positions, Row, hidden, padded, rows_of
 from whyformer.prediction import Prediction
-from whyformer.units import join_words
 
 UNATTENDED = ("pad", "mask_unattended")  # these take a place out of attention
 

@@ -8,6 +8,7 @@ from whyformer.perturb.hiding import Fillers, Hide, Positions, Row, hidden
 from whyformer.perturb.outcomes import Outcomes
 
 LONGEST_SEARCH = 64  # units
+ORDERS = 20  # random ones beside the best, by the seeds 0 … 19
 
 
 @dataclass(frozen=True)

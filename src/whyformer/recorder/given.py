@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, NoAttention
-from whyformer.load import text_config
+from whyformer.inputs.tensors import check_mask, check_one_text
+from whyformer.models.loading import text_config
 from whyformer.recorder.failures import FLEX
-from whyformer.tensors import check_mask, check_one_text
 
 CONTENT = ("input_ids", "inputs_embeds", "pixel_values")  # one of them says how many examples there are
 

@@ -11,10 +11,17 @@ from torch.overrides import TorchFunctionMode
 from whyformer.recorder.attention import Attention, SoftmaxLineage, attend, plain
 from whyformer.recorder.calls import Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.gates import Gates, swapped
-from whyformer.recorder.governable import GOVERNABLE, Governed
-from whyformer.recorder.sites import Site, make_site
-from whyformer.recorder.written_out import FUSED, MULTI_HEAD, is_hidden, is_in_place, multi_head_attention, steps_of
+from whyformer.recorder.lrp.decompositions import (
+    FUSED,
+    MULTI_HEAD,
+    is_hidden,
+    is_in_place,
+    multi_head_attention,
+    steps_of,
+)
+from whyformer.recorder.lrp.dispatch import GOVERNABLE, Governed
+from whyformer.recorder.lrp.gates import Gates, swapped
+from whyformer.recorder.lrp.sites import Site, make_site
 
 
 class Recorder(TorchFunctionMode):

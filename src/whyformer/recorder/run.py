@@ -12,18 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
-from whyformer.load import device_of, input_embeddings, labels_of, text_config
+from whyformer.models.loading import device_of, input_embeddings, labels_of, text_config
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
-from whyformer.recorder.composites import Composites
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.failures import CHECKPOINTED, named_failures
 from whyformer.recorder.given import check_inputs, expanded
-from whyformer.recorder.layout import layouts
+from whyformer.recorder.lrp.layout import layouts
+from whyformer.recorder.lrp.merged import Composites
+from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.mode import Recorder, finite
-from whyformer.recorder.outputs import Outputs, Task
-from whyformer.recorder.sites import Site
 from whyformer.recorder.trace import RECORDING, Layers, Trace, differentiating
+from whyformer.tasks.outputs import Outputs, Task
 
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
-from whyformer.recorder.books import Book, book_named, check_closed, moves
 from whyformer.recorder.failures import named_failures
-from whyformer.recorder.layout import any_of, placed
-from whyformer.recorder.outputs import Outputs, Target
-from whyformer.recorder.rules import after, scratch
-from whyformer.recorder.sites import Rule, Site, governed
+from whyformer.recorder.lrp.books import Book, book_named, check_closed, moves
+from whyformer.recorder.lrp.layout import any_of, placed
+from whyformer.recorder.lrp.rules import after, scratch
+from whyformer.recorder.lrp.sites import Rule, Site, governed
+from whyformer.tasks.outputs import Outputs, Target
 
 RECORDING = threading.RLock()  # runs and passes wait for each other, so that threads may share models and traces
 Entering = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import BadInput, MissingExtra
+from whyformer.escapes import literal
+from whyformer.results.word_table import TOP, TokenTable
 from whyformer.show.colours import IMPORTANCE, as_hex
-from whyformer.show.escapes import literal
-from whyformer.tokens import TOP, TokenTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

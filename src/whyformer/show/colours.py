@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whyformer.explanation import Array, Explanation, ScoredUnit
+from whyformer.results.explanation import Array, Explanation, ScoredUnit
 
 Colour = tuple[int, int, int]
 

@@ -8,11 +8,11 @@ from urllib.parse import quote
 from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
-from whyformer.files import make_folder, regular, write
-from whyformer.show.escapes import literal
+from whyformer.escapes import literal
+from whyformer.results.table import REFERENCES, Table
 from whyformer.show.pictures import write_figure
 from whyformer.show.tables import ARROWS
-from whyformer.table import REFERENCES, Table
+from whyformer.storage.files import make_folder, regular, write
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by all
 MARKERS = ("o", "s", "^", "D", "v", "P")

@@ -7,9 +7,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from whyformer.explanation import Array, Explanation
+from whyformer.escapes import literal
+from whyformer.results.explanation import Array, Explanation
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths, two_sided
-from whyformer.show.escapes import literal
 from whyformer.show.layout import called, headline, in_answer, question
 
 DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from whyformer.attention_heads import RELATIONS, HeadMask
 from whyformer.errors import BadInput
-from whyformer.heads import RELATIONS, HeadMask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

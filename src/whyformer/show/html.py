@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from whyformer.explanation import Array, Explanation
+from whyformer.results.explanation import Array, Explanation
+from whyformer.results.trust import Trust
 from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strongest, two_sided, written
 from whyformer.show.layout import (
     UNKNOWN,
@@ -23,7 +24,6 @@ from whyformer.show.layout import (
     trust_numbers,
     trusts,
 )
-from whyformer.trust import Trust
 
 Refused = Sequence[tuple[str, str]]
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from whyformer.explanation import Explanation, Label, Predicted
-from whyformer.inputs import places
-from whyformer.trust import Trust
-from whyformer.units import Span
+from whyformer.inputs.encoding import places
+from whyformer.inputs.units import Span
+from whyformer.results.explanation import Explanation
+from whyformer.results.trust import Trust
+from whyformer.tasks.label import Label, Predicted
 
 UNKNOWN = "⟨?⟩"  # behind a unit that the tokenizer does not know
 

@@ -4,9 +4,9 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from whyformer.results import Results
-from whyformer.show.escapes import visible
-from whyformer.show.progress import watched
+from whyformer.escapes import visible
+from whyformer.progress import watched
+from whyformer.results.aggregate import Results
 
 REFRESH = 2  # times a second
 

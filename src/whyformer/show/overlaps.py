@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.escapes import literal
+from whyformer.results.word_table import TOP, TokenTable
 from whyformer.show.colours import IMPORTANCE, as_hex, ink
 from whyformer.show.curves import COLOURS, FAINT_STYLES, MARKERS
-from whyformer.show.escapes import literal
-from whyformer.tokens import TOP, TokenTable
 
 Tables = Mapping[str, TokenTable]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whyformer.errors import BadOption
-from whyformer.files import path_of, replacing
+from whyformer.storage.files import path_of, replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,9 +4,9 @@ import base64
 import io
 from html import escape
 
+from whyformer.results.table import Table
 from whyformer.show.html import PAGE
 from whyformer.show.tables import as_html
-from whyformer.table import Table
 
 TITLE = "Which explanation should I believe?"
 CARD = """<section class="why"><h2>{title}</h2>

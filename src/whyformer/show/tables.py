@@ -17,12 +17,8 @@ from rich.style import Style
 from rich.table import Table as Lines
 
 from whyformer.perturb import LONGEST_SEARCH
-from whyformer.results import Results
-from whyformer.show.colours import FOR, as_hex
-from whyformer.show.html import STYLE
-from whyformer.show.spreadsheets import comma_separated
-from whyformer.show.terminal import Text, terminal_width, to_text
-from whyformer.table import (
+from whyformer.results.aggregate import Results
+from whyformer.results.table import (
     CEILING,
     REFERENCES,
     RESAMPLED_CORPORA,
@@ -34,6 +30,10 @@ from whyformer.table import (
     Table,
     ranked,
 )
+from whyformer.show.colours import FOR, as_hex
+from whyformer.show.html import STYLE
+from whyformer.show.terminal import Text, terminal_width, to_text
+from whyformer.storage.spreadsheets import comma_separated
 
 NOTHING = "–"
 FIRST_FEW = 5

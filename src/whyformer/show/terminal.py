@@ -13,9 +13,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 from rich.style import Style
 
-from whyformer.explanation import Explanation
+from whyformer.escapes import visible
+from whyformer.results.explanation import Explanation
+from whyformer.results.trust import Trust
 from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths, strongest, two_sided, written
-from whyformer.show.escapes import visible
 from whyformer.show.layout import (
     MARKS,
     UNKNOWN,
@@ -33,7 +34,6 @@ from whyformer.show.layout import (
     trust_numbers,
     trusts,
 )
-from whyformer.trust import Trust
 
 BAR = 20  # characters
 GAUGE = 40  # characters

@@ -3,8 +3,8 @@
 import unicodedata
 from itertools import combinations, zip_longest
 
-from whyformer.show.escapes import visible
-from whyformer.tokens import TokenTable
+from whyformer.escapes import visible
+from whyformer.results.word_table import TokenTable
 
 
 def as_text(table: TokenTable, k: int, lines: int) -> str:

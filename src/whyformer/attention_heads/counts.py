@@ -1,0 +1,135 @@
+"""What is counted about the heads of a model, and what follows from the counts."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whyformer.attention_heads.sentences import RELATIONS
+from whyformer.errors import BadInput
+
+Direction = Literal["dependent_to_head", "head_to_dependent"]
+DIRECTIONS: tuple[Direction, ...] = ("dependent_to_head", "head_to_dependent")
+
+Counts = NDArray[np.int64]
+Shares = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadStatistics:
+    """Where the strongest attention of each head falls, in counts.
+
+    | name | shape |
+    |---|---|
+    | `offsets` | [layers, heads]: the most frequent offset of the key from its query in tokens, 0 left out |
+    | `offset_hits` | [layers, heads]: for how many of the `queries` it is the key's |
+    | `hits` | [directions, layers, heads, relations]: for how many arcs the strongest attention finds the other word |
+    | `arcs` | for each relation: offset of the dependent from its head in words → number of arcs |
+    """
+
+    offsets: Counts
+    offset_hits: Counts
+    queries: int
+    hits: Counts
+    arcs: tuple[Mapping[int, int], ...]
+    sentences: int
+
+    @property
+    def frequency(self) -> Shares:
+        """The share of queries whose strongest attention lies at the best offset, [layers, heads]."""
+        return self.offset_hits / max(1, self.queries)
+
+    @property
+    def arc_counts(self) -> Counts:
+        """How many arcs of each relation were asked about, [relations]."""
+        return np.array([sum(found.values()) for found in self.arcs], dtype=np.int64)
+
+    @property
+    def best_guess(self) -> Shares:
+        """`max_i λ_k^i`: the share of a relation's arcs that have its most frequent offset, [relations]."""
+        return np.array([max(found.values(), default=0) for found in self.arcs]) / np.maximum(1, self.arc_counts)
+
+    @property
+    def alphas(self) -> Shares:
+        """`α_k`: the share of arcs whose other word is found, [directions, layers, heads, relations]."""
+        return self.hits / np.maximum(1, self.arc_counts)
+
+    def to_data(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return {
+            "sentences": self.sentences,
+            "queries": self.queries,
+            "offsets": self.offsets.tolist(),
+            "offset_hits": self.offset_hits.tolist(),
+            "relations": {
+                relation: {
+                    "arcs": {str(offset): count for offset, count in sorted(self.arcs[k].items())},
+                    **{direction: self.hits[d, :, :, k].tolist() for d, direction in enumerate(DIRECTIONS)},
+                }
+                for k, relation in enumerate(RELATIONS)
+            },
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "HeadStatistics":
+        """From what `to_data` gave."""
+        relations = [data["relations"][relation] for relation in RELATIONS]
+        hits = [np.stack([np.array(r[direction], dtype=np.int64) for r in relations], -1) for direction in DIRECTIONS]
+        arcs = tuple({int(offset): int(count) for offset, count in r["arcs"].items()} for r in relations)
+        offsets, offset_hits = (np.array(data[name], dtype=np.int64) for name in ("offsets", "offset_hits"))
+        if offsets.ndim != 2 or offset_hits.shape != offsets.shape or hits[0].shape[:2] != offsets.shape:
+            raise BadInput(f"head statistics of shapes {offsets.shape}, {offset_hits.shape} and {hits[0].shape[:2]}")
+        return cls(offsets, offset_hits, int(data["queries"]), np.stack(hits), arcs, int(data["sentences"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts of some texts; those of more texts are their sum.
+
+    `offsets` [layers, heads, 2 reach + 1] counts the offsets from -reach to reach.
+    """
+
+    offsets: Counts
+    hits: Counts  # [directions, layers, heads, relations]
+    arcs: tuple[Counter[int], ...] = field(default_factory=lambda: tuple(Counter() for _ in RELATIONS))
+    queries: int = 0
+    sentences: int = 0
+    truncated: int = 0  # texts of which some tokens did not fit into the window
+    lost: int = 0  # arcs that could not be asked about
+
+    def __add__(self, other: "Tally") -> "Tally":
+        """All fields added up."""
+        reach = max(self._reach, other._reach)
+        return replace(
+            self,
+            offsets=self._widened(reach) + other._widened(reach),
+            hits=self.hits + other.hits,
+            arcs=tuple(a + b for a, b in zip(self.arcs, other.arcs, strict=True)),
+            queries=self.queries + other.queries,
+            sentences=self.sentences + other.sentences,
+            truncated=self.truncated + other.truncated,
+            lost=self.lost + other.lost,
+        )
+
+    @property
+    def _reach(self) -> int:
+        return int(self.offsets.shape[-1]) // 2
+
+    def _widened(self, reach: int) -> Counts:
+        more = reach - self._reach
+        return np.pad(self.offsets, ((0, 0), (0, 0), (more, more)))
+
+    def statistics(self) -> HeadStatistics:
+        """Each head's best offset: the most frequent but 0; of several the nearest, the one before the query first."""
+        near = sorted((i for i in range(-self._reach, self._reach + 1) if i), key=lambda i: (abs(i), i))
+        best = np.zeros(self.offsets.shape[:2], dtype=np.int64)
+        hits = np.zeros_like(best)
+        if near:
+            counted = self.offsets[:, :, [i + self._reach for i in near]]
+            hits = counted.max(-1)
+            best = np.where(hits > 0, np.array(near)[counted.argmax(-1)], 0)
+        arcs = tuple(dict(found) for found in self.arcs)
+        return HeadStatistics(best, hits, self.queries, self.hits, arcs, self.sentences)

@@ -1,0 +1,266 @@
+"""HeadMask: which attention heads of a model are kept, and why."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whyformer.attention_heads.counts import DIRECTIONS, HeadStatistics, Shares
+from whyformer.attention_heads.sentences import RELATIONS
+from whyformer.errors import BadInput, BadOption, nearest
+from whyformer.storage.files import write
+from whyformer.storage.forms import (
+    Format,
+    both,
+    count,
+    every,
+    fields,
+    must,
+    named,
+    number,
+    optional,
+    plain,
+    text,
+    whole,
+)
+
+SCHEMA = "whyformer/head-mask"
+SCHEMA_VERSION = 1
+POSITIONAL, SYNTACTIC = 0.8, 0.1  # the thresholds of the paper
+
+Flags = NDArray[np.bool_]
+DirectionChoice = Literal["either", "dependent_to_head", "head_to_dependent"]
+DIRECTION_CHOICES: tuple[DirectionChoice, ...] = ("either", *DIRECTIONS)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How often a positional head hits one offset, and by how much a syntactic one beats the best fixed offset."""
+
+    positional: float = POSITIONAL
+    syntactic: float = SYNTACTIC
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.positional <= 1 and 0 <= self.syntactic <= 1):
+            raise BadOption(f"thresholds are shares, in 0 … 1; found {self.positional} and {self.syntactic}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadMask:
+    """Which heads are kept, [layers, heads], with the statistics that say why, if there are any.
+
+    `kept` may be given as an array, a tensor or nested lists of zeros and ones.
+    """
+
+    kept: Flags
+    statistics: HeadStatistics | None = None
+    direction: DirectionChoice = "either"
+    thresholds: Thresholds = Thresholds()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        values = self.kept.detach().cpu().double().numpy() if isinstance(self.kept, Tensor) else np.array(self.kept)
+        if values.ndim != 2 or not values.size or values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+            raise BadInput(
+                f"a head mask is zeros and ones [layers, heads]; found {values.dtype} of shape {values.shape}"
+            )
+        if self.statistics is not None and self.statistics.offsets.shape != values.shape:
+            raise BadInput(f"a head mask {values.shape} with statistics of heads {self.statistics.offsets.shape}")
+        if self.direction not in DIRECTION_CHOICES:
+            raise BadOption(f"direction {self.direction!r} is not known; {nearest(self.direction, DIRECTION_CHOICES)}")
+        kept = values.astype(bool)
+        kept.setflags(write=False)
+        object.__setattr__(self, "kept", kept)
+
+    @classmethod
+    def of(
+        cls,
+        statistics: HeadStatistics,
+        *,
+        direction: DirectionChoice = "either",
+        thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
+        provenance: Mapping[str, Any] | None = None,
+    ) -> "HeadMask":
+        """`M_synt ∪ M_pos`: the heads that are positional or syntactic."""
+        none = np.zeros(statistics.offsets.shape, dtype=bool)
+        return cls(none, statistics, direction, thresholds, provenance or {}).union
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers and heads."""
+        layers, heads = self.kept.shape
+        return layers, heads
+
+    @property
+    def rate(self) -> float:
+        """The share of heads that are kept."""
+        return float(self.kept.mean())
+
+    @property
+    def digest(self) -> str:
+        """A hash of which heads are kept, and of nothing else."""
+        return hashlib.blake2b(json.dumps(self.kept.tolist()).encode(), digest_size=16).hexdigest()
+
+    def tensor(self, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None) -> Tensor:
+        """Ones for the heads that are kept, zeros for the others, [layers, heads]."""
+        return torch.tensor(self.kept, dtype=dtype, device=device)
+
+    @property
+    def alpha(self) -> Shares:
+        """`α_k` in the direction that was asked for, or the larger of both, [layers, heads, relations]."""
+        alphas = self._known.alphas
+        if self.direction == "either":
+            return np.asarray(alphas.max(0))
+        return np.asarray(alphas[DIRECTIONS.index(self.direction)])
+
+    @property
+    def chosen(self) -> NDArray[np.int64]:
+        """Which of `DIRECTIONS` `alpha` is of, [layers, heads, relations]; of two that are equal the first."""
+        alphas = self._known.alphas
+        if self.direction == "either":
+            return np.asarray(alphas.argmax(0))
+        return np.full(alphas.shape[1:], DIRECTIONS.index(self.direction))
+
+    @property
+    def positional(self) -> Flags:
+        """Heads whose strongest attention lies at one offset, for more queries than the threshold says."""
+        return np.asarray(self._known.frequency > self.thresholds.positional)
+
+    @property
+    def syntactic(self) -> Flags:
+        """Heads that find the words of some relation."""
+        return np.asarray(np.any(list(self.by_relation.values()), axis=0))
+
+    @property
+    def by_relation(self) -> dict[str, Flags]:
+        """For each relation the heads that find its words more often than the best fixed offset would."""
+        needed = self._known.best_guess + self.thresholds.syntactic
+        found = (self.alpha > needed) & (self._known.arc_counts > 0)
+        return {relation: found[:, :, k] for k, relation in enumerate(RELATIONS)}
+
+    @property
+    def union(self) -> "HeadMask":
+        """The mask that keeps what is positional or syntactic."""
+        return replace(self, kept=self.positional | self.syntactic)
+
+    def only(self, kind: str) -> "HeadMask":
+        """The mask that keeps one kind of heads: "positional", "syntactic", or those of one relation."""
+        kinds = ("positional", "syntactic", *RELATIONS)
+        if kind not in kinds:
+            raise BadOption(f"there are no {kind!r} heads; {nearest(kind, kinds)}")
+        if kind != "positional" and not self._known.arc_counts.any():
+            raise BadInput("these statistics come from texts without a parse: they know no syntactic heads")
+        kept = self.by_relation[kind] if kind in RELATIONS else getattr(self, kind)
+        return self._made(kept, {"only": kind})
+
+    def random(self, seed: int) -> "HeadMask":
+        """A mask that keeps as many heads, drawn at random."""
+        kept = np.zeros(self.kept.size, dtype=bool)
+        kept[np.random.default_rng(seed).permutation(kept.size)[: int(self.kept.sum())]] = True
+        return self._made(kept.reshape(self.kept.shape), {"random": {"seed": seed}})
+
+    def corrupted(self, rate: float, seed: int) -> "HeadMask":
+        """The mask with this share of its zeros switched on; with one seed a higher rate only adds to a lower one."""
+        if not 0 <= rate <= 1:
+            raise BadOption(f"a rate of corruption lies in 0 … 1; found {rate}")
+        zeros = np.flatnonzero(~self.kept)
+        count = int(np.floor(rate * len(zeros) + 0.5))
+        kept = self.kept.copy().reshape(-1)
+        kept[np.random.default_rng(seed).permutation(zeros)[:count]] = True
+        return self._made(kept.reshape(self.kept.shape), {"corrupted": {"rate": rate, "seed": seed}})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the mask as JSON."""
+        content = {
+            "schema": SCHEMA,
+            "version": SCHEMA_VERSION,
+            "kept": self.kept.astype(int).tolist(),
+            "direction": self.direction,
+            "thresholds": {"positional": self.thresholds.positional, "syntactic": self.thresholds.syntactic},
+            "statistics": None if self.statistics is None else self.statistics.to_data(),
+            "provenance": dict(self.provenance),
+        }
+        return write(path, _compact(content))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "HeadMask":
+        """Read a mask that `save` wrote."""
+        content = MASK.read(path)
+        try:
+            found = content["statistics"]
+            statistics = None if found is None else HeadStatistics.from_data(found)
+            thresholds = Thresholds(
+                **{name: float(content["thresholds"][name]) for name in ("positional", "syntactic")}
+            )
+            return cls(content["kept"], statistics, content["direction"], thresholds, content["provenance"])
+        except ValueError as error:  # rows of different lengths
+            raise BadInput(f"the head mask {str(path)!r} is damaged or not complete: {error}") from error
+
+    def __repr__(self) -> str:
+        layers, heads = self.shape
+        said = f"{layers} × {heads} heads, {int(self.kept.sum())} kept ({self.rate:.0%})"
+        if self.statistics is not None:
+            counts = {relation: int(found.sum()) for relation, found in self.by_relation.items()}
+            relations = ", ".join(f"{relation} {count}" for relation, count in counts.items())
+            said += f"; {int(self.positional.sum())} positional, {int(self.syntactic.sum())} syntactic ({relations})"
+        return f"HeadMask({said})"
+
+    @property
+    def _known(self) -> HeadStatistics:
+        if self.statistics is None:
+            raise BadInput("this head mask has no statistics: make one with whyformer.attention_heads.head_statistics")
+        return self.statistics
+
+    def _made(self, kept: Flags, how: dict[str, Any]) -> "HeadMask":
+        """A mask made from this one, which its provenance says."""
+        made = [*self.provenance.get("made", ()), how]
+        return replace(self, kept=kept, provenance={**self.provenance, "made": made})
+
+
+def _compact(content: Mapping[str, Any]) -> str:
+    """JSON with a line for each entry."""
+    lines = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in content.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _offset(value: str) -> None:
+    """How far two words are apart, as the name of a count."""
+    digits = value.removeprefix("-")
+    must(digits.isascii() and digits.isdecimal() and len(digits) < 10, "is not a whole number")
+
+
+_PER_HEAD = every(every(count))
+_RELATION = fields({"arcs": named(count, _offset), **dict.fromkeys(DIRECTIONS, _PER_HEAD)})
+_STATISTICS = fields(
+    {
+        "sentences": count,
+        "queries": count,
+        "offsets": every(every(whole())),
+        "offset_hits": _PER_HEAD,
+        "relations": fields(dict.fromkeys(RELATIONS, _RELATION)),
+    }
+)
+_MASK = fields(
+    {
+        "kept": every(every(number())),
+        "direction": text,
+        "thresholds": fields({"positional": number(), "syntactic": number()}),
+        "statistics": optional(_STATISTICS),
+        "provenance": both(plain, fields({}, {"corpus": named(plain), "sentences": count, "made": every(plain)})),
+    }
+)
+MASK = Format(
+    "head mask",
+    SCHEMA,
+    SCHEMA_VERSION,
+    (_MASK,),
+    "version",
+    "`whyformer heads` makes one",
+)

@@ -1,0 +1,164 @@
+"""Engines: where chunks are measured. `local` is this process; `ray` has workers, each with a model of its own."""
+
+import io
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+import torch
+
+from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
+from whyformer.evaluation.plan import Measuring, Task
+from whyformer.results.records import Chunk
+
+Engine = Callable[[Measuring, Iterable[Task], int | None], Iterator[Chunk]]
+
+TASKS_AT_ONCE = 1000  # given to Ray; so the memory needed does not grow with the data
+TASKS_PER_WORKER = 2  # one in hand, and the next
+
+
+def local(measuring: Measuring, tasks: Iterable[Task], workers: int | None = None) -> Iterator[Chunk]:
+    """One after the other, here."""
+    if workers not in (None, 1):
+        raise BadOption(f"workers={workers}: the local engine has one; use engine='ray' (--engine ray)")
+    return map(measuring, tasks)
+
+
+def on_ray(measuring: Measuring, tasks: Iterable[Task], workers: int | None = None) -> Iterator[Chunk]:
+    """On workers of Ray, here or on a cluster; the chunks come as they are done."""
+    if workers is not None and workers < 1:
+        raise BadOption(f"workers={workers}: at least one is needed; leave it out for as many as there is room for")
+    ray = _imported()
+    return _measured(ray, measuring, iter(tasks), workers)
+
+
+def _measured(ray: Any, measuring: Measuring, tasks: Iterator[Task], workers: int | None) -> Iterator[Chunk]:
+    some = list(islice(tasks, TASKS_AT_ONCE))
+    if not some:
+        return
+    packed, device = _packed(measuring), measuring.subject.device.type
+    share = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 1}
+    with _running(ray, workers):
+        count = worker_count(ray.cluster_resources(), device, workers)
+        threads = 1 if count > 1 else torch.get_num_threads()
+        given = (ray.put(packed), device, packages(measuring), threads, tuple(sys.path))
+        while some:
+            rows = ray.data.from_items([{"task": pickle.dumps(t)} for t in some], override_num_blocks=len(some))
+            size = min(count, len(some))
+            pool = ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=TASKS_PER_WORKER)
+            found = rows.map(Worker, compute=pool, fn_constructor_args=given, **share)
+            for batch in found.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
+                yield _chunk(batch["found"][0].as_py())
+            some = list(islice(tasks, TASKS_AT_ONCE))
+
+
+class Worker:
+    """A process of Ray that has a model of its own, and measures the chunks that it is given."""
+
+    def __init__(self, packed: Any, device: str, expected: Mapping[str, str], threads: int, path: Sequence[str]):
+        self.packed, self.device, self.expected = packed, device, expected
+        torch.set_num_threads(threads)
+        sys.path += [folder for folder in path if folder not in sys.path]  # a method may be in a module of the user's
+
+    @cached_property
+    def measuring(self) -> Measuring:
+        """What is measured, with the model on this worker's device."""
+        packed = io.BytesIO(import_module("ray").get(self.packed))
+        try:
+            found: Measuring = torch.load(packed, map_location=self.device, weights_only=False)
+        except ImportError as error:
+            advice = "install it there, or have Ray send it (runtime_env)"
+            raise BadOption(f"a worker of Ray cannot import {error.name or error}: {advice}") from error
+        if (own := packages(found)) != self.expected:
+            raise BadOption(f"a worker of Ray has {own}, and here is {dict(self.expected)}: install the same")
+        return found
+
+    def __call__(self, row: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The chunk of a task, or the error that a person should read."""
+        try:
+            return {"found": pickle.dumps(self.measuring(pickle.loads(row["task"])))}
+        except WhyformerError as error:
+            return {"found": pickle.dumps(error)}
+
+
+def worker_count(resources: Mapping[str, float], device: str, workers: int | None) -> int:
+    """How many workers: one for each GPU if the model is on one, else one for two CPUs, unless a number is given."""
+    gpus, cpus = (int(resources.get(kind, 0)) for kind in ("GPU", "CPU"))
+    if device == "cuda" and not gpus:
+        raise BadOption(
+            "the model is on a GPU, and this Ray has none: start Ray where there are some, or use device='cpu'"
+        )
+    return workers or (gpus if device == "cuda" else max(1, cpus // 2))
+
+
+def packages(measuring: Measuring) -> dict[str, str]:
+    """The versions of the packages here that determine numbers."""
+    found: dict[str, str] = measuring.subject.provenance["packages"]
+    return found
+
+
+def _packed(measuring: Measuring) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        torch.save(measuring, buffer, pickle_module=import_module("ray.cloudpickle"))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise UnsupportedModel(f"this model cannot be sent to workers: {error}; use engine='local'") from error
+    return buffer.getvalue()
+
+
+def _chunk(packed: bytes) -> Chunk:
+    found: Chunk | WhyformerError = pickle.loads(packed)
+    if isinstance(found, WhyformerError):
+        raise found
+    return found
+
+
+def _imported() -> Any:
+    try:
+        import_module("ray.data")
+    except ImportError as error:
+        raise MissingExtra("the engine 'ray' needs Ray: pip install 'whyformer[ray]'") from error
+    return import_module("ray")
+
+
+@contextmanager
+def _running(ray: Any, workers: int | None) -> Iterator[None]:
+    """The Ray that runs already, or the cluster at RAY_ADDRESS, or one on this machine for the time being."""
+    context, logger = ray.data.DataContext.get_current(), logging.getLogger("ray.data")
+    before = context.enable_progress_bars, logger.level
+    context.enable_progress_bars = False
+    logger.setLevel(logging.CRITICAL)
+    ours = not ray.is_initialized()
+    try:
+        if ours:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+            address = os.environ.get("RAY_ADDRESS")
+            try:
+                ray.init(address or "local", num_cpus=None if address else workers, **quiet)
+            except ConnectionError as error:
+                advice = "is it running, and does it need a token (RAY_AUTH_MODE=token)?"
+                raise BadOption(f"no answer from Ray, with RAY_ADDRESS={address or ''}: {error}; {advice}") from error
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
+        context.enable_progress_bars = before[0]
+        logger.setLevel(before[1])
+
+
+ENGINES: dict[str, Engine] = {"local": local, "ray": on_ray}
+
+
+def engine_named(name: str) -> Engine:
+    """The engine of that name."""
+    if name not in ENGINES:
+        raise BadOption(f"there is no engine {name!r}; {nearest(name, ENGINES)}")
+    return ENGINES[name]

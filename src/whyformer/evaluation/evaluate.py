@@ -1,0 +1,187 @@
+"""evaluate: data × methods × metrics → journal → Table."""
+
+from collections.abc import Container, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import whyformer.methods  # noqa: F401  (registers the methods)
+from whyformer.datasets import Data, Dataset, open_dataset
+from whyformer.datasets.columns import ColumnNames
+from whyformer.datasets.dataset import OnError
+from whyformer.errors import BadOption
+from whyformer.evaluation.chunk import Settings
+from whyformer.evaluation.engines import engine_named
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.plan import Measuring, Task
+from whyformer.methods.default import methods_for
+from whyformer.metrics.idf import Idf
+from whyformer.models.loading import Subject
+from whyformer.registry.declared import Method, Metric
+from whyformer.registry.specs import FAST, Spec, Written, metric_specs
+from whyformer.results.aggregate import Results
+from whyformer.results.table import Pair, Table
+from whyformer.show.live import Watch
+
+ROWS_PER_CHUNK = {"cpu": 16, "cuda": 128}
+EVERY_ROW = 2**62
+METRICS = "aopc,log_odds"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is to be measured on which rows. A chunk is a fixed set of row numbers."""
+
+    measuring: Measuring
+    data: Dataset
+    rows_per_chunk: int
+
+    @cached_property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The chunks, as rows from … to before …."""
+        return list(self.data.chunks(self.rows_per_chunk))
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """What determines all numbers of a journal, and `about`: what people call it."""
+        subject = self.measuring.subject
+        filters = {"shortest": self.data.choice.shortest, "likeliest": self.data.choice.likeliest}
+        about: dict[str, Any] = {"model": subject.name, "revision": subject.revision, "data": self.data.name}
+        about |= {"labels": list(subject.labels)}
+        return {**self.measuring.facts, "data": self.data.digest, **filters, "about": about}
+
+    def tasks(self, known: Container[str]) -> Iterator[Task]:
+        """What is to be done about each chunk."""
+        for start, stop in self.ranges:
+            examples = self.data.rows(start, stop)
+            skipped = {bad.row: bad.reason for bad in self.data.skipped if start <= bad.row < stop}
+            yield self.measuring.task(start, stop, examples, skipped, known)
+
+
+def evaluate(
+    subject: Subject,
+    data: Dataset | Data,
+    methods: Written = FAST,
+    metrics: Written = METRICS,
+    *,
+    out: str | Path | None = None,
+    split: str | None = None,
+    columns: ColumnNames | None = None,
+    limit: int | None = None,
+    sample: int | None = None,
+    on_error: OnError | None = None,
+    ceiling: bool | int = False,
+    beam: int = 1,
+    effort: str | None = None,
+    idf: Idf | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    rows_per_chunk: int | None = None,
+    tokens_per_batch: int | None = None,
+    progress: bool = True,
+) -> Table:
+    """Measure how good the explanations of methods are, on a data set.
+
+    `methods` and `metrics` are names, each with options in brackets if need be: `attcat(states=inputs)`. What was
+    measured is journalled in the folder `out` chunk by chunk; the same call goes on where it was stopped, and computes
+    only what is missing. `ceiling` adds the best order that a search finds, for texts of at most 64 units, and the
+    mean of 20 random ones: for all rows, or for those before a number. `sample` draws rows at random; `on_error="skip"`
+    leaves bad rows out. `metrics="all"` means those that go with the model and the data. `effort` is that of `auto`.
+    """
+    given = {"split": split, "columns": columns, "limit": limit, "sample": sample, "on_error": on_error}
+    if not isinstance(data, Dataset):
+        labels = subject.labels if subject.task == "classes" else None
+        given["on_error"] = on_error or "refuse"
+        data = open_dataset(data, labels=labels, **given)  # type: ignore[arg-type]
+    elif stated := [name for name, value in given.items() if value is not None]:
+        raise BadOption(f"{stated[0]}= is for a file or name: this data set was opened already, give it there")
+    settings = Settings(
+        ceiling=_rows(ceiling),
+        beam=beam,
+        shortest=data.choice.shortest,
+        likeliest=data.choice.likeliest,
+        skip_bad_rows=data.on_error == "skip",
+        tokens_per_batch=_positive("tokens_per_batch", tokens_per_batch),
+    )
+    named = methods_for(subject, methods, effort)
+    chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
+    if idf is None and any("idf" in metric.of.needs for metric in chosen):
+        idf = Idf.bundled()
+    measuring = Measuring(subject, named, chosen, settings, idf)
+    usual = ROWS_PER_CHUNK.get(subject.device.type, ROWS_PER_CHUNK["cpu"])
+    size = _positive("rows_per_chunk", rows_per_chunk) or usual
+    return _table(Evaluation(measuring, data, size), out, engine, workers, progress)
+
+
+def _positive(name: str, number: int | None) -> int | None:
+    if number is not None and number < 1:
+        raise BadOption(f"{name}={number}: at least 1 is needed")
+    return number
+
+
+def _fitting(subject: Subject, data: Dataset, methods: tuple[Spec[Method], ...]) -> tuple[Spec[Metric], ...]:
+    """All metrics that go with the model's task and with what the first example has."""
+    first = next(iter(data), None)
+    gold = first is not None and first.label is not None
+    given = {
+        "gold": gold,
+        "rationale": first is not None and first.rationale is not None and gold,
+        "answer": first is not None and first.answers is not None and subject.task == "answer",
+        "idf": True,
+        "classes": any(method.of.class_specific for method in methods),
+    }
+    classifies = subject.task == "classes"
+    return tuple(m for m in metric_specs("all") if m.of.refusal(given) is None and (classifies or not m.of.hides))
+
+
+def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
+    results, measure = Results(evaluation.run), engine_named(engine)
+    with ExitStack() as stack:
+        journal = None if out is None else stack.enter_context(Journal.open(out, evaluation.run))
+        for chunk in () if journal is None else journal.chunks():
+            results.add(chunk)
+        before = results.rows()
+        name = f"{evaluation.data.name}, {evaluation.rows_per_chunk} rows at a time"
+        watch = stack.enter_context(Watch(len(evaluation.ranges), results, name, shown=progress))
+
+        def pending() -> Iterator[Task]:
+            for task in evaluation.tasks(frozenset() if journal is None else journal):
+                open_rows = {row for row, missing in task.missing.items() if missing} - results.skipped.keys()
+                if not open_rows and set(task.left_out) <= results.skipped.keys():
+                    watch.advance()
+                    continue
+                _refuse_two_ways(task, before, out)
+                yield task
+
+        for chunk in measure(evaluation.measuring, pending(), workers):
+            if journal is not None:
+                journal.append(chunk)
+            results.add(chunk)
+            watch.advance()
+    table = results.table()
+    if out is not None:
+        table.save(out)
+    return table
+
+
+def _refuse_two_ways(task: Task, measured: Mapping[Pair, frozenset[int]], out: str | Path | None) -> None:
+    """Raise if a number is about to be measured that the folder has, but measured in another way."""
+    for row, missing in task.missing.items():
+        for pair in missing:
+            if row in measured.get(pair, ()):
+                raise BadOption(
+                    f"{pair[1]} of {pair[0]} is in {str(out)!r} already, measured in another way (another beam or "
+                    "window, other code of a method or metric of your own, or other texts behind the inverse document "
+                    "frequency): give another folder"
+                )
+
+
+def _rows(ceiling: bool | int) -> int:
+    """The rows before this number have a ceiling."""
+    if ceiling is True:
+        return EVERY_ROW
+    if ceiling < 0:
+        raise BadOption(f"ceiling={ceiling}: the number of rows that get one, or True for all")
+    return int(ceiling)

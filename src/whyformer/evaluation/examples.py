@@ -1,0 +1,85 @@
+"""Items: the examples of a data set as a model takes them, and which of them are run together."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whyformer.datasets import Example, label_index
+from whyformer.inputs.encoding import Encoded, encode
+from whyformer.metrics.case import Annotation, Rationale, answer_tokens
+from whyformer.models.loading import Subject
+from whyformer.perturb import LONGEST_SEARCH
+
+TEXTS_PER_RUN = {"cpu": 16, "cuda": 128}
+TOKENS_PER_RUN = {"cpu": 2048, "cuda": 8192}
+
+
+@dataclass(frozen=True)
+class Item:
+    """An example as the model takes it, with what people said of it."""
+
+    row: int
+    encoded: Encoded
+    said: Annotation
+    content: str  # a hash of the example
+
+    @property
+    def units(self) -> int:
+        """How many units can be ranked."""
+        return sum(not unit.special for unit in self.encoded.units)
+
+    @property
+    def searchable(self) -> bool:
+        """Whether the text is short enough for a search of the best order."""
+        return self.units <= LONGEST_SEARCH
+
+
+def item_of(subject: Subject, example: Example) -> Item:
+    """An example, encoded; `BadInput` says what is wrong with it."""
+    encoded = encode(subject, example.text)
+    gold = None if example.label is None else label_index(example.label, subject.labels)
+    first = example.answers[0].span if example.answers else None
+    answer = None if first is None else answer_tokens(encoded, first)
+    said = Annotation(gold, answer, _rationale(example), unanswered=example.answers is not None and answer is None)
+    seen = [encoded.tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
+    return Item(example.row, encoded, said, hashed([example.text, gold, first, _marked(example), seen]))
+
+
+def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
+    """Items of nearly the same length; those that have a ceiling stand alone."""
+    texts, tokens = (limits.get(device, limits["cpu"]) for limits in (TEXTS_PER_RUN, TOKENS_PER_RUN))
+    searched = [item.row < ceiling and item.searchable for item in items]
+    for kind in (True, False):
+        of_kind = [item for item, own in zip(items, searched, strict=True) if own is kind]
+        batch: list[Item] = []
+        for item in sorted(of_kind, key=lambda item: len(item.encoded.units)):
+            if batch and (len(batch) == texts or (len(batch) + 1) * len(item.encoded.units) > tokens):
+                yield batch
+                batch = []
+            batch.append(item)
+        if batch:
+            yield batch
+
+
+def _rationale(example: Example) -> Rationale | None:
+    if example.rationale is None:
+        return None
+    units = [(n, unit) for n, unit in enumerate(example.rationale.units) if unit.span]
+    marked = example.rationale.marked
+    return Rationale(
+        tuple(unit.span for _, unit in units if unit.span),
+        frozenset(place for place, (n, _) in enumerate(units) if marked[n]),
+        tuple(unit.part or 0 for _, unit in units),
+    )
+
+
+def _marked(example: Example) -> Any:
+    found = example.rationale
+    return found and [[[unit.span, unit.part] for unit in found.units], found.spans]
+
+
+def hashed(facts: Any) -> str:
+    """A hash of plain data."""
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()

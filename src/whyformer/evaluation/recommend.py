@@ -1,0 +1,194 @@
+"""recommend: which method, or which layer, to believe on a model and texts of one's own."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from whyformer.datasets import Data, Dataset
+from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.inputs.encoding import collate, encode
+from whyformer.methods.default import effort_named, methods_for, with_effort
+from whyformer.methods.recorded import Choice, LayerChoice, record, record_layer
+from whyformer.models.loading import Subject
+from whyformer.prediction import Prediction
+from whyformer.registry.declared import Method, Metric
+from whyformer.registry.specs import FAST, Spec, Written, method_specs, metric_specs
+from whyformer.results.table import SMALL, TOO_FEW, Cell, Difference, Table
+
+BASELINE = "random"
+TEXTS = 100
+METRIC = "aopc"
+LAYERED, LAYER_METRIC = "decoded_grad_cam", "hiding_game"  # whose layers are ranked, and by what
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Methods, or layers of one, ranked by one metric.
+
+    `recorded` is the file in which the winner was recorded, for `method="auto"` or `layer="best"`.
+    """
+
+    table: Table
+    metric: str
+    winner: str
+    tied: tuple[str, ...]  # those that cannot be told from it
+    better_than_random: bool
+    recorded: Path | None = None
+    ranked: Literal["method", "layer"] = "method"
+    stepped: str | None = None  # the winner with more effort, if that was asked for
+    gain: Difference | None = None  # by how much that is better
+
+    @property
+    def sentence(self) -> str:
+        """What to do, in one sentence."""
+        cell = self.table[self.winner, self.metric]
+        assert cell is not None
+        if not self.better_than_random:
+            return f"No {self.ranked} is reliably better than a random order here ({self.metric}, {_texts(cell.n)})."
+        beside = f"; {', '.join(self.tied)} cannot be told apart from it" if self.tied else ""
+        told = f"{self.metric} {cell.mean:.3f}{_bounds(cell)}, {_texts(cell.n)}"
+        return f"Use {self.winner}: {told}{beside}.{self._of_steps}"
+
+    @property
+    def _of_steps(self) -> str:
+        if self.stepped is None or self.gain is None:
+            return ""
+        gain = self.gain
+        worth = "is worth it" if gain.low > 0 else "makes it worse" if gain.high < 0 else "cannot be told to help"
+        return f" More effort {worth}: {self.stepped} is better by {gain.mean:+.3f}{_bounds(gain, '+')}."
+
+
+def _bounds(numbers: Cell | Difference, sign: str = "") -> str:
+    return "" if math.isnan(numbers.low) else f" [{numbers.low:{sign}.3f}, {numbers.high:{sign}.3f}]"
+
+
+def _texts(count: int) -> str:
+    remark = ", too few to rely on" if count < TOO_FEW else ", a small sample" if count < SMALL else ""
+    return f"{count} texts{remark}"
+
+
+def recommend(
+    subject: Subject,
+    data: Dataset | Data,
+    methods: Written = FAST,
+    metric: str | None = None,
+    *,
+    layers: bool = False,
+    effort: str | None = None,
+    limit: int | None = None,
+    cache: bool = True,
+    **options: Any,
+) -> Recommendation:
+    """Rank methods by a metric on texts of one's own, and record the winner for `method="auto"`.
+
+    Of a file or name `limit` rows are drawn at random, 100 unless told. `random` is always among the methods: a winner
+    that is not reliably better, or that refuses some texts, is not recorded, and with `cache=False` none is. Other
+    options are those of `evaluate`. The metric is `aopc` unless told. With `layers` the layers of one method are
+    ranked instead: see `recommend_layer`. With an `effort`, the winner is measured in the steps of that effort too; it
+    is the winner itself that is recorded, for every effort.
+    """
+    way = None if effort is None else effort_named(effort)
+    if layers and way is not None:
+        raise BadOption("effort is for methods, and layers are ranked: leave one out")
+    if layers:
+        method, by = LAYERED if methods == FAST else methods, metric or LAYER_METRIC
+        return recommend_layer(subject, data, method, by, limit=limit, cache=cache, **options)
+    chosen = _ranking(metric or METRIC)
+    found = _ranked(subject, data, methods_for(subject, methods), chosen, limit, options)
+    if way not in (None, "fast") and found.better_than_random:
+        stepped = with_effort(method_specs([found.winner])[0], way).label
+        table = evaluate(subject, data, [found.winner, stepped], [chosen.label], **options)
+        pair = (stepped, found.winner)[:: 1 if chosen.of.higher_is_better else -1]
+        found = replace(found, stepped=stepped, gain=table.compare(chosen.label, *pair))
+    if not (cache and found.better_than_random):
+        return found
+    return replace(found, recorded=record(subject, Choice(found.winner, *_numbers(found, data))))
+
+
+def recommend_layer(
+    subject: Subject,
+    data: Dataset | Data,
+    method: Written = LAYERED,
+    metric: str = LAYER_METRIC,
+    *,
+    limit: int | None = None,
+    cache: bool = True,
+    **options: Any,
+) -> Recommendation:
+    """Rank the layers of a model by a metric on texts of one's own, and record the best for `layer="best"`.
+
+    Every hidden state is tried, from the embedding output, 0, to the last layer's output. `method` is one that reads
+    a layer, with its other options: `decoded_grad_cam(lm_head=FOLDER)`. The rest is as for `recommend`; the metric is
+    `hiding_game` unless told, `revealing_game` is the other one of the paper.
+    """
+    specs = method_specs(method)
+    if len(specs) != 1 or "layer" not in specs[0].of.options:
+        raise BadOption(f"layers are ranked for one method that has the option layer; found {method!r}")
+    if not specs[0].of.options["layer"].takes_text("best"):
+        raise BadOption(f"{specs[0].of.name} does not read layer='best', so no layer can be recorded for it")
+    if "layer" in specs[0].options:
+        raise BadOption(f"{specs[0].label} names a layer, and the layers are to be ranked: leave it out")
+    spec, chosen = specs[0], _ranking(metric)
+    of_layers = {one.label: one for one in _of_each_layer(subject, spec)}
+    found = _ranked(subject, data, tuple(of_layers.values()), chosen, limit, options)
+    found = replace(found, ranked="layer")
+    if not (cache and found.better_than_random):
+        return found
+    choice = LayerChoice(of_layers[found.winner].options["layer"], spec.label, *_numbers(found, data))
+    return replace(found, recorded=record_layer(subject.model, choice))
+
+
+def _of_each_layer(subject: Subject, spec: Spec[Method]) -> list[Spec[Method]]:
+    """The method at every layer; a model that it refuses, as one without an LM head, is refused here."""
+    text = "a" if subject.task == "classes" else ("a", "a")
+    prediction = Prediction(subject.model, collate(subject, [encode(subject, text)]), relevance=spec.of.relevance)
+    found = [Spec(spec.of, {**spec.options, "layer": n}) for n in range(len(prediction.hidden))]
+    _ = found[-1](prediction)
+    return found
+
+
+def _ranking(metric: str) -> Spec[Metric]:
+    """The metric, if methods can be ranked by it."""
+    chosen = metric_specs([metric])[0]
+    if chosen.of.level == "corpus":
+        raise BadOption(f"{chosen.of.name} has no number for each text, so methods cannot be compared in pairs by it")
+    if "classes" in chosen.of.needs:
+        raise BadOption(f"{chosen.of.name} does not say how good a method is: rank by aopc or another metric")
+    return chosen
+
+
+def _ranked(
+    subject: Subject,
+    data: Dataset | Data,
+    methods: Sequence[Spec[Method]],
+    metric: Spec[Metric],
+    limit: int | None,
+    options: dict[str, Any],
+) -> Recommendation:
+    """The methods and `random`, measured; nothing is recorded."""
+    if not isinstance(data, Dataset):
+        options["sample"] = TEXTS if limit is None else limit
+    elif limit is not None:
+        raise BadOption("limit= is for a file or name: this data set was opened already, give it there")
+    names = list(dict.fromkeys([*(spec.label for spec in methods), BASELINE]))
+    table = evaluate(subject, data, names, [metric.label], **options)
+    winner = table.best(metric.label, names)
+    if winner is None:
+        raise BadInput("no method could explain any of these texts: see the table's footer")
+    gap = None if winner == BASELINE else table.compare(metric.label, winner, BASELINE)
+    reliable = gap is not None and (gap.low > 0 if metric.of.higher_is_better else gap.high < 0)
+    cell = table[winner, metric.label]
+    reliable = reliable and cell is not None and not cell.refused
+    tied = tuple(name for name in table.tied(metric.label, names) if name != BASELINE)
+    return Recommendation(table, metric.label, winner, tied, reliable)
+
+
+def _numbers(found: Recommendation, data: Dataset | Data) -> tuple[str, float, float, float, int, str]:
+    """What is recorded beside a winner: the metric, its numbers, and the data."""
+    cell = found.table[found.winner, found.metric]
+    assert cell is not None
+    name = data.name if isinstance(data, Dataset) else str(data)
+    return found.metric, cell.mean, cell.low, cell.high, cell.n, name

@@ -1,0 +1,166 @@
+"""Tallying: a model's words by predicted class, over a data set, for several methods from one forward pass each."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import whyformer.methods  # noqa: F401  (registers the methods)
+from whyformer.datasets import Data, Dataset, Example, open_dataset
+from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.chunk import Settings
+from whyformer.evaluation.engines import engine_named
+from whyformer.evaluation.plan import Measuring, Task
+from whyformer.methods.default import methods_for
+from whyformer.metrics.idf import Idf
+from whyformer.metrics.overlap import WordSums
+from whyformer.models.loading import Subject
+from whyformer.prediction import Progress
+from whyformer.registry.specs import Written, metric_specs
+from whyformer.results.records import Chunk
+from whyformer.results.word_table import METRIC, TokenTable
+
+ROWS_AT_ONCE = {"cpu": 16, "cuda": 128}
+OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, beside the path of a file
+
+
+def token_tables(
+    subject: Subject,
+    data: Dataset | Data,
+    methods: Written = "auto",
+    *,
+    idf: Idf | None = None,
+    rows_at_once: int | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, TokenTable]:
+    """The words of each predicted class with their scores, summed over a data set, by method.
+
+    The methods share one forward pass of each batch. A few rows are held at a time, and the sums. Words are weighted by
+    the small table that comes along unless an `idf` is given. A label that the data may have is not looked at. Options
+    are those of `open_dataset`. `progress(done, total)` is told after each few rows. Ctrl-C ends it: the tables are of
+    the rows that were done until then, and their provenance says `interrupted`. A method that refuses texts is of the
+    others, and its provenance says why.
+    """
+    _check(subject, rows_at_once)
+    opened = _opened(data, **options)
+    weights = Idf.bundled() if idf is None else idf
+    choice = opened.choice
+    settings = Settings(
+        shortest=choice.shortest,
+        likeliest=choice.likeliest,
+        skip_bad_rows=opened.on_error == "skip",
+    )
+    measuring = Measuring(subject, methods_for(subject, methods), metric_specs(METRIC), settings, weights)
+    usual = ROWS_AT_ONCE.get(subject.device.type, ROWS_AT_ONCE["cpu"])
+    chunks = list(opened.chunks(rows_at_once or usual))
+    tally = _Tally()
+    try:
+        for done, chunk in enumerate(engine_named(engine)(measuring, _tasks(measuring, opened, chunks), workers), 1):
+            tally.add(chunk)
+            if progress is not None:
+                progress(done, len(chunks))
+    except KeyboardInterrupt:
+        if not tally.sums:
+            raise
+        tally.interrupted = True
+    about = {**subject.provenance, "fingerprint": subject.fingerprint, "data": opened.name, "digest": opened.digest}
+    return tally.tables([spec.label for spec in measuring.methods], subject.labels, {**about, "idf": weights.source})
+
+
+def idf_called(written: str | None, data: Dataset) -> Idf:
+    """Word frequencies as they are named on the command line.
+
+    None for the small table that comes along; `data`: counted in the data itself; `corpus:DATA`: counted in the texts
+    of another data set; `none`: every word weighs 1; or the path of a table, see `Idf.read`.
+    """
+    if written is None:
+        return Idf.bundled()
+    if written == NONE:
+        return Idf({}, "nothing")
+    if written == OWN:
+        return Idf.of(_texts(_opened(data)), "their frequency in the data")
+    if written.startswith(CORPUS):
+        corpus = _opened(written.removeprefix(CORPUS), on_error="skip")
+        return Idf.of(_texts(corpus), f"their frequency in {corpus.name}")
+    return Idf.read(written)
+
+
+def _opened(data: Dataset | Data, **options: Any) -> Dataset:
+    """A data set, opened unless it is open already, of which the texts alone are looked at."""
+    if isinstance(data, Dataset) and options:
+        raise BadOption(f"{next(iter(options))}= is for a file or name: this data set was opened already")
+    opened = data if isinstance(data, Dataset) else open_dataset(data, **options)
+    if opened.choice.keep:  # rows are chosen by their labels
+        return opened
+    texts = replace(opened.columns, label=None, rationale=None, evidences=(), answers=None)
+    return Dataset(opened.source, texts, name=opened.name, choice=opened.choice, on_error=opened.on_error)
+
+
+def _texts(data: Dataset) -> Iterator[str]:
+    return (example.text if isinstance(example.text, str) else " ".join(example.text) for example in data)
+
+
+def _check(subject: Subject, rows_at_once: int | None) -> None:
+    if subject.task != "classes":
+        raise BadInput("words are summed by predicted class, and this model answers questions: a classifier is needed")
+    if len(subject.labels) == 1:
+        raise BadInput("words are summed by predicted class, and this model has one output: a classifier is needed")
+    if rows_at_once is not None and rows_at_once < 1:
+        raise BadOption(f"rows_at_once={rows_at_once}: at least 1 is needed")
+
+
+def _tasks(measuring: Measuring, data: Dataset, chunks: list[tuple[int, int]]) -> Iterator[Task]:
+    for start, stop in chunks:
+        examples: list[Example] = [replace(example, label=None) for example in data.rows(start, stop)]
+        skipped = {bad.row: bad.reason for bad in data.skipped if start <= bad.row < stop}
+        yield measuring.task(start, stop, examples, skipped, ())
+
+
+class _Tally:
+    """The sums of each method, as chunks come in, and what was left out."""
+
+    def __init__(self) -> None:
+        self.sums: defaultdict[str, WordSums] = defaultdict(WordSums)
+        self.refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.skipped: dict[int, str] = {}
+        self.rows = self.cut = 0
+        self.interrupted = False
+
+    def add(self, chunk: Chunk) -> None:
+        for record in chunk.records:
+            if record.refused is not None:
+                self.refused[record.method][record.refused] += 1
+            else:
+                self.sums[record.method].add(record.detail)
+        self.skipped |= chunk.skipped
+        self.rows += len(chunk.examples)
+        self.cut += sum(bool(example.get("dropped")) for example in chunk.examples)
+
+    def tables(self, names: list[str], labels: tuple[str, ...], about: Mapping[str, Any]) -> dict[str, TokenTable]:
+        if not self.sums:
+            reasons = [f"{name}: {reason}" for name in names for reason in self.refused[name]]
+            reasons += [f"row {row}: {reason}" for row, reason in sorted(self.skipped.items())]
+            reason = reasons[0] if reasons else "it has no rows"
+            raise BadInput(f"there is no text to sum up: {reason} (of {about['data']})")
+        counted: dict[str, Any] = {
+            "rows": self.rows,
+            "cut": self.cut,
+            "skipped": len(self.skipped),
+            "interrupted": self.interrupted,
+        }
+        first = min(self.skipped, default=None)
+        counted |= {} if first is None else {"first_skipped": f"row {first}: {self.skipped[first]}"}
+        return {
+            name: TokenTable(
+                self.sums[name].totals,
+                labels,
+                name,
+                dict(self.sums[name].texts),
+                {**about, **counted, "refused": dict(self.refused[name])},
+            )
+            for name in names
+            if name in self.sums
+        }

@@ -1,0 +1,1 @@
+"""The front door: explanations of one's own texts, and how far to trust them."""

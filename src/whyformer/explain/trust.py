@@ -1,0 +1,232 @@
+"""How far an explanation is to be believed: measured beside random orders and the best order found."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.inputs.encoding import Encoded, collate, encode
+from whyformer.inputs.units import join_words
+from whyformer.metrics import Case, measure
+from whyformer.metrics.case import Units
+from whyformer.models.loading import Subject, is_regression
+from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, Row, hidden
+from whyformer.prediction import Prediction, Progress
+from whyformer.registry.declared import method_named, metric_named
+from whyformer.results.explanation import Explanation
+from whyformer.results.trust import Trust
+
+SAME_MODEL = 0.05  # how far a probability may be from the one that was explained: half precision, another device
+SAME_RUN = 1e-6  # how far it may be where what was seen while explaining is taken over
+SIDE_BY_SIDE = 16  # inputs
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What several explanations have in common: the input, the explained class, and what is ranked."""
+
+    encoded: Encoded
+    target: int
+    kind: Units
+    explanations: list[Explanation]
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """The positions of each unit that is ranked."""
+        if self.kind == "token":
+            return [[place] for place, unit in enumerate(self.encoded.units) if not unit.special]
+        return [places for _, places in join_words(self.encoded.units, self.encoded.texts)]
+
+    @property
+    def searched(self) -> bool:
+        """Whether the best order is searched for."""
+        return len(self.groups) <= LONGEST_SEARCH
+
+    @property
+    def cost(self) -> int:
+        """About how many inputs the model has to be run on."""
+        steps = 10 * (ORDERS + len(self.explanations)) + 1
+        return steps + (len(self.groups) * (len(self.groups) + 1) // 2 if self.searched else 0)
+
+
+def trust_of(
+    explanations: Sequence[Explanation], explainer: Any = None, progress: Progress | None = None
+) -> list[Trust]:
+    """Measure how far explanations are to be believed; of one that was measured before, what was found then.
+
+    They are measured together: explanations of the same input and class share the random orders and the search, and
+    equal inputs of the model are run once; what `stepwise` saw on its way is not run again. An explanation that was
+    loaded needs the `explainer` of its model, or the subject. What is found is kept in the explanation.
+    """
+    new = list({id(e): e for e in explanations if e.trusted is None}.values())
+    subjects = [_subject(explanation, explainer) for explanation in new]
+    for subject in {id(s): s for s in subjects}.values():
+        own = [e for e, s in zip(new, subjects, strict=True) if s is subject]
+        for explanation, trust in _measured(subject, _questions(subject, own), progress):
+            object.__setattr__(explanation, "trusted", trust)
+    return [e.trusted for e in explanations if e.trusted is not None]
+
+
+def _subject(explanation: Explanation, explainer: Any) -> Subject:
+    found = vars(explanation)["subject"] if explainer is None else getattr(explainer, "subject", explainer)
+    if found is None:
+        raise BadInput(
+            "trust runs the model, and this explanation has none, because it was loaded or unpickled: call "
+            "e.trust(explainer) with the Explainer of the model that was explained"
+        )
+    if not isinstance(found, Subject):
+        raise BadInput(f"trust needs an Explainer or its subject; found {type(explainer).__name__}")
+    return found
+
+
+def _questions(subject: Subject, explanations: Sequence[Explanation]) -> list[_Question]:
+    """What is to be measured, each input and class once; raises where trust is not defined."""
+    found: dict[Any, _Question] = {}
+    for explanation in explanations:
+        index = _class_of(subject, explanation)
+        kind: Units = "word" if any(unit.kind == "word" for unit in explanation.units) else "token"
+        key = (explanation.texts, index, kind)
+        if key not in found:
+            found[key] = _Question(_encoded(subject, explanation.texts), index, kind, [])
+        _check_units(explanation, found[key].encoded, kind)
+        found[key].explanations.append(explanation)
+    return list(found.values())
+
+
+def _class_of(subject: Subject, explanation: Explanation) -> int:
+    target, versus = explanation.target, explanation.versus
+    if subject.task != "classes" or target.span is not None or target.index is None:
+        raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
+    if explanation.prediction.probabilities is None or is_regression(subject.model):
+        raise UnsupportedModel("trust follows the probability of a class, and a regression model gives none")
+    if versus is not None:
+        raise BadInput(
+            f"trust follows the probability of one class, and this explains why {target.name} rather than "
+            f"{versus.name}: explain {target.name} without versus"
+        )
+    if not explanation.texts:
+        raise BadInput("trust deletes tokens or words of a text, and this explanation has no text")
+    return target.index
+
+
+def _encoded(subject: Subject, texts: tuple[str, ...]) -> Encoded:
+    return encode(subject, texts[0] if len(texts) == 1 else (texts[0], texts[1]))
+
+
+def _check_units(explanation: Explanation, encoded: Encoded, kind: Units) -> None:
+    words = tuple(unit for unit, _ in join_words(encoded.units, encoded.texts))
+    if explanation.units != (encoded.units if kind == "token" else words):
+        raise BadInput(
+            f"this tokenizer does not cut the text into the {len(explanation.units)} units of the explanation: give "
+            f"the explainer of the model that was explained ({explanation.provenance.get('model', 'not named')})"
+        )
+    if explanation.scores.shape != (len(explanation.units),) or not np.isfinite(explanation.scores).all():
+        found = f"shape {explanation.scores.shape}, {int((~np.isfinite(explanation.scores)).sum())} not finite"
+        raise BadInput(f"units are ranked by one finite score for each of {len(explanation.units)}; found {found}")
+
+
+def _measured(
+    subject: Subject, questions: Sequence[_Question], progress: Progress | None
+) -> Iterator[tuple[Explanation, Trust]]:
+    """Inputs of the same kind go on side by side, a few at a time."""
+    outcomes = Outcomes(subject.model, subject.tokenizer)
+    total = sum(question.cost for question in questions)
+    if progress is not None:
+        outcomes.progress = lambda *_: progress(min(outcomes.counts.run, total), total)
+    for kind in dict.fromkeys((question.kind, question.searched) for question in questions):
+        alike = [question for question in questions if (question.kind, question.searched) == kind]
+        for start in range(0, len(alike), SIDE_BY_SIDE):
+            yield from _side_by_side(subject, outcomes, alike[start : start + SIDE_BY_SIDE])
+            outcomes.forget()
+
+
+def _side_by_side(
+    subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]
+) -> list[tuple[Explanation, Trust]]:
+    before = outcomes.counts.run
+    case = _case(subject, outcomes, questions)
+    units = questions[0].kind
+    most = max(len(question.explanations) for question in questions)
+    turns = [[question.explanations[n % len(question.explanations)] for question in questions] for n in range(most)]
+    cases = [_ranked(case, units, turn) for turn in turns]
+    cases += [_shuffled(case, units, seed) for seed in range(ORDERS)]
+    if questions[0].searched:
+        cases.append(case.best("explained", units=units))
+    options = {"target": "explained", "units": units}
+    found = [measured.values.tolist() for measured in measure([(metric_named("aopc"), one, options) for one in cases])]
+    own, random, best = found[:most], found[most : most + ORDERS], found[most + ORDERS :]
+    return [
+        (
+            explanation,
+            Trust(
+                aopc=own[turn][row],
+                random=tuple(values[row] for values in random),
+                ceiling=best[0][row] if best else None,
+                target=explanation.target.name,
+                units=len(question.groups),
+                kind=units,
+                evaluations=outcomes.counts.run - before,
+            ),
+        )
+        for row, question in enumerate(questions)
+        for turn, explanation in enumerate(question.explanations)
+    ]
+
+
+def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) -> Case:
+    """The inputs with no scores yet, if this model is the one that was explained."""
+    batch = collate(subject, [question.encoded for question in questions])
+    prediction = Prediction(subject.model, batch, [question.target for question in questions])
+    if prediction.trace.outputs.task != "classes":
+        raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
+    case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
+    whole = case.probabilities([[[]] for _ in questions], "delete")
+    for question, row, found in zip(questions, case.rows, whole, strict=True):
+        for explanation in question.explanations:
+            said = explanation.prediction.probabilities or ()
+            if len(said) != case.classes or abs(said[question.target] - float(found[0, question.target])) > SAME_MODEL:
+                raise BadInput(
+                    f"this is not the model that was explained ({explanation.provenance.get('model', 'not named')}): "
+                    f"its probability of {explanation.target.name} is another; give the explainer of that model"
+                )
+            _take_over(explanation, row, found[0], outcomes)
+    return case
+
+
+def _take_over(explanation: Explanation, row: Row, whole: Tensor, outcomes: Outcomes) -> None:
+    """Tell the engine what the model said after each step of `stepwise`, if these steps deleted tokens or words.
+
+    What a run on another device or in another precision saw is not taken over.
+    """
+    told, outputs = explanation.diagnostics, explanation.diagnostics.get("outputs", {})
+    steps = told.get("step_of_tokens", told.get("step"))
+    deleted = explanation.method == "stepwise" and explanation.options.get("hide", "delete") == "delete"
+    if not deleted or steps is None or len(steps) != len(row) or "probabilities" not in outputs:
+        return
+    said = {
+        step: torch.tensor(shares, dtype=torch.float64)
+        for step, shares in enumerate(outputs["probabilities"])
+        if None not in shares  # of a step that was skipped
+    }
+    gone = [[place for place, step in enumerate(steps) if 0 < step <= after] for after in said]
+    rows = [hidden(row, places, "delete", outcomes.fillers) for places in gone]
+    both = torch.stack((whole, outcomes.of(rows[-1:], len(whole))[0]))  # all orders end there, so it is run anyway
+    precise = explanation.provenance.get("dtype") in ("float32", "float64")
+    if precise and float((torch.stack((said[0], said[max(said)])) - both).abs().max()) <= SAME_RUN:
+        outcomes.know(rows, torch.stack(list(said.values())))
+
+
+def _ranked(case: Case, units: Units, explanations: Sequence[Explanation]) -> Case:
+    """The case with units ranked by explanations, one for each input, ties by position."""
+    scores = [e.scores[[not unit.special for unit in e.units]] for e in explanations]
+    return case.ordered([sorted(range(len(own)), key=lambda n, own=own: -own[n]) for own in scores], units)  # type: ignore[misc]
+
+
+def _shuffled(case: Case, units: Units, seed: int) -> Case:
+    """The case with units in a random order."""
+    return replace(case, scores=method_named("random")(case.prediction, seed=seed).total).shuffled(units)

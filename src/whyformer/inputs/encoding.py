@@ -1,0 +1,438 @@
+"""From texts, pairs, questions or tensors to a Batch: what the model is given, and the unit behind each position."""
+
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, BadOption, TruncationWarning, UnknownWordsWarning, listed, shown
+from whyformer.inputs.tensors import (
+    accepts,
+    batch_and_units,
+    check_ids,
+    check_shapes,
+    check_tables,
+    check_width,
+    tables,
+    tensors_of,
+)
+from whyformer.inputs.texts import Text as Text
+from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
+from whyformer.models.loading import Subject, Task, text_config, vocabulary_size
+
+NO_ANSWER = "(no answer)"
+NO_LIMIT = 10**30  # tokens, as transformers writes it
+COUNTED = 100_000  # characters; the tokens of a longer text are not counted to the end
+CHARACTERS_PER_TOKEN = 16  # more than most texts have
+UNKNOWN_WORDS = 0.2  # more than this share of a text's words, and more than one, is worth a warning
+
+_TOKENIZING = Lock()  # a tokenizer keeps how it truncates between two calls, so threads wait for each other
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One text, pair, or question with its context, as the model sees it before it is padded."""
+
+    tensors: dict[str, list[int]]
+    units: tuple[Unit, ...]
+    texts: tuple[str, ...]
+    dropped: int  # tokens that did not fit into the window
+    no_answer: int | None = None  # the position that says that there is no answer
+    counted: bool = True  # else at least `dropped` tokens did not fit: a very long text is not read to its end
+
+    @property
+    def context(self) -> list[int]:
+        """The positions of the second text: where the answer to a question stands."""
+        return [i for i, unit in enumerate(self.units) if unit.part == 1]
+
+    @property
+    def unknown(self) -> tuple[list[str], int]:
+        """The words that the tokenizer does not know, or leaves out; and how many words were read."""
+        words = [unit for unit, _ in join_words(self.units, self.texts)]
+        unknown = [word.text for word in words if word.unknown]
+        left_out = []
+        for part, text in enumerate(self.texts):
+            spans = [unit.span for unit in words if unit.part == part and unit.span]
+            end = max((b for _, b in spans), default=0) if self.dropped else len(text)
+            covered = {a for span in spans for a in range(*span)}
+            places = [] if len(text) > COUNTED else split_words(text[:end])
+            left_out += [text[a:b] for a, b in places if a not in covered and text[a:b].isalnum()]
+        return unknown + left_out, len(words) + len(left_out)
+
+    def warn(self) -> None:
+        """Tell what of the text the model does not see."""
+        if self.dropped:
+            count, window = len(self.units) + self.dropped, len(self.units)
+            more, least = ("", "") if self.counted else ("more than ", "at least ")
+            warnings.warn(
+                f"{more}{count} tokens, but the model's window holds {window}: {least}{self.dropped} were dropped",
+                TruncationWarning,
+                stacklevel=3,
+            )
+        unknown, count = self.unknown
+        if len(unknown) > max(1, UNKNOWN_WORDS * count):
+            warnings.warn(
+                f"{len(unknown)} of {count} words are unknown to the tokenizer ({listed(unknown, 8)}), and the model "
+                "sees the same token for each: take a model for texts of this kind",
+                UnknownWordsWarning,
+                stacklevel=3,
+            )
+
+    def answer(self, target: Any) -> tuple[int, int]:
+        """The first and the last token of an answer, given by its text or by these two positions."""
+        if isinstance(target, str):
+            return self._answer_called(target)
+        context, none = self.context, self.no_answer
+        if not isinstance(target, tuple) or len(target) != 2 or not all(isinstance(t, int) for t in target):
+            raise BadOption(f"target {shown(target)}: an answer is given by its text, or as (start, end) in tokens")
+        start, end = target
+        if start == end == none or (start in context and end in context and start <= end):
+            return start, end
+        nothing = "" if none is None else f", or ({none}, {none}) for no answer"
+        raise BadOption(
+            f"target {shown(target)} is no answer: give the first and the last token of one, within {context[0]} … "
+            f"{context[-1]}, where the context stands{nothing}"
+        )
+
+    def _answer_called(self, text: str) -> tuple[int, int]:
+        """The tokens of a text where it first stands in the context."""
+        place = places(text.strip(), self.texts[1])[:1]
+        spans = {i: self.units[i].span for i in self.context}
+        inside = [i for i, span in spans.items() for a, b in place if span and span[0] < b and a < span[1]]
+        if inside:
+            return inside[0], inside[-1]
+        if text == NO_ANSWER and self.no_answer is not None:
+            return self.no_answer, self.no_answer
+        if positions := re.fullmatch(r"\(?(\d{1,18}), ?(\d{1,18})\)?", text, re.ASCII):
+            return self.answer((int(positions[1]), int(positions[2])))
+        raise BadOption(
+            f"target {shown(text)} does not stand in the context: copy the answer from there, or give its first and "
+            "last token as (start, end)"
+        )
+
+    def characters(self, start: int, end: int) -> Span | None:
+        """Where the tokens from `start` to `end` stand in their text; None for special tokens."""
+        spans = [unit.span for unit in self.units[start : end + 1] if unit.span]
+        return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The tensors for the model's forward, and which of its positions are not text.
+
+    `masked`: not attended to; None for images, which have no padding. `special`: special tokens, or None where nobody
+    can tell (ready tensors). `examples` and `tokenizer` are those of texts; ready tensors have none.
+    """
+
+    tensors: dict[str, Tensor]
+    masked: Tensor | None  # [batch, units]
+    special: Tensor | None  # [batch, units]
+    examples: tuple[Encoded, ...] = ()
+    tokenizer: Any = None
+
+    def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
+        """Masked positions that are neither special tokens nor read by the head, [batch, units].
+
+        A masked padding token is padding, also where a tokenizer's mask calls it special.
+        """
+        if self.masked is None:
+            return torch.zeros_like(reader, dtype=torch.bool)
+        padding = self.masked & (reader == 0)
+        if self.special is None:
+            return padding
+        special = self.special
+        if not self.examples and "input_ids" in self.tensors:  # `collate` knows better than a tokenizer's mask
+            special = special & (self.tensors["input_ids"] != pad_token_id) if pad_token_id is not None else special
+        return padding & ~special
+
+
+def places(text: str, context: str) -> list[Span]:
+    """Where a text stands: as whole words, or else inside them; as it is written, or else with other capitals."""
+    plain = re.escape(text)
+    for pattern in (rf"(?<!\w){plain}(?!\w)", plain) if text else ():
+        for flags in (re.NOFLAG, re.IGNORECASE):
+            if found := [match.span() for match in re.finditer(pattern, context, flags)]:
+                return found
+    return []
+
+
+def encode(subject: Subject, text: Text) -> Encoded:
+    """Tokenise one text or pair.
+
+    Tokens beyond the model's window are dropped and counted; the context of a question has to fit, because the answer
+    may stand in what is dropped. Of a text of more than `COUNTED` characters no more is tokenised than fills the window
+    twice.
+    """
+    texts = _checked(text, subject.task)
+    tokenizer, window = subject.tokenizer, window_of(subject)
+    reach = [_reach(tokenizer, each, window) for each in texts]
+    encoding = _tokenised(tokenizer, _read(texts, reach), verbose=False)
+    count, counted = len(encoding["input_ids"]), _read(texts, reach) == texts
+    dropped = max(0, count - window)
+    if dropped and subject.task == "answer":
+        raise BadInput(
+            f"the question and its context are {'' if counted else 'more than '}{count} tokens, but the model's window "
+            f"holds {window}: contexts that do not fit are not supported yet; give the part that holds the answer"
+        )
+    if dropped:
+        reach = _shorter(tokenizer, encoding, reach, window)
+        encoding = _tokenised(tokenizer, _read(texts, reach), truncation="longest_first", max_length=window)
+    units = _units(tokenizer, encoding, _read(texts, reach))
+    parts = {unit.part for unit in units if not unit.special}
+    if dropped and (len(units) > window or len(parts) < len(texts)):
+        raise BadInput(
+            f"the model's window holds {window} {'token' if window == 1 else 'tokens'}, too few for "
+            f"{'the text' if len(texts) == 1 else 'both texts'} beside the special tokens: set the tokenizer's "
+            "model_max_length"
+        )
+    if not parts or (subject.task == "answer" and 1 not in parts):
+        raise BadInput(f"the tokenizer finds no token in {shown(text)}")
+    _check_vocabulary(subject.model, tokenizer, encoding["input_ids"])
+    tensors = {k: list(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
+    if not accepts(subject.model, "token_type_ids"):
+        tensors.pop("token_type_ids", None)
+    units = tuple(_moved(unit, reach) for unit in units) if any(start for start, _ in reach) else units
+    return Encoded(tensors, units, texts, dropped, _no_answer(tokenizer, units), counted)
+
+
+def _reach(tokenizer: Any, text: str, window: int) -> Span:
+    """Which part of a text is tokenised: all of it, or of a very long one so much that it fills the window twice.
+
+    The window then holds the same tokens as if the whole text had been read, because a tokenizer looks ahead only a
+    little. The part is the end of the text for tokenizers that cut at the beginning.
+    """
+    size, most = CHARACTERS_PER_TOKEN * window, max(COUNTED, 1024 * window)
+    while len(text) > max(COUNTED, size):
+        part = (len(text) - size, len(text)) if getattr(tokenizer, "truncation_side", "") == "left" else (0, size)
+        count = len(_tokenised(tokenizer, (text[slice(*part)],), verbose=False)["input_ids"])
+        if count > 2 * window:
+            return part
+        if size >= most:
+            raise BadInput(
+                f"{size:,} of the text's {len(text):,} characters are only {count} tokens ({shown(text, 40)}): the "
+                "tokenizer finds no words in it; give less of it"
+            )
+        size *= 4
+    return 0, len(text)
+
+
+def _shorter(tokenizer: Any, encoding: Any, reach: list[Span], window: int) -> list[Span]:
+    """The parts of a pair's texts that are enough to fill the window, with the longer text still the longer one.
+
+    A tokenizer that truncates a pair makes every combination of what is left over from both texts.
+    """
+    if len(reach) == 1 or not getattr(tokenizer, "is_fast", False):
+        return reach
+    parts = encoding.sequence_ids()
+    offsets = [[o for o, p in zip(encoding["offset_mapping"], parts, strict=True) if p == part] for part in (0, 1)]
+    longer = 0 if len(offsets[0]) > len(offsets[1]) else 1
+    shorter = []
+    for part, (start, end) in enumerate(reach):
+        kept, count = (4 if part == longer else 2) * window, len(offsets[part])
+        if count <= kept:
+            shorter.append((start, end))
+        elif tokenizer.truncation_side == "left":
+            shorter.append((start + offsets[part][-kept][0], end))
+        else:
+            shorter.append((start, start + offsets[part][kept - 1][1]))
+    return shorter
+
+
+def _read(texts: tuple[str, ...], reach: Sequence[Span]) -> tuple[str, ...]:
+    return tuple(text[slice(*part)] for text, part in zip(texts, reach, strict=True))
+
+
+def _moved(unit: Unit, reach: Sequence[Span]) -> Unit:
+    """A unit of the part that was read, where it stands in the whole text."""
+    if unit.span is None or unit.part is None:
+        return unit
+    start = reach[unit.part][0]
+    return replace(unit, span=(unit.span[0] + start, unit.span[1] + start))
+
+
+def _tokenised(tokenizer: Any, texts: tuple[str, ...], **options: Any) -> Any:
+    """What the tokenizer gives for a text or pair."""
+    options |= {"return_special_tokens_mask": True, "return_offsets_mapping": getattr(tokenizer, "is_fast", False)}
+    try:
+        with _TOKENIZING:
+            return tokenizer(*texts, **options)
+    except Exception as error:  # of any class: tokenizers are not ours, and written in several languages
+        reason = " ".join(str(error).split())[:300]
+        raise BadInput(
+            f"the tokenizer ({type(tokenizer).__name__}) could not read {shown(texts[0])}: {reason}"
+        ) from error
+
+
+def _check_vocabulary(model: nn.Module, tokenizer: Any, ids: Sequence[int]) -> None:
+    rows = vocabulary_size(model)
+    beyond = [i for i in ids if rows is not None and not 0 <= i < rows]
+    if beyond:
+        piece = tokenizer.convert_ids_to_tokens(beyond[:1])[0]
+        raise BadInput(
+            f"the tokenizer gives {shown(piece)} the id {beyond[0]}, but the model has embeddings for the ids 0 … "
+            f"{(rows or 0) - 1}: give the tokenizer of this model, or resize its embeddings (resize_token_embeddings)"
+        )
+
+
+def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
+    """Pad encoded texts on the right, so that the positions of a text do not depend on the others."""
+    length = max(len(e.units) for e in examples)
+    padded = any(len(e.units) < length for e in examples)
+    fill = {"input_ids": _pad_token_id(subject) if padded else 0, "token_type_ids": 0}
+    tensors = {
+        name: torch.tensor([e.tensors[name] + [fill[name]] * (length - len(e.units)) for e in examples])
+        for name in examples[0].tensors
+    }
+    attended = torch.tensor([[1] * len(e.units) + [0] * (length - len(e.units)) for e in examples])
+    special = torch.tensor([[u.special for u in e.units] + [False] * (length - len(e.units)) for e in examples])
+    tensors["attention_mask"] = attended
+    tensors = {name: tensor.to(subject.device) for name, tensor in tensors.items()}
+    masked = attended.eq(0).to(subject.device)
+    return Batch(tensors, masked, special.to(subject.device), tuple(examples), subject.tokenizer)
+
+
+def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
+    """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
+    tensors = tensors_of(model, inputs)
+    if "pixel_values" in tensors and not {"input_ids", "inputs_embeds"} & tensors.keys():
+        if tensors["pixel_values"].dim() != 4 or not tensors["pixel_values"].is_floating_point():
+            found = f"{tensors['pixel_values'].dtype} of shape {tuple(tensors['pixel_values'].shape)}"
+            raise BadInput(f"pixel_values are fractions [batch, channels, height, width]; found {found}")
+        return Batch(tensors, None, None)
+    shape = batch_and_units(tensors)
+    check_ids(model, tensors.get("input_ids"))
+    check_width(model, tensors.get("inputs_embeds"))
+    if "position_ids" in tensors and tensors["position_ids"].shape == (1, shape[1]):  # the same for all
+        tensors["position_ids"] = tensors["position_ids"].expand(shape)
+    check_shapes(tensors, shape)
+    check_tables(model, tensors, shape)
+    special, attended = tensors.pop("special_tokens_mask", None), tensors.get("attention_mask")
+    if attended is None or attended.shape != shape:
+        attended = torch.ones(shape, device=next(iter(tensors.values())).device)
+    return Batch(tensors, attended.eq(0), None if special is None else special.bool())
+
+
+def window_of(subject: Subject) -> int:
+    """How many tokens the model can take: the smallest of what tokenizer, configuration and position table say."""
+    stated = getattr(subject.tokenizer, "model_max_length", None)
+    if stated is not None and (isinstance(stated, bool) or not isinstance(stated, int | float) or not stated >= 1):
+        raise BadInput(
+            f"the tokenizer's model_max_length is {shown(stated)}: set it to the number of tokens that the model takes"
+        )
+    limits = [NO_LIMIT if stated is None or stated == math.inf else int(stated)]
+    configured = getattr(getattr(subject.model, "config", None), "max_position_embeddings", None)
+    if isinstance(configured, int) and configured > 0:  # XLNet says -1: any number
+        limits.append(configured)
+    if "position_ids" in (of_model := tables(subject.model)):
+        rows, reserved = of_model["position_ids"]
+        limits.append(rows - reserved)
+    return min(limits)
+
+
+def _checked(text: Any, task: Task) -> tuple[str, ...]:
+    texts = (text,) if isinstance(text, str) else text
+    if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(t, str) for t in texts):
+        needed = "one question and its context are" if task == "answer" else "a text or a pair (text, text) is"
+        several = " (several texts are given as a list)" if isinstance(text, tuple) else ""
+        raise BadInput(f"{needed} needed{several}, found {shown(text)}")
+    if not all(t.strip() for t in texts):
+        if task == "answer":
+            raise BadInput("the context is empty" if texts[0].strip() else "the question is empty")
+        raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {shown(text)}")
+    half = next((found for t in texts if (found := re.search("[\ud800-\udfff]", t))), None)
+    if half:
+        raise BadInput(f"the text holds half a character (a lone surrogate, {half[0]!r}) at character {half.start()}")
+    return tuple(str(t) for t in texts)  # numpy's own are texts too
+
+
+def _no_answer(tokenizer: Any, units: Sequence[Unit]) -> int | None:
+    """Where models say that a question has no answer: at the classification token, or else the first special one."""
+    special = [i for i, unit in enumerate(units) if unit.special]
+    own = [i for i in special if units[i].piece == getattr(tokenizer, "cls_token", None)]
+    return next(iter(own + special), None)
+
+
+def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit, ...]:
+    ids = list(encoding["input_ids"])
+    pieces = tokenizer.convert_ids_to_tokens(ids)
+    special = [bool(s) for s in encoding["special_tokens_mask"]]
+    fast = getattr(tokenizer, "is_fast", False)
+    parts = encoding.sequence_ids() if fast else _parts(tokenizer, special, texts)
+    if fast:
+        spans = [None if s else trim(tuple(o), texts[p or 0]) for o, s, p in _rows(encoding, special, parts)]
+    else:
+        spans = _searched(tokenizer, ids, special, parts, texts)
+    units = []
+    stands_for_unknown = getattr(tokenizer, "unk_token_id", None)
+    for index, piece, flag, part, span in zip(ids, pieces, special, parts, spans, strict=True):
+        if flag or part is None:
+            units.append(Unit(str(piece), special=True, piece=str(piece)))
+        else:
+            surface = texts[part][slice(*span)] if span else str(piece)
+            unknown = index == stands_for_unknown and surface != piece  # GPT-2's is its end of text, written out
+            units.append(Unit(surface, "token", span, part, False, str(piece), unknown))
+    return tuple(units)
+
+
+def _rows(encoding: Any, special: list[bool], parts: list[int | None]) -> Any:
+    return zip(encoding["offset_mapping"], special, parts, strict=True)
+
+
+def _parts(tokenizer: Any, special: list[bool], texts: tuple[str, ...]) -> list[int | None]:
+    """Which text each position belongs to: counted, or, where a text was cut, by the special tokens between them."""
+    options = {"add_special_tokens": False, "verbose": False}
+    counts = [len(_tokenised(tokenizer, (text,), **options)["input_ids"]) for text in texts]
+    parts: list[int | None] = []
+    if sum(counts) == special.count(False):
+        numbers = iter([number for number, count in enumerate(counts) for _ in range(count)])
+        return [None if flag else next(numbers) for flag in special]
+    part, started = 0, False
+    for flag in special:
+        if flag and started:
+            part, started = min(part + 1, 1), False
+        started = started or not flag
+        parts.append(None if flag else part)
+    return parts
+
+
+def _searched(
+    tokenizer: Any, ids: list[int], special: list[bool], parts: list[int | None], texts: tuple[str, ...]
+) -> list[tuple[int, int] | None]:
+    spans: list[tuple[int, int] | None] = [None] * len(ids)
+    for part, text in enumerate(texts):
+        positions = [i for i, p in enumerate(parts) if p == part and not special[i]]
+        pieces = [tokenizer.decode([ids[i]]).removeprefix("##") for i in positions]
+        found = search_spans(pieces, text, backwards=getattr(tokenizer, "truncation_side", "") == "left")
+        unknown = [ids[i] == tokenizer.unk_token_id for i in positions]
+        found = [_gap(found, n, text) if flag else found[n] for n, flag in enumerate(unknown)]
+        for position, span in zip(positions, found, strict=True):
+            spans[position] = span
+    return spans
+
+
+def _gap(spans: list[tuple[int, int] | None], number: int, text: str) -> tuple[int, int]:
+    """What lies between the nearest pieces that were found: there an unknown token must stand."""
+    start = max((s[1] for s in spans[:number] if s), default=0)
+    end = min((s[0] for s in spans[number:] if s), default=len(text))
+    return trim((start, end), text)
+
+
+def _pad_token_id(subject: Subject) -> int:
+    """Which token to pad with; a model without one gets a stand-in from the recorder."""
+    rows = vocabulary_size(subject.model)
+    index = getattr(text_config(subject.model), "pad_token_id", None)
+    if index is not None and rows is not None and not 0 <= index < rows:
+        raise BadInput(
+            f"texts of several lengths are padded with the id {index} (pad_token_id), but the model has embeddings for "
+            f"the ids 0 … {rows - 1}: explain one at a time (batch_size=1), or set its pad_token_id"
+        )
+    index = getattr(subject.tokenizer, "pad_token_id", None) if index is None else index
+    return int(index) if index is not None and (rows is None or 0 <= index < rows) else 0

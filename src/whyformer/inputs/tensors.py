@@ -1,0 +1,150 @@
+"""Tensors: whether a model can take what it is given, so that it is said before torch does."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, UnsupportedModel, listed, shown
+from whyformer.models.loading import device_of, input_embeddings, vocabulary_size
+
+TABLES = {"position_embeddings": "position_ids", "wpe": "position_ids", "token_type_embeddings": "token_type_ids"}
+
+_ROWS: "WeakKeyDictionary[nn.Module, dict[str, tuple[int, int]]]" = WeakKeyDictionary()
+
+
+def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
+    """The inputs on the model's device; what is not there (None) is left out."""
+    if not isinstance(inputs, Mapping):
+        raise BadInput(
+            "inputs are the tensors that the model's forward takes, by name, as tokenizer(…, return_tensors='pt') "
+            f"gives them; found {type(inputs).__name__}"
+        )
+    device = device_of(model)
+    tensors = {}
+    for name, tensor in inputs.items():
+        if tensor is None:
+            continue
+        if not isinstance(name, str):
+            raise BadInput(f"inputs are tensors by their names in the model's forward; found {shown(name)} as a name")
+        if not isinstance(tensor, Tensor):
+            raise BadInput(f"{name} is {type(tensor).__name__}: give tensors (tokenizer(…, return_tensors='pt'))")
+        if name != "special_tokens_mask" and not accepts(model, name):
+            raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
+        tensors[name] = tensor.to(device)
+    check_one_text(model, tensors.get("input_ids"))
+    return tensors
+
+
+def check_one_text(model: nn.Module, ids: Tensor | None) -> None:
+    """Raise for a model that chooses among several texts, and for inputs of several texts."""
+    found = "" if ids is None else f"; found input_ids of shape {tuple(ids.shape)}"
+    if type(model).__name__.endswith("ForMultipleChoice"):
+        raise UnsupportedModel(
+            f"{type(model).__name__}: models that choose among several texts are not supported yet; needed is one text "
+            f"for each example, [batch, units]{found}"
+        )
+    if ids is not None and ids.dim() == 3:
+        raise BadInput(f"input_ids [batch, units] are needed, one text for each example{found}")
+
+
+def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:
+    """[batch, units] of the inputs."""
+    names = [name for name in ("input_ids", "inputs_embeds") if name in tensors]
+    if len(names) != 1:
+        found = listed(list(tensors)) or "nothing"
+        both = ", but not both of the first two" if names else ""
+        raise BadInput(f"inputs need `input_ids`, `inputs_embeds` or `pixel_values`{both}; found {found}")
+    tensor = tensors[names[0]]
+    form = "[batch, units]" if names[0] == "input_ids" else "[batch, units, width]"
+    if tensor.dim() != form.count(",") + 1 or 0 in tensor.shape:
+        raise BadInput(f"{names[0]} {form} with at least one token are needed; found the shape {tuple(tensor.shape)}")
+    return tensor.shape[:2]
+
+
+def accepts(model: nn.Module, name: str) -> bool:
+    """Whether the model's forward takes an argument of that name."""
+    parameters = inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
+    return name in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
+
+
+def check_ids(model: nn.Module, ids: Tensor | None) -> None:
+    """Raise where an id has no row in the model's embeddings."""
+    if ids is None:
+        return
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise BadInput(f"input_ids must be whole numbers; found {ids.dtype}")
+    rows = vocabulary_size(model)
+    if rows is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+        raise BadInput(f"input_ids must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
+
+
+def check_width(model: nn.Module, embeddings: Tensor | None) -> None:
+    """Raise where ready embeddings are not as wide as the model's own."""
+    width = getattr(input_embeddings(model), "embedding_dim", None)
+    if embeddings is not None and width is not None and embeddings.shape[-1] != width:
+        raise BadInput(f"inputs_embeds must be {width} wide; found {embeddings.shape[-1]}")
+
+
+def check_shapes(tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
+    """Raise where a tensor does not go with the units."""
+    for name in ("special_tokens_mask", "token_type_ids", "position_ids"):
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape[:2] == shape:  # TAPAS has several types for each token
+            continue
+        raise BadInput(
+            f"inputs need one batch size and one length: {name} has the shape {tuple(tensor.shape)}, and there are "
+            f"tokens of shape {tuple(shape)}"
+        )
+    if "attention_mask" in tensors:
+        check_mask(tensors["attention_mask"], shape)
+
+
+def check_mask(mask: Tensor, shape: torch.Size) -> None:
+    """Raise where a mask does not fit tokens [batch, units], is not a number, or hides all tokens of an example."""
+    if not (mask.shape == shape if mask.dim() == 2 else mask.dim() in (3, 4) and mask.shape[-1] == shape[1]):
+        raise BadInput(
+            f"attention_mask has the shape {tuple(mask.shape)} for tokens of shape {tuple(shape)}: give one for each"
+        )
+    if mask.is_floating_point() and bool(mask.isnan().any()):
+        raise BadInput("attention_mask holds NaN: give 1 for a token that is attended to, 0 for padding")
+    if mask.dim() == 2 and not bool(mask.any(-1).all()):
+        rows = mask.any(-1).logical_not().nonzero().flatten().tolist()
+        raise BadInput(f"no token of example {listed(rows, 8)} is attended to: leave such examples out")
+
+
+def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
+    """Raise where a position or token type has no row in the model's table."""
+    of_model = tables(model)
+    for name, (rows, _) in of_model.items():
+        ids = tensors.get(name)
+        if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+            raise BadInput(f"{name} must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
+    if "position_ids" in tensors or "position_ids" not in of_model:
+        return
+    rows, reserved = of_model["position_ids"]
+    ids = tensors.get("input_ids")
+    padding = int(ids.eq(reserved - 1).sum(1).min()) if reserved and ids is not None else 0  # it has no position there
+    if shape[1] - padding > rows - reserved:
+        raise BadInput(f"{shape[1] - padding} tokens, but the model has positions for {rows - reserved}: give fewer")
+
+
+def tables(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """How many rows the smallest table of positions and of token types has, and how many of them are reserved.
+
+    Looked for once in a model.
+    """
+    if model not in _ROWS:
+        found: dict[str, tuple[int, int]] = {}
+        for path, module in model.named_modules():
+            name = TABLES.get(path.rpartition(".")[2])
+            if name is not None and isinstance(module, nn.Embedding):
+                # RoBERTa counts positions from the one behind its padding index
+                reserved = 0 if module.padding_idx is None or name != "position_ids" else module.padding_idx + 1
+                rows = module.num_embeddings, reserved
+                found[name] = min(found.get(name, rows), rows, key=lambda table: table[0] - table[1])
+        _ROWS[model] = found
+    return _ROWS[model]

@@ -1,0 +1,75 @@
+"""What `method="auto"` means: the winner recorded for a model, or else the one that wins in general, with an effort."""
+
+from typing import Literal, cast, get_args
+
+from whyformer.errors import BadOption
+from whyformer.methods.recorded import best_layer, recorded
+from whyformer.models.loading import Subject
+from whyformer.registry.declared import Method, method_named
+from whyformer.registry.specs import EVERY, Spec, Written, method_specs, names_of
+
+Effort = Literal["fast", "balanced", "best"]
+
+AUTO = "attn_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
+EFFORT: Effort = "fast"  # unless told otherwise
+STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" is one pass
+
+
+def auto_method(subject: Subject | None = None, effort: str | None = None) -> Spec[Method]:
+    """What `auto` means: the winner recorded for this model, or else the method that wins in general."""
+    way = effort_named(EFFORT if effort is None else effort)
+    found = None if subject is None else recorded(subject)
+    one_pass = method_specs([AUTO])[0] if found is None else found.spec
+    try:
+        return with_effort(one_pass, way)
+    except BadOption as error:
+        if found is None:
+            raise
+        advice = "use effort='fast', recommend again among other methods, or leave the record aside (--no-cache)"
+        raise BadOption(f"{error}; {one_pass.label} was recorded for this model: {advice}") from error
+
+
+def with_effort(spec: Spec[Method], effort: Effort) -> Spec[Method]:
+    """A method as it is, with the effort `"fast"`; with `"balanced"` and `"best"` through the steps of `stepwise`."""
+    if effort == "fast":
+        return spec
+    steps = Spec(method_named("stepwise"), {"of": spec.label, "steps": STEPS[effort]})
+    try:
+        _ = steps.made_of
+    except BadOption as error:
+        raise BadOption(f"effort={effort!r} takes {spec.label} step by step, and that cannot be: {error}") from error
+    return steps
+
+
+def effort_named(effort: str) -> Effort:
+    """The effort of that name."""
+    if effort not in get_args(Effort):
+        raise BadOption(f"effort is one of {', '.join(get_args(Effort))}; found {effort!r}")
+    return cast(Effort, effort)
+
+
+def methods_for(subject: Subject | None, written: Written, effort: str | None = None) -> tuple[Spec[Method], ...]:
+    """The methods named, as `method_specs` gives them; `auto` is what it means for this model, with this effort.
+
+    So is `layer=best`.
+    """
+    names = [] if written in EVERY else names_of(written)
+    if effort is not None and "auto" not in names:
+        raise BadOption(
+            f"effort={effort_named(effort)!r} is for `auto`, which is not among the methods "
+            f"({', '.join(names) or written}): name auto, or leave effort out; any method is taken step by step as "
+            "stepwise(of=NAME, steps=10)"
+        )
+    if written in EVERY:
+        return method_specs(written)
+    specs = method_specs([auto_method(subject, effort).label if name == "auto" else name for name in names])
+    return specs if subject is None else tuple(_with_layer(subject, spec) for spec in specs)
+
+
+def _with_layer(subject: Subject, spec: Spec[Method]) -> Spec[Method]:
+    """With the number of the layer that `layer=best` is for this model, so that a journal's key knows it."""
+    if spec.made_of is not None and (of := _with_layer(subject, spec.made_of).label) != spec.made_of.label:
+        return spec.made_of_label(of)
+    if spec.options.get("layer") != "best":
+        return spec
+    return Spec(spec.of, {**spec.options, "layer": best_layer(subject.model)})

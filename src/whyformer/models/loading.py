@@ -1,0 +1,415 @@
+"""From a name, a folder, or existing objects to a Subject: the model, its tokenizer and its labels."""
+
+import copy
+import hashlib
+import importlib.metadata
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
+from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
+from whyformer.rounding import ROUNDING
+from whyformer.storage.files import read_json
+
+Task = Literal["classes", "answer"]
+
+BUNDLED = Path(__file__).parents[1] / "bundled"
+DTYPES = tuple(ROUNDING)  # in which models are explained
+ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
+PIPELINES = ("text-classification", "sentiment-analysis", "question-answering")
+HEADS: dict[str, Task] = {"ForSequenceClassification": "classes", "ForQuestionAnswering": "answer"}  # in class names
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "merges.txt",
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained: a model, its tokenizer, the names of its classes, and where it came from."""
+
+    model: nn.Module
+    tokenizer: Any
+    labels: tuple[str, ...]
+    name: str
+    revision: str | None = None
+    _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def task(self) -> Task:
+        """What the model says: a class, or the answer to a question. A wrapped model says what is in it."""
+        return task_of(type(module).__name__ for module in self.model.modules()) or "classes"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @property
+    def shape(self) -> str:
+        """A hash of configuration, tokenizer and the shapes of the weights: known at once."""
+        if self._hashed.get("tokenizer") is not self.tokenizer:
+            self._hashed.update(tokenizer=self.tokenizer, words=_hash(_tokenizer_facts(self.tokenizer)))
+        shapes = [(name, str(w.dtype), list(w.shape)) for name, w in _weights(self.model)]
+        return _hash([type(self.model).__name__, _config_facts(self.model), self._hashed["words"], shapes])
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that determines what the model says: `shape`, and every weight as it is now."""
+        digest = hashlib.blake2b(self.shape.encode(), digest_size=16)
+        for _, weight in _weights(self.model):
+            digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    @property
+    def last_fingerprint(self) -> str:
+        """The fingerprint, hashed again only after a training step: changes through `.data` go unnoticed."""
+        state = (self.shape, *((weight.data_ptr(), weight._version) for _, weight in _weights(self.model)))
+        if self._hashed.get("state") != state:
+            self._hashed.update(state=state, digest=self.fingerprint)
+        return str(self._hashed["digest"])
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What an explanation has to say about the model, as plain data."""
+        packages = {name: importlib.metadata.version(name) for name in ("whyformer", "torch", "transformers")}
+        dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
+        origin = {"model": self.name, "revision": self.revision, "dtype": dtype}
+        return {**origin, "device": str(self.device), "packages": packages}
+
+
+def _weights(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return sorted((name, w) for name, w in model.state_dict().items() if isinstance(w, torch.Tensor))
+
+
+def _config_facts(model: nn.Module) -> Any:
+    config: Any = getattr(model, "config", None)
+    facts = config.to_dict() if hasattr(config, "to_dict") else {}
+    beside = ("architectures", "dtype", "torch_dtype", "transformers_version")  # saving a model sets some of these
+    return {name: fact for name, fact in facts.items() if name[0] != "_" and name not in beside}
+
+
+def _tokenizer_facts(tokenizer: Any) -> Any:
+    """The tokenizer as plain data, without the padding and truncation that its last call left behind."""
+    names = [type(tokenizer).__name__, str(getattr(tokenizer, "special_tokens_map", ""))]
+    if not getattr(tokenizer, "is_fast", False):
+        return [*names, sorted(tokenizer.get_vocab().items())]
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    return [*names, {k: v for k, v in backend.items() if k not in ("padding", "truncation")}]
+
+
+def _hash(facts: Any) -> str:
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+
+
+def bundled_models() -> tuple[str, ...]:
+    """The names of the models that come with this package."""
+    return tuple(sorted(p.name for p in BUNDLED.iterdir() if (p / "config.json").exists()))
+
+
+def subject_of(model: Any, tokenizer: Any = None) -> Subject:
+    """The subject for an existing model and tokenizer, or for a Hugging Face pipeline."""
+    if tokenizer is None and hasattr(model, "tokenizer") and hasattr(model, "model"):
+        _check_pipeline(model)
+        model, tokenizer = model.model, model.tokenizer
+    model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"a model is needed, found {type(model).__name__}; to load one by name use Explainer.load")
+    if tokenizer is None:
+        raise BadInput("a tokenizer is needed beside the model; for ready tensors use whyformer.attribute")
+    config = getattr(model, "config", None)
+    name = getattr(config, "_name_or_path", "") or type(model).__name__
+    return Subject(model, tokenizer, labels_of(model), name, getattr(config, "_commit_hash", None))
+
+
+def _check_pipeline(pipeline: Any) -> None:
+    """Raise for a pipeline that asks its model another question than is explained."""
+    task = getattr(pipeline, "task", None)
+    if task is None or task in PIPELINES:
+        return
+    advice = (
+        "pass its model and tokenizer, Explainer(pipeline.model, pipeline.tokenizer), if that model is one of these"
+    )
+    if task == "zero-shot-classification":
+        advice = (
+            "its model judges pairs: explain those with Explainer(pipeline.model, pipeline.tokenizer).explain((text, "
+            "hypothesis))"
+        )
+    raise UnsupportedModel(
+        f"a pipeline for {task!r} is not explained, only {PIPELINES[0]} and {PIPELINES[-1]} are: {advice}"
+    )
+
+
+def task_of(classes: Iterable[str]) -> Task | None:
+    """What a model says, by the first of these class names that tells."""
+    return next((task for name in classes for head, task in HEADS.items() if head in name), None)
+
+
+def labels_of(model: nn.Module) -> tuple[str, ...]:
+    """The names of the model's classes, by index."""
+    return _class_names(getattr(getattr(model, "config", None), "id2label", None) or {})
+
+
+def _class_names(names: Any) -> tuple[str, ...]:
+    by_index = (
+        {int(key): str(names[key]) for key in names if str(key).isdecimal()} if isinstance(names, Mapping) else {}
+    )
+    if not isinstance(names, Mapping) or sorted(by_index) != list(range(len(names))):
+        keys = [*map(str, names)] if isinstance(names, Mapping) else [f"a {type(names).__name__}"]
+        listed = ", ".join(keys[:5] + ["…"] * (len(keys) > 5))
+        raise UnsupportedModel(
+            f"id2label in the model's configuration must name the classes 0, 1 and so on, each once; found {listed}: "
+            "correct it in config.json, or set model.config.id2label"
+        )
+    return tuple(by_index[index] for index in range(len(names)))
+
+
+def is_regression(model: nn.Module) -> bool:
+    """Whether a model predicts scores and not classes: it says so, or has one output and does not say otherwise."""
+    config = getattr(model, "config", None)
+    problem = getattr(config, "problem_type", None)
+    return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model is; one on `meta` has no weights."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    if device.type == "meta":
+        raise UnsupportedModel(
+            f"{type(model).__name__} is on the device meta, where it has no weights: load them with from_pretrained, "
+            "or move it with to_empty and load_state_dict"
+        )
+    return device
+
+
+def input_embeddings(model: nn.Module) -> Any:
+    """The module that embeds tokens; None if the model does not say."""
+    get: Any = getattr(model, "get_input_embeddings", lambda: None)
+    try:
+        return get()
+    except NotImplementedError:  # transformers' way to say that there are none, or several (CANINE)
+        return None
+
+
+def vocabulary_size(model: nn.Module) -> int | None:
+    """How many tokens the model has embeddings for; None if it does not say."""
+    weight = getattr(input_embeddings(model), "weight", None)
+    return None if weight is None else int(weight.shape[0])
+
+
+def text_config(model: nn.Module) -> Any:
+    """The configuration of the text model; None for a module that has none."""
+    config = getattr(model, "config", None)
+    return config.get_text_config() if config is not None and hasattr(config, "get_text_config") else config
+
+
+def load(
+    name: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+) -> Subject:
+    """Load a bundled model, a folder, or a hub id.
+
+    Weights in pickle files can run code when they are read: without `allow_pickle` none is opened. Code that a
+    repository comes with, kernels for attention included, is not run without `trust_remote_code`.
+    """
+    place, precision = _device(device), _dtype(dtype)
+    checkpoint = _checkpoint(name, revision)
+    trust = {"trust_remote_code": bool(trust_remote_code)}
+    with reading(_unreachable(checkpoint, str(name))):
+        checkpoint.check_no_adapter()
+        if checkpoint.local:
+            _check_folder(Path(checkpoint.name))
+        checkpoint = checkpoint.pinned
+        config = _configuration(checkpoint, trust)
+    kind = _kind(checkpoint, config)
+    _check_attention(checkpoint, config, trust_remote_code)
+    if precision is None:
+        _check_dtype(checkpoint, getattr(config, "dtype", None))
+    with reading(f"could not load {str(name)!r}: its weights"):
+        stored = _safe_shapes(checkpoint, config, allow_pickle)
+        if stored:
+            _check_fit(checkpoint, config, kind, stored)
+        model, report = kind.from_pretrained(
+            checkpoint.name,
+            dtype=precision or "auto",
+            use_safetensors=True if stored else None,
+            output_loading_info=True,
+            **checkpoint.options,
+            **trust,
+        )
+        _check_complete(checkpoint, report)
+        model = _moved(model.eval(), place)
+    with reading(f"could not load {str(name)!r}: its tokenizer"):
+        tokenizer = _tokenizer(checkpoint, trust)
+    return Subject(model, tokenizer, labels_of(model), str(name), checkpoint.revision)
+
+
+def _checkpoint(name: Any, revision: str | None) -> Checkpoint:
+    """Where a name leads: to a bundled model, a folder, or the hub."""
+    if not isinstance(name, str | Path) or not str(name).strip() or "\0" in str(name):
+        shown = repr(name) if isinstance(name, str) else type(name).__name__
+        raise BadInput(f"a bundled model, a folder or a hub id is needed, found {shown}")
+    if str(name) in bundled_models():
+        return Checkpoint(str(BUNDLED / name), local=True)
+    folder = Path(name)
+    try:
+        is_folder, is_there = folder.is_dir(), folder.exists()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it holds half a character (a lone surrogate)"
+        raise BadInput(f"{str(name)[:40]!r}… cannot be the name of a model: {reason}") from error
+    if not is_folder and (is_there or folder.is_absolute() or str(name).startswith(".")):
+        raise BadInput(f"there is no folder {str(name)!r}" + (", but a file" if is_there else ""))
+    return Checkpoint(str(name), is_folder, None if is_folder else revision)
+
+
+def _unreachable(checkpoint: Checkpoint, name: str) -> str:
+    """How an error begins that comes before anything is known about the model."""
+    if checkpoint.local:
+        return f"could not load {name!r}: config.json"
+    hint = "" if "/" in name else f" ({nearest(name, bundled_models())})"
+    return f"could not load {name!r}: there is no bundled model{hint} or folder of that name, and on the hub"
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").exists():
+        raise BadInput(f"{str(folder)!r} has no config.json: save a model there with save_pretrained")
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
+        raise BadInput(f"{str(folder)!r} has no tokenizer: save it there too, with tokenizer.save_pretrained")
+
+
+def _configuration(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    path = checkpoint.file("config.json")
+    content = {} if path is None else read_json(path, "configuration")
+    if not isinstance(content, dict):
+        raise BadInput(f"the configuration {str(path)!r} holds no fields {{…}}: save the model again")
+    _class_names(content.get("id2label") or {})
+    return AutoConfig.from_pretrained(checkpoint.name, **checkpoint.options, **trust)
+
+
+def _kind(checkpoint: Checkpoint, config: Any) -> Any:
+    """The auto class that builds what the configuration says it is."""
+    from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
+
+    architectures = config.architectures or []
+    names = [str(name) for name in (architectures if isinstance(architectures, list) else [architectures])]
+    task = task_of(names)
+    if task is None:
+        raise UnsupportedModel(
+            f"{checkpoint.name!r} holds {' or '.join(names[:5]) or 'a model that does not say its class'}; a sequence "
+            "classifier (…ForSequenceClassification) or question-answering model (…ForQuestionAnswering) is needed"
+        )
+    return AutoModelForQuestionAnswering if task == "answer" else AutoModelForSequenceClassification
+
+
+def _check_attention(checkpoint: Checkpoint, config: Any, trusted: bool) -> None:
+    """Raise for a configuration that names a kernel on the hub: code, which transformers would fetch and run."""
+    kernels = {str(getattr(part, "_attn_implementation", "")) for part in (config, config.get_text_config())}
+    if not trusted and (named := sorted(kernel for kernel in kernels if "/" in kernel)):
+        raise UnsupportedModel(
+            f"attn_implementation of {checkpoint.name!r} is {named[0]!r}, code from the hub, which is not run without "
+            "trust_remote_code (--trust-remote-code)"
+        )
+
+
+def _safe_shapes(checkpoint: Checkpoint, config: Any, allow_pickle: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights in safetensors files; none where they are in pickle files, and that is allowed."""
+    weights = checkpoint.weights(getattr(config, "transformers_weights", None))
+    if weights:
+        return checkpoint.shapes(set(weights.values()))
+    pickle = checkpoint.pickle()
+    if pickle is None:
+        raise BadInput(f"{checkpoint.name!r} has no weights ({WHOLE})")
+    if not allow_pickle:
+        raise UnsupportedModel(
+            f"{checkpoint.name!r} has its weights only in pickle files ({pickle}), which can run code when they are "
+            "read: convert them to safetensors, or pass allow_pickle (--allow-pickle) if you trust them"
+        )
+    return {}
+
+
+def _check_fit(checkpoint: Checkpoint, config: Any, kind: Any, stored: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise before memory is taken if the weights are not those of the model that the configuration describes."""
+    check_depth(config, len(stored), checkpoint.name)
+    if type(config) not in kind._model_mapping or getattr(config, "quantization_config", None) is not None:
+        return  # code of its own, or weights that are packed
+    task = f"could not load {checkpoint.name!r}: the model that its config.json describes"
+    with reading(task), torch.device("meta"):
+        built = kind.from_config(copy.deepcopy(config), dtype=torch.float32).state_dict()
+    for name, weight in built.items():
+        shape = stored.get(name, weight.shape)
+        if math.prod(shape) != weight.numel():  # a mere change of axes is left to transformers
+            raise UnsupportedModel(
+                f"could not load {checkpoint.name!r}: its weights do not fit its configuration: {name} is "
+                f"{list(shape)} in the files, and {list(weight.shape)} by config.json"
+            )
+
+
+def _check_complete(checkpoint: Checkpoint, report: Mapping[str, Any]) -> None:
+    if report["missing_keys"]:
+        missing = ", ".join(sorted(report["missing_keys"])[:3])
+        raise UnsupportedModel(f"the weights of {checkpoint.name!r} are not complete: {missing} would be random")
+
+
+def _check_dtype(checkpoint: Checkpoint, dtype: Any) -> None:
+    if isinstance(dtype, torch.dtype) and dtype not in DTYPES:
+        raise UnsupportedModel(
+            f"{checkpoint.name!r} is in {str(dtype).removeprefix('torch.')}, in which nothing is explained: give "
+            "dtype=float32 (--dtype)"
+        )
+
+
+def _tokenizer(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, **checkpoint.options, **trust)
+    tokenizer(ANY_TEXT)  # raises here, and not at some later text, if it cannot be used
+    return tokenizer
+
+
+def _dtype(dtype: Any) -> torch.dtype | None:
+    precision = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and precision not in DTYPES:
+        raise BadOption(f"dtype {str(dtype)!r} is not known; use float64, float32, bfloat16 or float16")
+    return precision
+
+
+def _device(device: Any) -> torch.device | None:
+    if device is None:
+        return None
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise BadOption(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
+    except TypeError as error:
+        raise BadOption(f"device {str(device)!r} cannot be used: give a name such as cpu or cuda:0") from error
+    if place.type == "meta":
+        raise BadOption("device 'meta' cannot be used: it holds no numbers; use cpu or cuda")
+    return place
+
+
+def _moved(model: nn.Module, device: torch.device | None) -> nn.Module:
+    try:
+        return model if device is None else model.to(device)
+    except Exception as error:  # each kind of device fails in its own way
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise BadOption(f"device {str(device)!r} cannot be used: {reason}") from error

@@ -1,0 +1,34 @@
+"""The tables and figures of the papers as recipes, and our numbers beside the published ones."""
+
+from whyformer.papers.catalogue import listing, reproduction_named, reproductions
+from whyformer.papers.lm_heads import given_lm_heads
+from whyformer.papers.masks import given_heads
+from whyformer.papers.printed import csv, markdown, text
+from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
+from whyformer.papers.reproduced import Agreement, Entry, Part, Reproduced
+from whyformer.papers.running import run
+from whyformer.papers.sources import other_models
+from whyformer.papers.written import write
+
+__all__ = [
+    "Agreement",
+    "Column",
+    "Entry",
+    "Measure",
+    "Number",
+    "Part",
+    "Reproduced",
+    "Reproduction",
+    "Row",
+    "csv",
+    "given_heads",
+    "given_lm_heads",
+    "listing",
+    "markdown",
+    "other_models",
+    "reproduction_named",
+    "reproductions",
+    "run",
+    "text",
+    "write",
+]

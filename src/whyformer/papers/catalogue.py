@@ -1,0 +1,34 @@
+"""The catalogue: every table and figure by name, and what can be run of each now."""
+
+from types import MappingProxyType
+
+import whyformer.methods
+import whyformer.metrics  # noqa: F401  (registers the metrics; the line above the methods)
+from whyformer.errors import BadOption, nearest
+from whyformer.papers import attcat, decoded, mask_lrp, transformer_attribution
+from whyformer.papers.recipe import Reproduction
+
+_ALL = (
+    *attcat.REPRODUCTIONS,
+    *transformer_attribution.REPRODUCTIONS,
+    *mask_lrp.REPRODUCTIONS,
+    *decoded.REPRODUCTIONS,
+)
+_BY_NAME = MappingProxyType({recipe.name: recipe for recipe in _ALL})
+
+
+def reproductions() -> MappingProxyType[str, Reproduction]:
+    """Every table and figure by name, such as `attcat-table-1`."""
+    return _BY_NAME
+
+
+def reproduction_named(name: str) -> Reproduction:
+    """The table or figure of that name, or an error with the nearest one."""
+    if name not in _BY_NAME:
+        raise BadOption(f"there is no table or figure {name!r}; {nearest(name, _BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def listing() -> list[tuple[str, str, str]]:
+    """Of every table and figure its name, its title with the paper, and its state: ready, or what it waits for."""
+    return [(recipe.name, f"{recipe.paper}: {recipe.title}", recipe.state) for recipe in _ALL]

@@ -1,0 +1,251 @@
+"""The tables and figures of Decoded layer saliency (2023)."""
+
+from dataclasses import replace
+from typing import Literal
+
+from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row, grid
+
+PAPER = "Decoded layer saliency (2023)"
+
+_PRETRAINED = "roberta-base"  # whose LM head decodes
+_SST2 = Column("SST-2", "sst2@decoded", "sst2", architecture="RoBERTa-base", texts=872, lm_head=_PRETRAINED)
+_AG_NEWS = Column("AG News", "ag_news@decoded", "agnews", architecture="RoBERTa-base", texts=7_600, lm_head=_PRETRAINED)
+_BLOCKS = 12  # of RoBERTa-base
+
+_GAMES = (
+    Measure("revealing", "revealing_game(hide=mask_unattended)"),
+    Measure("hiding", "hiding_game(hide=mask_unattended)", higher_is_better=False),
+)
+_GRAD_CAM = Row("Grad-CAM l0", "decoded_grad_cam(layer=0, decode=false)")
+_RANDOM = Row("Random", "random(seed={seed})", runs=20)
+_GRADIENTS = (
+    Row("Simple", "saliency(protocol=allennlp)"),
+    Row("Smooth", "smooth_grad(protocol=allennlp)"),
+    Row("Integrated", "integrated_gradients(protocol=allennlp)"),
+)
+
+
+def _decoded(layer: int, *columns: str) -> Row:
+    return Row(f"decoded l{layer}", f"decoded_grad_cam(layer={layer}, lm_head={{lm_head}})", columns=columns)
+
+
+_ON_SST2 = (replace(_GRAD_CAM, also=("cam(layer=0)",)), *map(_decoded, (5, 6, 7, 8)), *_GRADIENTS, _RANDOM)
+_SHAPLEY = Row("Shapley", "shapley_value_sampling(samples=25)")
+_ON_AG_NEWS = (
+    _GRAD_CAM,
+    *map(_decoded, (6, 8, 9)),
+    _SHAPLEY,
+    Row("Occlusion", "occlusion(window=3)"),
+    Row("Integrated", "integrated_gradients(steps=25, at=embedding_output)"),
+    Row("GradientShap", "gradient_shap(samples=5, at=embedding_output)"),
+    Row("LIME", "lime(samples=25)"),
+    Row("GradxAct", "input_x_gradient(at=embedding_output)"),
+    Row("DeepLiftShap", "deep_lift_shap(at=embedding_output)"),
+    _RANDOM,
+)
+_POSITIVE = (
+    "Grad-CAM l0 is the positive part of activation times gradient at the embedding output, as in the paper; the order "
+    "of the tokens that speak against the class is then open"
+)
+_PLAYED = (
+    "accuracy against the gold label at 0, 10, …, 100 % of the tokens; hidden ones become [MASK] and are taken out of "
+    "attention, most important first",
+    "Random is the mean of 20 orders",
+    "l1, l2, … are the outputs of the layers, the paper's of 12: a model of another depth has others",
+)
+_SIGNED = "the second reading of Grad-CAM l0 keeps the sign, and with it the order of all tokens"
+_ALLENNLP = "the paper's Simple, Smooth and Integrated explain RoBERTa-large"
+_THERMOSTAT = (
+    "the paper's other rows are Thermostat's, which fills Occlusion's windows with token 0, gives LIME's linear model "
+    "token ids, and draws GradientShap's points between token ids; here: padding, zeros and ones, embeddings"
+)
+
+TABLE_1 = Reproduction(
+    name="decoded-table-1",
+    paper=PAPER,
+    title="Revealing and hiding game on SST-2, area under the curve",
+    kind="table",
+    columns=(_SST2,),
+    rows=_ON_SST2,
+    measures=_GAMES,
+    published=grid(
+        ("SST-2",),
+        ("revealing", "hiding"),
+        {
+            "Grad-CAM l0": ("0.797 / 0.713",),
+            "decoded l5": ("0.832 / 0.64",),
+            "decoded l6": ("0.854 / 0.617",),
+            "decoded l7": ("0.867 / 0.609",),
+            "decoded l8": ("0.836 / 0.66",),
+            "Simple": ("0.799 / 0.756",),
+            "Smooth": ("0.795 / 0.750",),
+            "Integrated": ("0.804 / 0.762",),
+            "Random": ("0.748 / 0.756",),
+        },
+    ),
+    notes=(*_PLAYED, f"{_POSITIVE}; {_SIGNED}", _ALLENNLP),
+)
+
+TABLE_2 = Reproduction(
+    name="decoded-table-2",
+    paper=PAPER,
+    title="Revealing and hiding game on AG News, area under the curve",
+    kind="table",
+    columns=(_AG_NEWS,),
+    rows=_ON_AG_NEWS,
+    measures=_GAMES,
+    published=grid(
+        ("AG News",),
+        ("revealing", "hiding"),
+        {
+            "Grad-CAM l0": ("0.853 / 0.804",),
+            "decoded l6": ("0.895 / 0.739",),
+            "decoded l8": ("0.867 / 0.782",),
+            "decoded l9": ("0.879 / 0.774",),
+            "Shapley": ("0.905 / 0.567",),
+            "Occlusion": ("0.894 / 0.731",),
+            "Integrated": ("0.897 / 0.661",),
+            "GradientShap": ("0.86 / 0.784",),
+            "LIME": ("0.851 / 0.792",),
+            "GradxAct": ("0.851 / 0.794",),
+            "DeepLiftShap": ("0.823 / 0.842",),
+            "Random": ("0.829 / 0.841",),
+        },
+    ),
+    notes=(*_PLAYED, f"{_POSITIVE}; GradxAct is the same with its sign", _THERMOSTAT),
+)
+
+
+def _curves(
+    number: int, of: Reproduction, which: str, rows: tuple[Row, ...], essential: tuple[str, ...] = ()
+) -> Reproduction:
+    labels = {row.label for row in rows}
+    return Reproduction(
+        name=f"decoded-figure-{number}",
+        paper=PAPER,
+        title=f"Accuracy while tokens are revealed and hidden, {which} layers, {of.columns[0].label}",
+        kind="curves",
+        columns=of.columns,
+        rows=rows,
+        measures=_GAMES,
+        published={key: value for key, value in of.published.items() if key[0] in labels},
+        essential=essential,
+        notes=("the curves are not published as numbers: the areas under some stand in Tables 1 and 2", *of.notes),
+    )
+
+
+_LAYERS = (_GRAD_CAM, *map(_decoded, range(1, _BLOCKS + 1)))
+FIGURE_2 = _curves(2, TABLE_1, "the best", _ON_SST2)
+FIGURE_3 = _curves(3, TABLE_2, "the best", _ON_AG_NEWS)
+FIGURE_5 = _curves(5, TABLE_1, "all", _LAYERS, essential=("decoded l1",))
+FIGURE_6 = _curves(6, TABLE_2, "all", _LAYERS, essential=("decoded l1",))
+
+_MIDDLE = Row("decoded, middle", "decoded_grad_cam(lm_head={lm_head})")
+_DEPTH = (
+    "decoded, middle is not in the paper: the layer that a bundled model comes with, else the one in the middle, for "
+    "models that do not have the paper's layer"
+)
+_SHARED = (
+    _decoded(7, "SST-2"),
+    _decoded(6, "AG News"),
+    _MIDDLE,
+    *(replace(row, columns=("SST-2",)) for row in _GRADIENTS),
+    replace(_SHAPLEY, columns=("AG News",)),
+)
+_WORDS = (
+    "words are summed, lower-cased and weighted by their inverse document frequency in 26,782 articles of English "
+    "Wikipedia; the paper sums tokens, weighted over 50,000 articles"
+)
+_NOTES = (_WORDS, _DEPTH, _ALLENNLP)
+
+
+def _shared(kind: Literal["shares", "counts", "words"], name: str, title: str, *notes: str) -> Reproduction:
+    """The top 50 words that classes share: in percent, or how many, with the counts that were published."""
+    return Reproduction(
+        name=f"decoded-{name}",
+        paper=PAPER,
+        title=title,
+        kind=kind,
+        columns=(_SST2, _AG_NEWS),
+        rows=_SHARED,
+        measures=(replace(_TOP_50, scale=100 if kind == "shares" else 50),),
+        published={} if kind == "shares" else _COUNTS,
+        notes=(*notes, *_NOTES),
+    )
+
+
+_TOP_50 = Measure("top 50", "token_overlap(k=50)", higher_is_better=False)
+_COUNTS = {  # of AG News the mean over the six pairs of classes
+    ("decoded l7", "SST-2", "top 50"): Number(0),
+    ("Simple", "SST-2", "top 50"): Number(3),
+    ("Smooth", "SST-2", "top 50"): Number(6),
+    ("Integrated", "SST-2", "top 50"): Number(5),
+    ("decoded l6", "AG News", "top 50"): Number((0 + 6 + 1 + 1 + 0 + 1) / 6),
+    ("Shapley", "AG News", "top 50"): Number((20 + 16 + 19 + 16 + 3 + 4) / 6),
+}
+_COUNTED = "of AG News the published counts, one for each of six pairs of classes, are averaged"
+
+FIGURE_4 = _shared(
+    "shares",
+    "figure-4",
+    "How many of the top k words of a class another class shares, percent",
+    "the curves are not published as numbers, nor is the range of k stated: here 1, 2, …, 50",
+)
+FIGURE_9 = _shared(
+    "counts",
+    "figure-9",
+    "How many of the top k words two classes share, mean over the pairs of classes",
+    "counts are published for k = 50 only; the picture adds up all pairs",
+    _COUNTED,
+)
+TABLES_3_9 = _shared(
+    "words",
+    "tables-3-9",
+    "The words among the top 50 that two classes share, and how many, mean over the pairs of classes",
+    _COUNTED,
+)
+
+
+def _cloud(number: int, column: Column) -> Reproduction:
+    rows = tuple(row for row in _SHARED if column.label in (row.columns or (column.label,)))
+    return Reproduction(
+        name=f"decoded-figure-{number}",
+        paper=PAPER,
+        title=f"Word clouds of the top 50 tokens of each class, {column.label}",
+        kind="clouds",
+        columns=(column,),
+        rows=rows,
+        measures=(replace(_TOP_50, scale=100),),
+        notes=(
+            "top 50 is the percentage of the top 50 words that another class shares; the clouds are not published as "
+            "numbers",
+            *(_NOTES if column is _SST2 else _NOTES[:2]),
+        ),
+    )
+
+
+FIGURE_7 = _cloud(7, _SST2)
+FIGURE_8 = _cloud(8, _AG_NEWS)
+
+HIGHLIGHTS = Reproduction(
+    name="decoded-a5",
+    paper=PAPER,
+    title="Highlighted texts of appendix A.5",
+    kind="comparison",
+    columns=(_SST2,),
+    rows=(_decoded(7), _MIDDLE, _GRAD_CAM, *_GRADIENTS),
+    examples={
+        "SST-2": (
+            "unflinchingly bleak and desperate",
+            "so unremittingly awful that labeling it a dog probably constitutes cruelty to canines.",
+            "birthday girl is an amusing joy ride, with some surprisingly violent moments.",
+            "more romantic, more emotional and ultimately more satisfying than the teary-eyed original.",
+        )
+    },
+    notes=(_POSITIVE, _DEPTH, _ALLENNLP),
+)
+
+REPRODUCTIONS = (
+    *(TABLE_1, TABLE_2, FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, FIGURE_9),
+    *(TABLES_3_9, HIGHLIGHTS),
+)

@@ -1,0 +1,183 @@
+"""The head mask of a column: a file that was given, or found in the column's own texts."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from whyformer.attention_heads import HeadMask, head_statistics, parsed_by, positional_statistics
+from whyformer.datasets import Dataset
+from whyformer.errors import BadInput, BadOption
+from whyformer.inputs.encoding import Text
+from whyformer.models.loading import Subject, text_config
+from whyformer.papers.recipe import Column, Reproduction
+from whyformer.papers.sources import Given, Opened, Sources, check_columns, one_or_by_column
+from whyformer.progress import counting
+from whyformer.storage.files import make_folder, regular
+
+PARSE = "give --spacy NAME (spacy=), or --heads FILE (heads=) made from a treebank"
+SOURCES = {"treebank": "of", "data": "of", "pipeline": "parsed by"}  # what a mask may know of its corpus
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnMask:
+    """The head mask of a column, the file that has it, and where it comes from, in words."""
+
+    mask: HeadMask
+    path: Path
+    origin: str
+
+    @property
+    def sentence(self) -> str:
+        """Which mask it is: how many heads it keeps, of which kind, from what."""
+        return f"the head mask keeps {kept_heads(self.mask)}, {self.origin}"
+
+
+def given_heads(written: Sequence[str]) -> Given:
+    """Head masks as they are written on the command line: `sst2=heads.json` for a column, or one file alone."""
+    return one_or_by_column(written, "a head mask is written as COLUMN=FILE, such as sst2=heads.json")
+
+
+def heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Given) -> dict[str, Path]:
+    """The files by column; `BadOption` if there is no such column, `BadInput` if a file is no head mask."""
+    if heads and not recipe.masked:
+        raise BadOption(f"{recipe.name} uses no head mask: leave --heads (heads=) out")
+    if isinstance(heads, (str, Path)):
+        folders = check_columns(recipe, ())
+        if len(columns) > 1:
+            raise BadOption(
+                f"{str(heads)!r} is one head mask, and there are several columns: say for which, as COLUMN=FILE, of "
+                f"{', '.join(folders)}"
+            )
+        heads = {column.folder: heads for column in columns}
+    check_columns(recipe, heads)
+    for path in heads.values():
+        HeadMask.load(path)
+    return {name: Path(path) for name, path in heads.items()}
+
+
+def column_mask(recipe: Reproduction, one: Opened, subject: Subject, sources: Sources, folder: Path) -> ColumnMask:
+    """The head mask of a column: the one given, or the one of its texts, which is written to the folder."""
+    given = sources.heads.get(one.column.folder)
+    found = _given(one.column, given, subject) if given else _found(one, subject, sources.pipeline, folder)
+    if recipe.kind == "positions" and not is_parsed(found.mask):
+        raise BadInput(f"{recipe.name} needs a parse, and {found.path.name} comes from texts without one: {PARSE}")
+    return found
+
+
+def check_parse(recipe: Reproduction, column: Column, sources: Sources) -> None:
+    """Raise if a figure needs a parse, and there will be none."""
+    if recipe.kind == "positions" and sources.pipeline is None and column.folder not in sources.heads:
+        raise BadInput(f"{recipe.name} needs a parse of the texts: {PARSE}")
+
+
+def kept_heads(mask: HeadMask) -> str:
+    """How many heads a mask keeps, and of which kind."""
+    said = f"{int(mask.kept.sum())} of {mask.kept.size} heads"
+    if mask.statistics is None:
+        return f"{said}, of kinds that it does not tell"
+    positional = int((mask.positional & mask.kept).sum())
+    if not is_parsed(mask):
+        return f"{said}, positional heads only"
+    counts = {relation: int((found & mask.kept).sum()) for relation, found in mask.by_relation.items()}
+    relations = ", ".join(f"{relation} {count}" for relation, count in counts.items())
+    return f"{said} ({positional} positional, {int((mask.syntactic & mask.kept).sum())} syntactic: {relations})"
+
+
+def is_parsed(mask: HeadMask) -> bool:
+    """Whether the mask knows a parse."""
+    return mask.statistics is not None and bool(mask.statistics.arc_counts.any())
+
+
+def _given(column: Column, path: Path, subject: Subject) -> ColumnMask:
+    mask = HeadMask.load(path)
+    config = text_config(subject.model)
+    shape = tuple(getattr(config, name, None) for name in ("num_hidden_layers", "num_attention_heads"))
+    if None not in shape and shape != mask.shape:
+        raise BadOption(
+            f"{column.label}: the head mask {str(path)!r} is for {mask.shape[0]} layers of {mask.shape[1]} heads, and "
+            f"{subject.name} has {shape[0]} of {shape[1]}: make one with `whyformer heads --model …`, or leave it out"
+        )
+    about = mask.provenance
+    known = about.get("corpus", {})
+    said = [f"{about['sentences']:,} sentences" if "sentences" in about else ""]
+    said += [f"{word} {known[name]}" for name, word in SOURCES.items() if name in known]
+    said += [f"made for {about.get('model')}" if about.get("fingerprint") not in (None, subject.fingerprint) else ""]
+    told = ", ".join(filter(None, said))
+    return ColumnMask(mask, path, f"and was given as {path.name}" + (f" ({told})" if told else ""))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTexts:
+    """The texts of a data set, as often as wanted; `apart` takes the texts of a pair one by one."""
+
+    data: Dataset
+    apart: bool
+
+    def __iter__(self) -> Iterator[Text]:
+        for example in self.data:
+            if isinstance(example.text, str) or not self.apart:
+                yield example.text
+            else:
+                yield from (text for text in example.text if text.strip())
+
+    def __len__(self) -> int:
+        return self._counted[0]
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The name of the data set."""
+        return {"data": self.data.name}
+
+    @property
+    def digest(self) -> str:
+        """A hash of all texts, in order."""
+        return self._counted[1]
+
+    @cached_property
+    def _counted(self) -> tuple[int, str]:
+        count, digest = 0, hashlib.blake2b(digest_size=16)
+        for text in self:
+            digest.update(repr(text).encode() + b"\n")
+            count += 1
+        return count, digest.hexdigest()
+
+
+def _found(one: Opened, subject: Subject, pipeline: Any, folder: Path) -> ColumnMask:
+    """The mask of the column's texts. Its file has a name of its own for each model, texts and parser."""
+    assert one.data is not None
+    texts = ColumnTexts(one.data, apart=pipeline is not None)
+    parsed = None if pipeline is None else parsed_by(pipeline, texts)  # type: ignore[arg-type]
+    parser = None if parsed is None else parsed.provenance
+    facts = {"fingerprint": subject.fingerprint, "texts": texts.digest, "parser": parser}
+    name = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4).hexdigest()
+    path = folder / f"heads-{name}.json"
+    mask = HeadMask.load(path) if regular(path).is_file() else None
+    if mask is None or mask.provenance.get("of") != facts:
+        with counting(f"heads, {one.column.label}") as tell:
+            mask = (
+                positional_statistics(subject, texts, progress=tell)
+                if parsed is None
+                else head_statistics(subject, parsed, progress=tell)
+            )
+        if mask.provenance["interrupted"]:
+            raise KeyboardInterrupt
+        mask = replace(mask, provenance={**mask.provenance, "of": facts})
+        mask.save(make_folder(path.parent) / path.name)
+    return ColumnMask(mask, path, _origin(len(texts), parser, pairs=texts.apart and _has_pairs(one.data)))
+
+
+def _origin(count: int, parser: Mapping[str, Any] | None, *, pairs: bool) -> str:
+    if parser is None:
+        return f"found in the {count:,} texts of the data itself (no parse)"
+    apart = ", each text of a pair by itself" if pairs else ""
+    name = " ".join(filter(None, (parser["pipeline"], parser["pipeline_version"])))
+    return f"found in the {count:,} texts of the data itself, parsed by {name}{apart}"
+
+
+def _has_pairs(data: Dataset) -> bool:
+    first = next(iter(data), None)
+    return first is not None and not isinstance(first.text, str)

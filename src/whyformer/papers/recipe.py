@@ -1,0 +1,247 @@
+"""Reproduction: a table or figure of a paper as a recipe, with the numbers that were published."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from whyformer.errors import BadOption
+from whyformer.inputs.encoding import Text
+from whyformer.registry.declared import list_methods, list_metrics
+from whyformer.registry.specs import method_specs, metric_specs
+
+Kind = (
+    Literal["table", "bars", "curves", "layers", "comparison", "differences", "heads", "positions", "figure"]
+    | Literal["words", "shares", "counts", "clouds"]  # of the highest words of each class
+)
+EXAMPLES: tuple[Kind, ...] = ("layers", "comparison", "differences")  # pictures of single texts
+MASKS: tuple[Kind, ...] = ("heads", "positions")  # pictures of head masks
+METHOD = "the method "
+
+
+class Number(NamedTuple):
+    """A published number, with its ± where the paper gives one."""
+
+    value: float
+    spread: float | None = None
+
+
+Published = Mapping[tuple[str, str, str], Number]  # by the labels of row, column and measure
+
+
+@dataclass(frozen=True)
+class Column:
+    """One data set of a table, and the model that is explained on it.
+
+    `data` is a name that `open_dataset` takes. `folder` is the model's below a folder of models, and the column's own
+    name on the command line. `model` is a hub id, None where the paper names none. `texts` is how many the paper has.
+    `lm_head` is the hub id of the pretrained model whose LM head the paper decodes with.
+    """
+
+    label: str
+    data: str
+    folder: str
+    model: str | None = None
+    architecture: str = "BERT-base"
+    texts: int | None = None
+    lm_head: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method of a table: the paper's label, and the method here that stands for it.
+
+    `also` are other readings of the same row: what the paper's text defines where its code does something else. With
+    `runs`, a reading is the mean over that many seeds, written `{seed}` in it. `{heads}` stands for the file of the
+    column's head mask, `{rate}` for the share of heads that it keeps, `{lm_head}` for the column's LM head. `columns`
+    are the labels of those that have this row, all if empty. A row of what is attainable has a `metric` of its own, and
+    no rank. `at` is where a curve over several rows has it.
+    """
+
+    label: str
+    method: str
+    also: tuple[str, ...] = ()
+    runs: int = 1
+    columns: tuple[str, ...] = ()
+    metric: str | None = None
+    waits_for: str | None = None
+    at: float | None = None
+
+    def seeded(self, runs: int | None = None) -> tuple[tuple[str, ...], ...]:
+        """Of every reading, the method once for each seed."""
+        seeds = range(min(self.runs, runs or self.runs))
+        return tuple(
+            tuple(written.replace("{seed}", str(seed)) for seed in seeds) if "{seed}" in written else (written,)
+            for written in (self.method, *self.also)
+        )
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """Every method that the row needs, one seed of each, with some rate."""
+        return tuple(methods[0].replace("{rate}", "0.5") for methods in self.seeded(1))
+
+    @property
+    def masked(self) -> bool:
+        """Whether the row needs the column's head mask."""
+        return self._has("{heads}", "{rate}")
+
+    @property
+    def decoded(self) -> bool:
+        """Whether the row needs the column's LM head."""
+        return self._has("{lm_head}")
+
+    def _has(self, *names: str) -> bool:
+        return any(name in written for written in (self.method, *self.also) for name in names)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a table: the paper's label and the metric here.
+
+    `scale` turns the metric's numbers into the paper's unit.
+    """
+
+    label: str
+    metric: str
+    higher_is_better: bool = True
+    scale: float = 1
+
+
+class Asked(NamedTuple):
+    """An example of a figure: a question that is looked up in the column's data."""
+
+    question: str
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or figure of a paper: data, models, methods and metrics as the paper has them, and what it published.
+
+    `examples` are the texts of a figure by column; without any, the first texts of the data stand in. `essential` are
+    rows without which there is nothing to show. `over` is what changes along a curve over several rows.
+    `notes` say how the settings differ from the paper or its code. `waits_for` is the task or figure that nothing here
+    provides yet.
+    """
+
+    name: str
+    paper: str
+    title: str
+    kind: Kind
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    measures: tuple[Measure, ...] = ()
+    published: Published = field(default_factory=lambda: MappingProxyType({}))
+    examples: Mapping[str, tuple[Text | Asked, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    essential: tuple[str, ...] = ()
+    over: str = ""
+    notes: tuple[str, ...] = ()
+    waits_for: str | None = None
+
+    @property
+    def masked(self) -> bool:
+        """Whether every column needs a head mask."""
+        return self.kind in MASKS or any(row.masked for row in self.rows)
+
+    @property
+    def decoded(self) -> bool:
+        """Whether some row needs an LM head."""
+        return any(row.decoded for row in self.rows)
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """The rows and measures that cannot be computed now, each with what it waits for."""
+        rows = {row.label: _row_waits(row) for row in self.rows}
+        measures = {measure.label: _measure_waits(measure) for measure in self.measures}
+        return {label: sentence for label, sentence in (rows | measures).items() if sentence}
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The methods and metrics that are named here and not registered."""
+        named = [_name(spec) for row in self.rows for spec in row.readings]
+        measured = [_name(measure.metric) for measure in self.measures]
+        absent = [n for n in named if n not in list_methods()] + [n for n in measured if n not in list_metrics()]
+        return tuple(dict.fromkeys(absent))
+
+    def rows_in(self, column: Column) -> tuple[Row, ...]:
+        """The rows of a column."""
+        return tuple(row for row in self.rows if column.label in (row.columns or (column.label,)))
+
+    def rows_of(self, column: Column) -> tuple[Row, ...]:
+        """The rows of a column that can be computed now."""
+        waiting = self.waiting
+        return tuple(row for row in self.rows_in(column) if row.label not in waiting)
+
+    @property
+    def ready_measures(self) -> tuple[Measure, ...]:
+        """The measures that can be computed now."""
+        waiting = self.waiting
+        return tuple(measure for measure in self.measures if measure.label not in waiting)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing of this can be run now, if so."""
+        if self.waits_for:
+            return f"{self.name} waits for {self.waits_for}"
+        if self.kind in MASKS:
+            return None
+        waiting = self.waiting
+        needed = [label for label in self.essential if label in waiting]
+        measured = self.kind in EXAMPLES or bool(self.ready_measures)
+        if measured and not needed and any(row.label not in waiting for row in self.rows):
+            return None
+        return f"{self.name} waits for {_joined(waiting[label] for label in needed or waiting)}"
+
+    @property
+    def state(self) -> str:
+        """What can be run of this now, in a few words."""
+        if self.refusal:
+            return self.refusal.removeprefix(f"{self.name} ")
+        if not self.waiting:
+            return "ready"
+        return f"ready but for {', '.join(self.waiting)}: wait for {_joined(self.waiting.values())}"
+
+
+def _row_waits(row: Row) -> str | None:
+    if row.waits_for:
+        return row.waits_for
+    for spec in row.readings:
+        name = _name(spec)
+        if name not in list_methods():
+            return f"{METHOD}{name}"
+        try:
+            method_specs([spec])
+        except BadOption as error:
+            return f"{name} to take {spec} ({error})"
+    return None
+
+
+def _measure_waits(measure: Measure) -> str | None:
+    name = _name(measure.metric)
+    if name not in list_metrics():
+        return f"the metric {name}"
+    metric_specs([measure.metric])
+    return None
+
+
+def _name(written: str) -> str:
+    return written.partition("(")[0]
+
+
+def _joined(sentences: Iterable[str]) -> str:
+    """The sentences, each once, with the methods that are missing in one of them."""
+    every = list(dict.fromkeys(sentences))
+    absent = [sentence.removeprefix(METHOD) for sentence in every if sentence.startswith(METHOD)]
+    methods_absent = [f"the methods {', '.join(absent)}"] if len(absent) > 1 else [f"{METHOD}{n}" for n in absent]
+    return "; ".join([*methods_absent, *(sentence for sentence in every if not sentence.startswith(METHOD))])
+
+
+def grid(columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, tuple[str, ...]]) -> Published:
+    """Published numbers from a table as papers print it: of each row a cell for every column, `0.1 / -2 ± .3`."""
+    found: dict[tuple[str, str, str], Number] = {}
+    for row, cells in table.items():
+        for column, cell in zip(columns, cells, strict=True):
+            for measure, written in zip(measures, cell.split("/"), strict=True):
+                value, _, spread = written.partition("±")
+                if value.strip() != "–":
+                    found[row, column, measure] = Number(float(value), float(spread) if spread else None)
+    return MappingProxyType(found)

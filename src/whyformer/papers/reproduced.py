@@ -1,0 +1,213 @@
+"""Reproduced: our numbers beside the published ones, how far they agree, and how the run departs from the paper's."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from whyformer.attention_heads import HeadMask
+from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
+from whyformer.registry.specs import method_specs, metric_specs
+from whyformer.results.explanation import Comparison
+from whyformer.results.table import Cell, Table
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number: a row of the paper's table by one reading of its method, in one column, by one measure.
+
+    `main` marks the first reading, which is compared with the others' order. A row that waits has no method. `spread`
+    is over the runs of a row that has several.
+    """
+
+    column: str
+    row: str
+    method: str
+    measure: str
+    ours: Cell | None
+    published: Number | None
+    main: bool = True
+    spread: float | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a number of ours."""
+        return self.ours is not None and not math.isnan(self.ours.mean)
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published number."""
+        return self.ours.mean - self.published.value if self.ours and self.measured and self.published else None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far the order of the methods agrees: Spearman's correlation, and the best rows, several where they are equal.
+
+    Over the rows that have both numbers; no correlation of fewer than three, or of equal numbers.
+    """
+
+    column: str
+    measure: str
+    rows: int
+    correlation: float | None
+    our_best: tuple[str, ...]
+    their_best: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One column as it was run: the model that was used, the table, the examples of a figure, the departures.
+
+    `rows` are those that were run, with what the column puts into them; `mask` is its head mask.
+    """
+
+    column: Column
+    model: str
+    table: Table | None = None
+    entries: tuple[Entry, ...] = ()
+    examples: tuple[Comparison, ...] = ()
+    departures: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+    mask: HeadMask | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduced:
+    """A table or figure of a paper, done again.
+
+    `left_out` says of columns, and `waiting` of rows and measures, why they are not there.
+    """
+
+    recipe: Reproduction
+    parts: tuple[Part, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The numbers of all columns."""
+        return tuple(entry for part in self.parts for entry in part.entries)
+
+    @property
+    def agreements(self) -> tuple[Agreement, ...]:
+        """How far our order of the methods is the published one, for each column and measure with published numbers."""
+        found = [_agreement(p.column, m, p.entries) for p in self.parts for m in self.recipe.ready_measures]
+        return tuple(agreement for agreement in found if agreement.rows)
+
+    @property
+    def footer(self) -> list[str]:
+        """What was left out, what waits, how the run departs from the paper, and the recipe's own notes."""
+        left = [f"{label} is left out: {reason}" for label, reason in self.left_out.items()]
+        waiting = [f"{label} waits for {sentence}" for label, sentence in self.waiting.items()]
+        by_line: dict[str, list[str]] = {}
+        for part in self.parts:
+            for line in (*part.departures, *_beside(part)):
+                by_line.setdefault(line, []).append(part.column.label)
+        said = [f"{', '.join(labels)}: {line}" for line, labels in by_line.items()]
+        return [*left, *waiting, *said, *self.recipe.notes]
+
+    def __str__(self) -> str:
+        from whyformer.papers.printed import text
+
+        return text(self)
+
+
+def _beside(part: Part) -> list[str]:
+    """What the column's own table says below its numbers; model and data stand among the departures."""
+    return [line for line in part.table.footer if not line.startswith(("model: ", "data: "))] if part.table else []
+
+
+def method_label(written: str) -> str:
+    """A method as a table has it."""
+    return method_specs([written])[0].label
+
+
+def _shown(written: str) -> str:
+    """A method as it is shown: head masks and LM heads by the names of their files or folders alone."""
+    (spec,) = method_specs([written])
+    named = {name: Path(value) for name, value in spec.options.items() if name in ("head_mask", "lm_head") and value}
+    files = {name: path.name for name, path in named.items() if path.exists()}
+    return replace(spec, options={**spec.options, **files}).label
+
+
+def metric_label(written: str) -> str:
+    """A metric as a table has it."""
+    return metric_specs([written])[0].label
+
+
+def entries_of(recipe: Reproduction, column: Column, table: Table, seeds: int | None = None) -> tuple[Entry, ...]:
+    """The numbers of one column, beside the published ones; rows that wait have the published ones alone."""
+    waiting, found = recipe.waiting, []
+    for row in recipe.rows_in(column):
+        for measure in recipe.ready_measures:
+            published = recipe.published.get((row.label, column.label, measure.label))
+            if row.label in waiting:
+                found.append(Entry(column.label, row.label, "", measure.label, None, published))
+            else:
+                found += _entries(column, row, measure, table, seeds, published)
+    return tuple(found)
+
+
+def _entries(
+    column: Column, row: Row, measure: Measure, table: Table, seeds: int | None, published: Number | None
+) -> list[Entry]:
+    metric, found = row.metric or measure.metric, []
+    for number, methods in enumerate(row.seeded(seeds)):
+        main = number == 0 and not row.metric
+        cells = [_cell(table, method, metric, measure.scale) for method in methods]
+        averaged = row.runs > 1 and "{seed}" in (row.method, *row.also)[number]
+        ours, spread = _mean(cells) if averaged else (cells[0], None)
+        name = f"{_shown(methods[0])}, mean of {len(cells)}" if averaged else _shown(methods[0])
+        name = name if number else row.metric or name
+        found.append(Entry(column.label, row.label, name, measure.label, ours, published, main, spread))
+    return found
+
+
+def _cell(table: Table, method: str, metric: str, scale: float) -> Cell | None:
+    labels = method_label(method), metric_label(metric)
+    if labels[0] not in table.methods or labels[1] not in table.metrics:
+        return None  # every text was left out
+    cell = table[labels]
+    if cell is None:
+        return None
+    mean, low, high = (scale * value for value in (cell.mean, cell.low, cell.high))
+    return Cell(mean, low, high, cell.n, cell.left_out, cell.refused)
+
+
+def _mean(cells: list[Cell | None]) -> tuple[Cell | None, float | None]:
+    """The mean over runs, with their standard deviation in place of an interval."""
+    found = [cell for cell in cells if cell is not None and not math.isnan(cell.mean)]
+    if not found:
+        return None, None
+    mean = math.fsum(cell.mean for cell in found) / len(found)
+    square = math.fsum((cell.mean - mean) ** 2 for cell in found)
+    spread = math.sqrt(square / (len(found) - 1)) if len(found) > 1 else None
+    first = found[0]
+    return Cell(mean, math.nan, math.nan, first.n, first.left_out, first.refused), spread
+
+
+def _agreement(column: Column, measure: Measure, entries: tuple[Entry, ...]) -> Agreement:
+    pairs = {
+        entry.row: (settled(entry.ours.mean), entry.published.value)
+        for entry in entries
+        if entry.main and entry.measure == measure.label and entry.ours and entry.measured and entry.published
+    }
+    pick = max if measure.higher_is_better else min
+    ours, theirs = ({row: numbers[which] for row, numbers in pairs.items()} for which in (0, 1))
+    best = [tuple(row for row in own if own[row] == pick(own.values())) for own in (ours, theirs)]
+    return Agreement(column.label, measure.label, len(pairs), _spearman(list(pairs.values())), *best)
+
+
+def settled(mean: float) -> float:
+    """A mean with the digits that do not depend on rounding: equal ones are equal in every run."""
+    return float(f"{mean:.5g}")
+
+
+def _spearman(pairs: list[tuple[float, float]]) -> float | None:
+    from scipy.stats import spearmanr
+
+    ours, theirs = [own for own, _ in pairs], [published for _, published in pairs]
+    if len(pairs) < 3 or len(set(ours)) == 1 or len(set(theirs)) == 1:
+        return None
+    return float(spearmanr(ours, theirs).statistic)

@@ -1,0 +1,1 @@
+"""What was found: explanations, numbers of an evaluation, tables."""

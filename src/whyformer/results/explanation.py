@@ -1,0 +1,428 @@
+"""Explanation: scores with their units, what they explain, and where they came from."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import InitVar, asdict, dataclass, field, replace
+from dataclasses import fields as own_fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whyformer.errors import BadOption
+from whyformer.inputs.units import Span, Unit, join_words
+from whyformer.models.loading import Subject
+from whyformer.results.trust import Trust
+from whyformer.storage.files import write
+from whyformer.storage.forms import (
+    Format,
+    Misfit,
+    both,
+    count,
+    every,
+    fields,
+    flag,
+    must,
+    named,
+    number,
+    one_of,
+    optional,
+    plain,
+    span,
+    text,
+)
+from whyformer.tasks.label import AnswerSpan, Label, Predicted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+T = TypeVar("T")
+SCHEMA = "whyformer/explanation"
+COMPARISON_SCHEMA = "whyformer/comparison"
+SCHEMA_VERSION = 1
+PER_UNIT = ("sign", "step")  # diagnostics that have a number for each unit
+
+
+@dataclass(frozen=True)
+class ScoredUnit:
+    """A unit with its score."""
+
+    text: str
+    score: float
+    unit: Unit
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a model gave an output: one score for each unit of the input.
+
+    `scores` has a number for every unit, special tokens included; `top`, `words` and pictures leave those out.
+    `layers` holds the scores of each layer, [layers, units], where the method gives them; they add up to `scores`.
+    `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
+    """
+
+    units: tuple[Unit, ...]
+    scores: Array
+    prediction: Predicted
+    target: Label
+    method: str
+    signed: bool
+    texts: tuple[str, ...] = ()
+    versus: Label | None = None
+    layers: Array | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    subject: InitVar[Subject | None] = None
+    trusted: "Trust | None" = field(default=None, init=False, repr=False)  # not of an explanation made from this one
+
+    def __post_init__(self, subject: Subject | None) -> None:
+        object.__setattr__(self, "subject", subject)  # no field: `replace` hands it on, `asdict` leaves it out
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "subject": None}
+
+    @property
+    def tokens(self) -> list[str]:
+        """The text of each unit."""
+        return [unit.text for unit in self.units]
+
+    @property
+    def magnitude(self) -> Array:
+        """How much each unit matters: `|E|` of AttCAT's impact score (Eq. 6)."""
+        return np.abs(self.scores)
+
+    @property
+    def direction(self) -> Array:
+        """Whether each unit speaks for the target (1) or against it (-1): `sign(E)` of AttCAT's Eq. 6."""
+        return np.sign(self.scores)
+
+    @property
+    def conservation(self) -> dict[str, float] | None:
+        """For a relevance method, the `sum` of the relevance that arrived beside what was `expected`."""
+        found: dict[str, float] | None = self.diagnostics.get("conservation")
+        return found
+
+    @property
+    def ranked(self) -> list[int]:
+        """The positions of the units that are not special, highest score first, ties in order of position."""
+        positions = [i for i, unit in enumerate(self.units) if not unit.special]
+        return sorted(positions, key=lambda i: -self.scores[i])
+
+    def top(self, count: int = 5, by: Literal["score", "magnitude"] = "score") -> list[ScoredUnit]:
+        """The units with the highest scores, or with the highest magnitudes."""
+        if by not in ("score", "magnitude"):
+            raise BadOption(f"top takes by='score' or by='magnitude'; found {by!r}")
+        order = self.ranked if by == "score" else sorted(self.ranked, key=lambda i: -abs(self.scores[i]))
+        return [self._scored(i) for i in order[: max(0, count)]]
+
+    def words(self, combine: Literal["sum", "max"] | None = None) -> list[ScoredUnit]:
+        """The words of the text with the sum, or the maximum, of their tokens' scores, in order of the text."""
+        merged = self.by_word(combine)
+        return [merged._scored(i) for i, unit in enumerate(merged.units) if not unit.special]
+
+    def by_word(self, combine: Literal["sum", "max"] | None = None) -> "Explanation":
+        """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
+        combine = combine or ("max" if self.diagnostics.get("ranks") else "sum")
+        if combine not in ("sum", "max"):
+            raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
+        joined = join_words(self.units, self.texts)
+        units, members = tuple(unit for unit, _ in joined), [own for _, own in joined]
+        scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[own]) for own in members])
+        summed = combine == "sum" and self.layers is not None and members
+        layers = np.stack([self.layers[:, own].sum(1) for own in members], axis=1) if summed else None  # type: ignore[index]
+        told = dict(self.diagnostics)
+        for name in told.keys() & PER_UNIT:  # a word has that of its strongest token
+            told[f"{name}_of_tokens"] = told[name]
+            told[name] = np.array(told[name])[..., [own[int(self.scores[own].argmax())] for own in members]].tolist()
+        return replace(self, units=units, scores=scores, layers=layers, diagnostics=told)
+
+    def trust(self, explainer: Any = None) -> "Trust":
+        """How far to believe it: how it does beside random orders and the best order found. It is measured once.
+
+        An explanation that was loaded needs the explainer of its model.
+        """
+        from whyformer.explain.trust import trust_of
+        from whyformer.progress import counting
+
+        with counting("trust") as progress:
+            return trust_of([self], explainer, progress)[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `save` writes it; `docs/format.md` describes every field."""
+        trust = {} if self.trusted is None else {"trust": self.trusted.to_dict()}
+        return {
+            "schema": SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "method": self.method,
+            "options": self.options,
+            "signed": self.signed,
+            "texts": list(self.texts),
+            "prediction": _plain(self.prediction),
+            "target": _plain(self.target),
+            "versus": _plain(self.versus) if self.versus else None,
+            "units": [{**_unit(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
+            "layers": None if self.layers is None else self.layers.tolist(),
+            "diagnostics": self.diagnostics,
+            "provenance": self.provenance,
+            **trust,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Explanation":
+        """The explanation that `to_dict` gave."""
+        return cls._of(EXPLANATION.checked(data))
+
+    @classmethod
+    def _of(cls, data: Mapping[str, Any]) -> "Explanation":
+        """From data that was checked."""
+        units = [_known(Unit, {**entry, "span": _span(entry["span"])}) for entry in data["units"]]
+        made = cls(
+            units=tuple(units),
+            scores=np.array([entry["score"] for entry in data["units"]], dtype=np.float64),
+            prediction=_known(Predicted, _fields(data["prediction"])),
+            target=_known(Label, _fields(data["target"])),
+            versus=_known(Label, _fields(data["versus"])) if data["versus"] else None,
+            layers=None if data["layers"] is None else np.array(data["layers"], dtype=np.float64),
+            texts=tuple(data["texts"]),
+            **{name: data[name] for name in ("method", "signed", "options", "diagnostics", "provenance")},
+        )
+        if "trust" in data:
+            object.__setattr__(made, "trusted", Trust.from_dict(data["trust"]))
+        return made
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON."""
+        return write(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Explanation":
+        """Read what `save` wrote."""
+        return cls._of(EXPLANATION.read(path))
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write a page that needs nothing else: no network, no other file."""
+        from whyformer.show.html import page
+
+        return write(path, page([self]))
+
+    def figure(self) -> "Figure":
+        """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""
+        from whyformer.show.figures import figure
+
+        return figure(self)
+
+    def _scored(self, position: int) -> ScoredUnit:
+        return ScoredUnit(self.units[position].text, float(self.scores[position]), self.units[position])
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.html import fragment
+
+        return fragment([self])
+
+    def __str__(self) -> str:
+        from whyformer.show.terminal import explanation_text, to_text
+
+        return to_text(explanation_text(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Sequence[Explanation]):
+    """Explanations of one input by several methods; `refused` names those that could not, and why."""
+
+    explanations: tuple[Explanation, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.explanations[index]
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self.explanations)
+
+    def save(self, path: str | Path) -> Path:
+        """Write them as JSON."""
+        data = {
+            "schema": COMPARISON_SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "explanations": [e.to_dict() for e in self],
+            "refused": dict(self.refused),
+        }
+        return write(path, json.dumps(data, ensure_ascii=False, indent=1))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Comparison":
+        """Read what `save` wrote."""
+        saved = COMPARISON.read(path)
+        return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write a page that needs nothing else, one row per method."""
+        from whyformer.show.html import page
+
+        return write(path, page(self.explanations, compare=True, refused=self.refused))
+
+    def figure(self) -> "Figure":
+        """A matplotlib figure with one row per method, as in AttCAT's Figure 5."""
+        from whyformer.show.figures import comparison_figure
+
+        return comparison_figure(self.explanations)
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.html import fragment
+
+        return fragment(self.explanations, compare=True, refused=self.refused)
+
+    def __str__(self) -> str:
+        from whyformer.show.terminal import comparison_text, to_text
+
+        return to_text(comparison_text(self.explanations, self.refused))
+
+
+def _unit(unit: Unit) -> dict[str, Any]:
+    """As plain data, with `unknown` only where it is."""
+    return {name: value for name, value in asdict(unit).items() if name != "unknown" or value}
+
+
+def _plain(said: Label | Predicted) -> dict[str, Any]:
+    """As plain data, with a span only where there is one."""
+    data = asdict(said)
+    return data if said.span else {name: value for name, value in data.items() if name != "span"}
+
+
+def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What `_plain` was given, from JSON."""
+    found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if found.get("span"):
+        where = found["span"]
+        found["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))
+    return found
+
+
+def _span(places: Sequence[int] | None) -> Span | None:
+    return None if places is None else (places[0], places[1])
+
+
+def _known(kind: type[T], data: Mapping[str, Any]) -> T:
+    """An object from those of its fields that this version knows."""
+    return kind(**{own.name: data[own.name] for own in own_fields(kind) if own.name in data})  # type: ignore[arg-type]
+
+
+_ANSWER = fields({"tokens": span, "characters": optional(span)})
+_LABEL = fields({"index": optional(count), "name": text}, {"span": optional(_ANSWER)})
+_SHARE = number(0, 1.001)
+_PREDICTED = fields(
+    {
+        "label": text,
+        "index": optional(count),
+        "probability": optional(_SHARE),
+        "logits": every(number()),
+        "probabilities": optional(every(_SHARE)),
+        "labels": every(text),
+    },
+    {"span": optional(_ANSWER)},
+)
+_UNIT = fields(
+    {
+        "text": text,
+        "kind": one_of("token", "word", "patch"),
+        "span": optional(span),
+        "part": optional(count),
+        "special": flag,
+        "piece": optional(text),
+        "score": number(),
+    }
+)
+_TRUST = fields(
+    {
+        "aopc": number(),
+        "random": every(number(), at_least=1),
+        "ceiling": optional(number()),
+        "target": text,
+        "units": count,
+        "kind": one_of("token", "word"),
+        "evaluations": count,
+    }
+)
+_EXPLANATION = fields(
+    {
+        "method": text,
+        "options": named(plain),
+        "signed": flag,
+        "texts": every(text),
+        "prediction": _PREDICTED,
+        "target": _LABEL,
+        "versus": optional(_LABEL),
+        "units": every(_UNIT, at_least=1),
+        "layers": optional(every(every(number()), at_least=1)),
+        "diagnostics": named(plain),
+        "provenance": both(plain, fields({}, {"packages": named(plain)})),
+    },
+    {"trust": _TRUST},
+)
+
+
+def _fits_together(data: Mapping[str, Any]) -> None:
+    """The parts of a saved explanation are as long as they have to be, and every span lies in its text."""
+    texts, units = data["texts"], data["units"]
+    for place, unit in enumerate(units):
+        part, where = unit["part"], unit["span"]
+        must(part is None or part < len(texts), f"is {part}, and there are {len(texts)} texts", f"units[{place}].part")
+        must(where is None or part is not None, "is missing beside a span", f"units[{place}].part")
+        if where is not None:
+            must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"units[{place}].span")
+    for place, layer in enumerate(data["layers"] or ()):
+        must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
+    _check_outputs(data)
+    for name in data["diagnostics"].keys() & PER_UNIT:
+        _check_per_unit(data["diagnostics"][name], len(units), f"diagnostics.{name}")
+
+
+def _check_outputs(data: Mapping[str, Any]) -> None:
+    """What the model said, and what is explained of it, belong together."""
+    said, texts = data["prediction"], data["texts"]
+    outputs = len(said["labels"])
+    for name in ("logits", "probabilities"):
+        numbers = said[name]
+        told = numbers is None or len(numbers) == outputs
+        must(told, f"has {len(numbers or ())} numbers for {outputs} labels", f"prediction.{name}")
+    for name in ("prediction", "target", "versus"):
+        label = data[name] or {}
+        at, answer = label.get("index"), label.get("span")
+        must(at is None or at < outputs, f"is {at}, and there are {outputs} labels", f"{name}.index")
+        where = answer["characters"] if answer else None
+        inside = where is None or (len(texts) == 2 and where[1] <= len(texts[1]))
+        must(inside, f"is {where}, behind the end of the context", f"{name}.span.characters")
+
+
+def _check_per_unit(numbers: Any, units: int, field: str) -> None:
+    """A number for each unit; of the start and of the end of an answer, two such lists."""
+    several = isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
+    for own in numbers if several else [numbers]:
+        told = isinstance(own, (list, tuple)) and len(own) == units and all(isinstance(n, (int, float)) for n in own)
+        must(told, f"has no number for each of the {units} units", field)
+
+
+def _are_of_one_input(data: Mapping[str, Any]) -> None:
+    """The explanations of a saved comparison are whole, and have the same units."""
+    first = data["explanations"][0]
+    for place, own in enumerate(data["explanations"]):
+        try:
+            EXPLANATION.check(own)
+        except Misfit as misfit:
+            raise misfit.below(place).below("explanations") from None
+        same = (own["texts"], len(own["units"])) == (first["texts"], len(first["units"]))
+        must(same, "is of another input than the first", f"explanations[{place}]")
+
+
+EXPLANATION = Format("saved explanation", SCHEMA, SCHEMA_VERSION, (_EXPLANATION, _fits_together))
+COMPARISON = Format(
+    "saved comparison",
+    COMPARISON_SCHEMA,
+    SCHEMA_VERSION,
+    (fields({"explanations": every(fields({}), at_least=1), "refused": named(text)}), _are_of_one_input),
+)

@@ -1,0 +1,351 @@
+"""Table: means with intervals, paired differences and attained shares, of methods by metrics."""
+
+import json
+import math
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whyformer.errors import BadInput, BadOption, WhyformerError, nearest
+from whyformer.registry.declared import list_metrics, metric_named
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CEILING, CHANCE = REFERENCES = ("ceiling", "chance")  # rows to compare methods with, no methods
+RESAMPLED_CORPORA = 200  # a metric of level `corpus` looks at all examples again for each
+ENOUGH_ROWS = 0.9  # of the rows of the method that has most: with fewer, a method is not called the best
+DRAWN_AT_ONCE = 1_000_000  # row numbers held in memory
+SMALL = 30  # rows: with fewer, percentiles of resamples are too narrow, and intervals are by Student's t
+TOO_FEW = 5  # rows: with fewer, no number is to be relied on
+SAME = 1e-5  # of the size of the numbers: what two runs in float32 differ by, in other batches, is not a difference
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Drawn = tuple[float, Floats]  # a mean, and what it is when rows are drawn again, or without each row: [resamples]
+Pair = tuple[str, str]  # the labels of a method and a metric
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A mean over `n` rows and its 95 % interval; NaN where there is none. The other rows were left out or refused."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    left_out: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of the first method less that of the second, over the `n` rows that both have, and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+class Series(NamedTuple):
+    """What one metric says of one method, in order of the rows: values, or packed details."""
+
+    rows: Rows
+    values: Floats
+    details: tuple[bytes, ...]
+    left_out: int
+    refused: Mapping[str, int]
+    curve: Mapping[int, float]  # the mean at each point that has one
+
+
+def resampled_means(columns: Sequence[Floats], resamples: int, seed: int) -> Floats:
+    """The means of columns over rows drawn with replacement, the same for all: [columns, resamples]."""
+    count = len(columns[0])
+    found = []
+    for draws in _draws(count, resamples, seed):
+        places = draws + count * np.arange(len(draws))[:, None]
+        times = np.bincount(places.ravel(), minlength=draws.size).reshape(draws.shape).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a row of infinite value that was not drawn
+            found.append(np.stack([times @ column for column in columns]) / count)
+    return np.concatenate(found, axis=1)
+
+
+def _draws(count: int, resamples: int, seed: int) -> Iterator[Rows]:
+    random = np.random.default_rng(seed)
+    block = max(1, DRAWN_AT_ONCE // count)
+    for start in range(0, resamples, block):
+        yield random.integers(count, size=(min(block, resamples - start), count))
+
+
+def left_out_means(column: Floats) -> Floats:
+    """The means of a column without each of its rows in turn."""
+    if len(column) < 2:
+        return np.empty(0)
+    with np.errstate(invalid="ignore"):  # infinite values
+        mean = np.mean(column)
+        return mean + (mean - column) / (len(column) - 1)
+
+
+def ranked(means: Mapping[str, float], higher_is_better: bool = True, rounding: float = 0.0) -> list[str]:
+    """Names, the best mean first; those that differ by no more than rounding in the order in which they are given."""
+    rest, found = list(means), []
+    sign = 1 if higher_is_better else -1
+    while rest:
+        best = max(sign * means[name] for name in rest)
+        found.append(next(name for name in rest if sign * means[name] == best or best - sign * means[name] <= rounding))
+        rest.remove(found[-1])
+    return found
+
+
+def _percentiles(resampled: Floats, n: int) -> tuple[float, float]:
+    """From the 2.5th to the 97.5th percentile of the resampled numbers that are finite; one row has no interval."""
+    finite = resampled[np.isfinite(resampled)]
+    low, high = np.quantile(finite, [0.025, 0.975]) if n > 1 and finite.size else (math.nan, math.nan)
+    return float(low), float(high)
+
+
+def _by_student(estimate: float, without: Floats, rounding: float) -> tuple[float, float]:
+    """Student's t interval, from the estimates without each row in turn: of a mean it is the textbook's.
+
+    Numbers without any spread say nothing of how far the next may lie: then there is no interval.
+    """
+    from scipy.special import stdtrit
+
+    n = len(without)
+    if n < 2 or not np.isfinite(without).all():
+        return math.nan, math.nan
+    error = math.sqrt((n - 1) / n * float(np.sum((without - without.mean()) ** 2)))
+    half = float(stdtrit(n - 1, 0.975)) * error
+    return (estimate - half, estimate + half) if error > rounding else (math.nan, math.nan)
+
+
+def _by_wilson(ones: float, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share of ones: there is one also where all are alike."""
+    square = NormalDist().inv_cdf(0.975) ** 2 / n
+    centre, half = ones + square / 2, math.sqrt(square * (ones * (1 - ones) + square / 4))
+    return max(0.0, (centre - half) / (1 + square)), min(1.0, (centre + half) / (1 + square))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Methods by metrics: means with 95 % intervals.
+
+    Intervals come from drawing rows with replacement; where there are fewer than 30 rows, from Student's t.
+    The reference rows `ceiling` and `chance` come last. `right` says of each example whether the model is, `skipped` of
+    each row left out why. A difference or a share is over the rows that all its parts have, drawn together.
+    """
+
+    methods: tuple[str, ...]
+    metrics: tuple[str, ...]
+    facts: Mapping[str, Mapping[str, Any]]
+    right: Mapping[int, bool | None]
+    skipped: Mapping[int, str]
+    dropped: int  # examples that were cut at the model's window
+    run: Mapping[str, Any]
+    resamples: int
+    seed: int
+    series: Mapping[Pair, Series] = field(repr=False)
+    _known: dict[bytes, dict[Pair, Drawn]] = field(default_factory=dict, repr=False)
+    _sizes: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, pair: Pair) -> Cell | None:
+        """The cell of a method and a metric; None if they were not measured together."""
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise BadOption(f"a cell has a method and a metric, as in table['attcat', 'aopc']; found {pair!r}")
+        method, metric = pair
+        found = self._series(method, metric)
+        n, ((mean, drawn),) = self._sample(metric, method)
+        if found is None:
+            return None
+        shares = n < SMALL and self._is_share(metric) and found.values.size and np.isin(found.values, (0, 1)).all()
+        low, high = _by_wilson(mean, n) if shares else self._interval(metric, mean, drawn, n)
+        return Cell(mean, low, high, n, found.left_out, sum(found.refused.values()))
+
+    def compare(self, metric: str, first: str, second: str) -> Difference | None:
+        """By how much the first method's mean is above the second's; None if no row has both.
+
+        What is not more than rounding is 0.
+        """
+        n, ((one, ones), (other, others)) = self._sample(metric, first, second)
+        if not n:
+            return None
+        rounding = self._rounding(metric)
+        with np.errstate(invalid="ignore"):
+            mean, apart = one - other, ones - others
+            low, high = self._interval(metric, mean, apart, n)
+            if n > 1 and np.all(np.abs(apart) <= rounding):  # no row tells them apart
+                mean = low = high = 0.0
+        mean, low, high = (0.0 if abs(number) <= rounding else number for number in (mean, low, high))
+        return Difference(mean, low, high, n)
+
+    def share(self, method: str, metric: str) -> Cell | None:
+        """Which share of the attainable a method reaches: (method - chance) / (ceiling - chance), not clipped."""
+        if method in REFERENCES or not set(REFERENCES) <= set(self.methods):
+            return None
+        n, ((mean, means), (best, bests), (chance, chances)) = self._sample(metric, method, CEILING, CHANCE)
+        rounding = self._rounding(metric)
+        if not n or abs(best - chance) <= rounding:
+            return None
+        with np.errstate(invalid="ignore", divide="ignore"):
+            room = np.where(np.abs(bests - chances) <= rounding, math.nan, bests - chances)
+            share = (mean - chance) / (best - chance)
+            return Cell(share, *self._interval(metric, share, (means - chances) / room, n), n)
+
+    def best(self, metric: str, among: Collection[str] | None = None) -> str | None:
+        """The method with the best mean over the rows that all candidates have; references are none.
+
+        Of several that differ by rounding alone it is the first. A method that has far fewer rows than another is no
+        candidate: they may be the easy ones.
+        """
+        names = [m for m in self.methods if m not in REFERENCES and (among is None or m in among)]
+        cells = {method: cell for method in names if (cell := self[method, metric]) and not math.isnan(cell.mean)}
+        most = max((cell.n for cell in cells.values()), default=0)
+        candidates = [method for method, cell in cells.items() if cell.n >= ENOUGH_ROWS * most]
+        count, found = self._sample(metric, *candidates) if candidates else (0, [])
+        means = [mean for mean, _ in found] if count else [cells[method].mean for method in candidates]
+        order = self.ranked(metric, dict(zip(candidates, means, strict=True)))
+        return order[0] if order else None
+
+    def ranked(self, metric: str, means: Mapping[str, float]) -> list[str]:
+        """Methods by their means, the best first; those that differ by rounding alone in the order of the table."""
+        higher = self.facts.get(metric, {}).get("higher_is_better", True)
+        return ranked(means, higher, self._rounding(metric))
+
+    def tied(self, metric: str, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """The methods that cannot be told from the best, or are better, on the rows that both have.
+
+        The interval of the paired difference includes 0, or lies on the better side of it.
+        """
+        best = self.best(metric, among)
+        sign = 1 if self.facts.get(metric, {}).get("higher_is_better", True) else -1
+        names = [m for m in self.methods if m not in (best, *REFERENCES) and (among is None or m in among)]
+        found = {method: self.compare(metric, method, best) for method in names} if best else {}
+        return tuple(method for method, d in found.items() if d and not (d.high < 0 if sign > 0 else d.low > 0))
+
+    def curve(self, method: str, metric: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """Where the curve of a metric is taken, and the mean over the examples at each point."""
+        found = self._series(method, metric)
+        at = self.facts[metric]["at"] if found and found.curve else ()
+        return (at, tuple(found.curve.get(point, math.nan) for point in range(len(at)))) if found and at else None
+
+    @property
+    def footer(self) -> list[str]:
+        """What a reader must know beside the numbers, in sentences."""
+        from whyformer.show.tables import footer
+
+        return footer(self)
+
+    def to_markdown(self) -> str:
+        """The table, the paired differences to the best, and the footer, as Markdown."""
+        from whyformer.show.tables import as_markdown
+
+        return as_markdown(self)
+
+    def to_csv(self) -> str:
+        """One line for each method and metric, with every digit."""
+        from whyformer.show.tables import as_csv
+
+        return as_csv(self)
+
+    def to_latex(self) -> str:
+        """A tabular for the package booktabs."""
+        from whyformer.show.tables import as_latex
+
+        return as_latex(self)
+
+    def figure(self, metric: str) -> "Figure":
+        """A matplotlib figure: the mean curve of every method."""
+        from whyformer.show.curves import figure
+
+        return figure(self, metric)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write table.md, table.csv, table.tex, and a picture of the curves of each metric that has some."""
+        from whyformer.show.curves import save
+
+        return save(self, folder)
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.tables import as_html
+
+        return as_html(self)
+
+    def __str__(self) -> str:
+        from whyformer.show.tables import as_text
+
+        return as_text(self)
+
+    def _series(self, method: str, metric: str) -> Series | None:
+        for label, known, kind in ((method, self.methods, "method"), (metric, self.metrics, "metric")):
+            if label not in known:
+                raise BadOption(f"there is no {kind} {label!r} in this table; {nearest(str(label), known)}")
+        return self.series.get((method, metric))
+
+    def _sample(self, metric: str, *methods: str) -> tuple[int, list[Drawn]]:
+        """Of the rows that all these methods have: how many, and what is found for each method."""
+        found = [self._series(method, metric) for method in methods]
+        rows = reduce(np.intersect1d, [np.empty(0, np.int64) if series is None else series.rows for series in found])
+        nothing = (math.nan, np.empty(0))
+        return len(rows), [self._drawn((method, metric), rows) if len(rows) else nothing for method in methods]
+
+    def _drawn(self, pair: Pair, rows: Rows) -> Drawn:
+        """The mean over some rows, and what it is when they are resampled; all that have these rows at once."""
+        known = self._known.setdefault(rows.tobytes(), {})
+        if pair not in known and self.series[pair].details:
+            known[pair] = self._corpus(pair, rows)
+        elif pair not in known:
+            having = {p: s for p, s in self.series.items() if not s.details and np.isin(rows, s.rows).all()}
+            columns = [s.values[np.searchsorted(s.rows, rows)] for s in having.values()]
+            with np.errstate(over="ignore"):
+                drawn = map(left_out_means, columns) if len(rows) < SMALL else self._resampled(columns)
+                found = zip(having, columns, drawn, strict=True)
+                known |= {pair: (float(np.mean(column)), own) for pair, column, own in found}
+        return known[pair]
+
+    def _resampled(self, columns: Sequence[Floats]) -> Iterable[Floats]:
+        return resampled_means(columns, self.resamples, self.seed)
+
+    def _interval(self, metric: str, estimate: float, drawn: Floats, n: int) -> tuple[float, float]:
+        """The 95 % interval of a number: by what it is without each row, or when rows are drawn again."""
+        if n < SMALL and not self._is_of_corpus(metric):
+            return _by_student(estimate, drawn, self._rounding(metric))
+        return _percentiles(drawn, n)
+
+    def _is_of_corpus(self, metric: str) -> bool:
+        return bool(self.facts.get(metric, {}).get("level") == "corpus")
+
+    def _is_share(self, metric: str) -> bool:
+        """Whether the numbers of a metric are known to lie in 0 … 1."""
+        name = self.facts.get(metric, {}).get("name")
+        return name in list_metrics() and metric_named(name).bounds == (0, 1)
+
+    def _rounding(self, metric: str) -> float:
+        """Differences of means that are not larger come from rounding."""
+        if metric not in self._sizes:
+            own = [series.values for (_, label), series in self.series.items() if label == metric]
+            values = np.abs(np.concatenate([*own, np.empty(0)]))
+            values = values[np.isfinite(values)]
+            self._sizes[metric] = SAME * (float(np.mean(values)) if values.size else 1.0)
+        return self._sizes[metric]
+
+    def _corpus(self, pair: Pair, rows: Rows) -> Drawn:
+        facts, series = self.facts[pair[1]], self.series[pair]
+        details = [json.loads(zlib.decompress(series.details[n])) for n in np.searchsorted(series.rows, rows)]
+        of, options = metric_named(facts["name"]), facts["options"]
+        blocks = _draws(len(rows), min(self.resamples, RESAMPLED_CORPORA), self.seed)
+        try:
+            drawn = [of.reduced([details[place] for place in draw], **options) for block in blocks for draw in block]
+            return of.reduced(details, **options), np.array(drawn, dtype=np.float64)
+        except WhyformerError:
+            raise
+        except Exception as error:  # a metric may be anybody's, and so may the journal that its records come from
+            reason = f"{type(error).__name__}: {error}"
+            raise BadInput(f"{pair[1]} has no number from its records of {pair[0]} ({reason})") from error

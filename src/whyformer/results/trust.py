@@ -1,0 +1,96 @@
+"""Trust: how far one explanation is to be believed, as numbers and as a sentence."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from whyformer.perturb import LONGEST_SEARCH
+
+NOTHING = 0.02  # a ceiling that is no further above the random orders leaves nothing to find
+FAR_BELOW = 5  # of the percentile: from here on down an order is worse than chance, and not just no better
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far the probability of `target` falls while units are deleted, as `aopc`, on average over 0, 10, …, 100 %.
+
+    Of the explanation's own order, highest score first; of random orders; and of the best order that greedy search
+    finds, the `ceiling`, which texts of more than 64 units do not have. `evaluations` counts the inputs that the model
+    was run on, for this and all that was measured together with it.
+    """
+
+    aopc: float
+    random: tuple[float, ...]
+    ceiling: float | None
+    target: str
+    units: int
+    kind: Literal["token", "word"] = "token"
+    evaluations: int = field(default=0, compare=False)
+
+    @property
+    def chance(self) -> float:
+        """The mean of the random orders."""
+        return math.fsum(self.random) / len(self.random)
+
+    @property
+    def percentile(self) -> float:
+        """In percent, the share of the random orders that this one beats; ties count half."""
+        below, above = self._counts()
+        return 50 * (len(self.random) + below - above) / len(self.random)
+
+    @property
+    def share(self) -> float | None:
+        """The share of the attainable: 0 is a random order, 1 the best found. None if there is nothing to find."""
+        if self.ceiling is None or self.ceiling - self.chance < NOTHING:
+            return None
+        return (self.aopc - self.chance) / (self.ceiling - self.chance)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, for people."""
+        return f"Deleting the highest-ranked {self.kind}s first {self._against_chance()}{self._of_the_attainable()}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what was measured, then the two numbers and the sentence that follow from it."""
+        measured = {"aopc": self.aopc, "random": list(self.random), "ceiling": self.ceiling, "target": self.target}
+        counted = {"units": self.units, "kind": self.kind, "evaluations": self.evaluations}
+        return {**measured, **counted, "percentile": self.percentile, "share": self.share, "sentence": self.sentence}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Trust":
+        """What `to_dict` gave."""
+        names = ("aopc", "ceiling", "target", "units", "kind", "evaluations")
+        return cls(random=tuple(data["random"]), **{name: data[name] for name in names})
+
+    def _counts(self) -> tuple[int, int]:
+        """How many random orders do worse, and how many better."""
+        return sum(other < self.aopc for other in self.random), sum(other > self.aopc for other in self.random)
+
+    def _against_chance(self) -> str:
+        orders, (below, above) = len(self.random), self._counts()
+        those = f"{'all' if max(below, above) == orders else f'{max(below, above)} of'} {orders} random orders"
+        better, even = below > above, below == above
+        if self.aopc > 0:
+            how = f"{'faster' if better else 'more slowly'} than {those}"
+            return f"lowers the probability of {self.target} {'as fast as the middle random order' if even else how}"
+        where = f", {'but leaves it lower' if better else 'and leaves it higher'} than {those} do"
+        where = ", and neither does the middle random order" if even else where
+        return f"does not lower the probability of {self.target} on average{where}"
+
+    def _of_the_attainable(self) -> str:
+        if self.ceiling is None:
+            limit = f"only texts of at most {LONGEST_SEARCH} {self.kind}s are searched for the best order"
+            return f"; how much more could be reached is not known, because {limit}, and this one has {self.units}"
+        better, share = self.percentile > 50, self.share
+        if share is None:
+            room = "even the best order found does hardly better than a random one"
+            return f"{', but' if better else ';'} this text leaves nothing to find, as {room}"
+        if share < 0 and better:
+            return ", yet does worse than their average"
+        if share < 0:
+            return f": this ranking is {'worse' if self.percentile <= FAR_BELOW else 'no better'} than chance"
+        joint = ", yet" if self.percentile < 50 else ", and"
+        if share >= 1:
+            return f"{joint} does {'better than' if share > 1 else 'as well as'} the best order that a search found"
+        return f"{joint} gets {100 * share:.0f} % of the way from the average random order to the best order found"

@@ -1,0 +1,1 @@
+"""Files: how they are read, checked and written."""

@@ -1,0 +1,224 @@
+"""Forms: what saved data must look like. It is checked when it is read, and an error names the file and the field."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+from whyformer.errors import BadInput
+from whyformer.storage.files import read_json
+
+LARGEST = 1e300  # sums of larger numbers have no end
+WHOLE = 2**63  # whole numbers lie below
+DEEPEST = 50  # lists in lists, or objects in objects
+INDEX = re.compile("[0-9]{1,18}")
+
+Form = Callable[[Any], None]  # raises Misfit
+
+
+class Misfit(ValueError):
+    """Something that is not as its form says: where it stands, and what is wrong with it."""
+
+    def __init__(self, problem: str, field: str = "") -> None:
+        super().__init__(f"{field!r} {problem}" if field else f"it {problem}")
+        self.problem, self.field = problem, field
+
+    def below(self, name: str | int) -> "Misfit":
+        """The same, seen from the list or object that holds it."""
+        step = f"[{name}]" if isinstance(name, int) else name
+        return Misfit(self.problem, f"{step}{'' if self.field[:1] in ('', '[') else '.'}{self.field}")
+
+
+def must(condition: bool, problem: str, field: str = "") -> None:
+    """Raise what is wrong with a field, if something is."""
+    if not condition:
+        raise Misfit(problem, field)
+
+
+def text(value: Any) -> None:
+    """Text."""
+    if not isinstance(value, str):
+        raise Misfit(f"is {short(value)}, not text")
+
+
+def flag(value: Any) -> None:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise Misfit(f"is {short(value)}, not true or false")
+
+
+def number(low: float = -LARGEST, high: float = LARGEST) -> Form:
+    """A number in a range."""
+
+    def check(value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            limits = "" if high == LARGEST else f" of {low:g} … {high:g}"
+            raise Misfit(f"is {short(value)}, not a number{limits}")
+
+    return check
+
+
+def finite(value: Any) -> None:
+    """A number, however large."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -math.inf < value < math.inf:
+        raise Misfit(f"is {short(value)}, not a number")
+
+
+def whole(low: int = -WHOLE, below: int = WHOLE) -> Form:
+    """A whole number in a range."""
+
+    def check(value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < below:
+            limits = "" if low < 0 else f" of {low} …" if below == WHOLE else f" of {low} … {below - 1}"
+            raise Misfit(f"is {short(value)}, not a whole number{limits}")
+
+    return check
+
+
+count = whole(0)
+
+
+def index(value: Any) -> None:
+    """A whole number as the name of something."""
+    if not INDEX.fullmatch(value):
+        raise Misfit("is not the name of a place: they are numbered")
+
+
+def one_of(*known: str) -> Form:
+    """One of some words."""
+
+    def check(value: Any) -> None:
+        if not isinstance(value, str) or value not in known:
+            raise Misfit(f"is {short(value)}, not one of {', '.join(known)}")
+
+    return check
+
+
+def span(value: Any) -> None:
+    """The first place and the last, or the one behind it."""
+    every(count)(value)
+    if len(value) != 2 or value[0] > value[1]:
+        raise Misfit(f"is {short(value)}, not a start and an end")
+
+
+def plain(value: Any, depth: int = DEEPEST) -> None:
+    """Anything that is not nested without end."""
+    if not depth:
+        raise Misfit("is nested too deeply")
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
+        plain(inner, depth - 1)
+
+
+def both(first: Form, second: Form) -> Form:
+    """What has two forms."""
+
+    def check(value: Any) -> None:
+        first(value)
+        second(value)
+
+    return check
+
+
+def optional(form: Form) -> Form:
+    """The same, or null."""
+
+    def check(value: Any) -> None:
+        if value is not None:
+            form(value)
+
+    return check
+
+
+def every(form: Form, at_least: int = 0) -> Form:
+    """A list of such things."""
+
+    def check(value: Any) -> None:
+        if not isinstance(value, (list, tuple)) or len(value) < at_least:
+            raise Misfit(f"is {short(value)}, not a list{f' of {at_least} or more' if at_least else ''}")
+        for place, inner in enumerate(value):
+            try:
+                form(inner)
+            except Misfit as misfit:
+                raise misfit.below(place) from None
+
+    return check
+
+
+def named(form: Form, key: Form = text) -> Form:
+    """An object of such things, whatever their names."""
+
+    def check(value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise Misfit(f"is {short(value)}, not an object")
+        for name, inner in value.items():
+            try:
+                text(name)
+                key(name)
+                form(inner)
+            except Misfit as misfit:
+                raise misfit.below(str(name)) from None
+
+    return check
+
+
+def fields(required: Mapping[str, Form], more: Mapping[str, Form] | None = None, *, only: bool = False) -> Form:
+    """An object with these fields, and perhaps with some more; others are of no use, or with `only` are refused."""
+    forms = {**required, **(more or {})}
+
+    def check(value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise Misfit(f"is {short(value)}, not an object")
+        for name in required:
+            must(name in value, "is missing", name)
+        for name in value:
+            if name in forms:
+                try:
+                    forms[name](value[name])
+                except Misfit as misfit:
+                    raise misfit.below(name) from None
+            elif only:
+                raise Misfit("is not known", str(name))
+
+    return check
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file: its schema, its version, and the forms that what it holds must have, one after the other."""
+
+    kind: str  # what people call it
+    schema: str
+    version: int
+    forms: tuple[Form, ...]
+    versioned: str = "schema_version"  # the field that has the version
+    advice: str = ""
+
+    def read(self, path: str | Path) -> dict[str, Any]:
+        """What a file of this kind holds."""
+        return self.checked(read_json(path, self.kind), path)
+
+    def checked(self, data: Any, source: str | Path | None = None) -> dict[str, Any]:
+        """The data, if it is of this kind; `source` is the file that it was read from."""
+        name = f"this {self.kind}" if source is None else f"the {self.kind} {str(source)!r}"
+        advice = f"; {self.advice}" if self.advice else ""
+        schema = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
+        if schema != self.schema:
+            it = "this" if source is None else repr(str(source))
+            raise BadInput(f"{it} is no {self.kind} (schema {short(schema)}){advice}")
+        version = data.get(self.versioned)
+        if type(version) is not int or version != self.version:
+            raise BadInput(f"{name} has version {short(version)}; this program reads version {self.version}{advice}")
+        try:
+            self.check(data)
+        except Misfit as misfit:
+            raise BadInput(f"{name} is damaged or not complete: {misfit}{advice}") from misfit
+        return dict(data)
+
+    def check(self, data: Any) -> None:
+        """The same as a form, for files that hold several of a kind."""
+        fields({"schema": one_of(self.schema), self.versioned: whole(self.version, self.version + 1)})(data)
+        for form in self.forms:
+            form(data)
