@@ -57,7 +57,7 @@ of(
     ("maximum_flows", "_whole(matrix).ravel()", "_whole(matrix.mT).ravel()", f"{DERIVED}::test_attention_flow"),
 )
 same(
-    *("rollout", "maximum_flows", " / FLOW_SCALE", "", f"{DERIVED}::test_attention_flow"),
+    *("methods.rollout", "maximum_flows", " / FLOW_SCALE", "", f"{DERIVED}::test_attention_flow"),
     "attention_flow divides by the sum of the flows",
 )
 
