@@ -4,9 +4,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import call_graph
+import pytest
 from call_graph import BEFORE, Graph, layers, profiled, report, two_way
 
 ORDER = ("low", "middle", "high")

@@ -33,9 +33,9 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.evaluation.tally import idf_called
 from whyformer.methods import recorded as choices
+from whyformer.methods.specs import FAST
+from whyformer.metrics.registry import Metric, list_metrics, metric_named
 from whyformer.models.loading import Subject
-from whyformer.registry.declared import Metric, list_metrics, metric_named
-from whyformer.registry.specs import FAST
 from whyformer.results.aggregate import Results
 from whyformer.results.table import Table
 from whyformer.storage.files import write

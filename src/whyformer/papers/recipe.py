@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Text
-from whyformer.registry.declared import list_methods, list_metrics
-from whyformer.registry.specs import method_specs, metric_specs
+from whyformer.methods.registry import list_methods
+from whyformer.methods.specs import method_specs
+from whyformer.metrics.registry import list_metrics
+from whyformer.metrics.specs import metric_specs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,13 +13,12 @@ from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.explain.explainer import Explainer
 from whyformer.inputs.encoding import Text
+from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.papers.column import ReadyColumn
 from whyformer.papers.grid import Grid
 from whyformer.papers.recipe import Column, LeftOut, Reproduction, Row
 from whyformer.papers.result import Part, Reproduced
-from whyformer.registry.declared import Method
-from whyformer.registry.specs import Spec, method_specs
 from whyformer.results.explanation import Array, Comparison, Explanation
 
 UNITS = ("name", "column", "text", "row", "unit", "score")
@@ -135,7 +134,7 @@ class DifferenceFigure(TextFigure):
             yield replace(_called(f"less {label}", theirs), scores=difference, signed=True)
 
 
-def explained(subject: Subject, text: Text, spec: Spec[Method]) -> Explanation:
+def explained(subject: Subject, text: Text, spec: MethodSpec) -> Explanation:
     """One text by one method."""
     asked: dict[str, Any] = {"text": text}
     if subject.task == "answer":
