@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.models.loading import BUNDLED, Subject, bundled_models
+from whyformer.models.loading import BUNDLED, Subject, bundled_models, unwrapped
 from whyformer.registry.declared import Method
 from whyformer.registry.specs import Spec, method_specs
 from whyformer.storage.files import naming, read_json, regular, write
@@ -136,7 +136,7 @@ _HASHED: WeakKeyDictionary[nn.Module, dict[str, Any]] = WeakKeyDictionary()
 
 def _alone(model: nn.Module) -> Subject:
     """The model without a tokenizer. What it hashes is kept with the model: methods ask for every batch."""
-    alone = Subject(getattr(model, "_orig_mod", model), _NO_TOKENIZER, (), "")
+    alone = Subject(unwrapped(model), _NO_TOKENIZER, (), "")
     object.__setattr__(alone, "_hashed", _HASHED.setdefault(alone.model, {}))
     return alone
 

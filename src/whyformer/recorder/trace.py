@@ -4,10 +4,10 @@ import gc
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from whyformer.recorder.lrp.rules import after, scratch
 from whyformer.recorder.lrp.sites import Rule, Site, governed
 from whyformer.tasks.outputs import Outputs, Target
 
-RECORDING = threading.RLock()  # runs and passes wait for each other, so that threads may share models and traces
 Entering = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
 
@@ -76,6 +75,7 @@ class Trace:
     absorbers: tuple[Tensor, ...] = ()
     absorber_calls: tuple[int, ...] = field(repr=False, default=())  # how many calls were made before each
     sites: Sequence[Site] = field(repr=False, default=())
+    lock: AbstractContextManager[Any] = field(repr=False, default_factory=threading.RLock)  # for passes over the graph
 
     @property
     def attention(self) -> tuple[Tensor, ...]:
@@ -123,7 +123,7 @@ class Trace:
     def gradient_of(self, outputs: Tensor, of: Tensors) -> Tensors:
         """The gradient of any outputs [batch] computed from `logits`, each example's own."""
         tensors = (of,) if isinstance(of, Tensor) else of
-        with RECORDING, named_failures("the model", backward=True):
+        with self.lock, named_failures("the model", backward=True):
             gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
         found = _filled(tensors, gradients)
         return found[0] if isinstance(of, Tensor) else found
@@ -166,7 +166,7 @@ class Trace:
         self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor, entering: Entering | None
     ) -> tuple[Tensor, ...]:
         rule_of = book.rule_of if entering is None else partial(self._exchanging, book, entering)
-        with RECORDING, named_failures("the model"), scratch(), governed(book.opened(sites), rule_of):
+        with self.lock, named_failures("the model"), scratch(), governed(book.opened(sites), rule_of):
             found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
         carried = _filled(tensors, found)
         if book.carries == "gradient":
@@ -177,7 +177,7 @@ class Trace:
     def _placed_sites(self) -> Sequence[Site]:
         leaf = self.pixels if self.embeddings is None else self.embeddings
         assert leaf is not None
-        with RECORDING, named_failures("the model"):
+        with self.lock, named_failures("the model"):
             return placed(self.sites, self.logits, leaf)
 
     def _exchanging(self, book: Book, entering: Entering, site: Site) -> Rule | None:
