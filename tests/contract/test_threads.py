@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import Explainer
 from whyformer.models import borrow
 from whyformer.models.borrow import lock_of
