@@ -613,6 +613,22 @@ of(
         "contract/test_architectures.py::test_a_compiled_model_is_explained_as_the_model_it_was_made_from",
     ),
 )
+of(
+    "models.borrow",
+    "contract/test_threads.py::test_models_that_share_modules_or_a_configuration_share_their_lock",
+    ("lock_of", "owners.append(config)", "pass"),
+    ("lock_of", "list(model.modules())", "[model]"),
+)
+of(
+    "recorder.lrp.books",
+    "reference/test_books.py",
+    (
+        "Book._ruling",
+        "rule.choose(site) if isinstance(rule, BySite) else rule",
+        "None if isinstance(rule, BySite) else rule",
+    ),
+    ("Book.before", "if kind not in self.rules:", "if False:"),
+)
 same(
     *("models.borrow", "borrowed", 'arguments["use_cache"] = False', "pass"),
     "contract/test_architectures.py::test_frozen_and_trainable_models_are_explained_alike",
@@ -1166,7 +1182,7 @@ of("escapes", "cli/test_terminal.py::test_what_steers_a_terminal_is_written_out"
 of(
     "prediction",
     f"{RECORDED}::test_relevance_for_maps_is_not_taken_for_that_of_the_embeddings",
-    ("Prediction.relevances", "if found is None or (whole and not found.whole):", "if found is None:"),
+    ("Prediction.relevances", "if relevances is None or (whole and not relevances.whole):", "if relevances is None:"),
 )
 of(
     "prediction",
