@@ -140,7 +140,7 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
     monkeypatch.setattr(
         whyformer.Trace,
         "relevance",
-        lambda s, of, book, *a, **k: counts.update([book]) or relevance(s, of, book, *a, **k),
+        lambda s, of, book, *a, **k: counts.update([book.name]) or relevance(s, of, book, *a, **k),
     )
     prediction = Prediction(model, batch_of(model, families.batch()), 1, relevance=True)
     try:
