@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from precision import texts_of
 from torch import Tensor
 
 import whyformer
-from precision import texts_of
 from whyformer import method
+from whyformer.methods.registry import method_named
+from whyformer.methods.specs import method_specs
 from whyformer.perturb import Fillers, Hideable, hideable, remains, shares_of
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import method_named
-from whyformer.registry.specs import method_specs
 
 VARIANTS = {  # each beside what it has to beat
     "attn_lrp": "attn_lrp",

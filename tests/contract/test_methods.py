@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import families
 import whyformer
+from tests.helpers import families
+from whyformer.methods.registry import Method
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Method
 from whyformer.rounding import close
 from whyformer.testing import check_method, state
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-import families
 import whyformer
-from metrics.cases import PAIR, TEXTS, predicted, subject
+from tests.helpers import families
+from tests.helpers.cases import PAIR, TEXTS, predicted, subject
 from whyformer import Explainer
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Scores
+from whyformer.methods.specs import method_specs
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores
-from whyformer.registry.specs import method_specs
 from whyformer.rounding import close
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, strengths, strongest, two_sided
 from whyformer.show.terminal import explanation_text

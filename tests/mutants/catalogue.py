@@ -3,7 +3,7 @@
 A mutant may name other tests than its group. One that nobody could see is `same`, with the reason.
 """
 
-from mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 Change = tuple[str, str, str] | tuple[str, str, str, str]
 
@@ -57,7 +57,7 @@ of(
     ("maximum_flows", "_whole(matrix).ravel()", "_whole(matrix.mT).ravel()", f"{DERIVED}::test_attention_flow"),
 )
 same(
-    *("rollout", "maximum_flows", " / FLOW_SCALE", "", f"{DERIVED}::test_attention_flow"),
+    *("methods.rollout", "maximum_flows", " / FLOW_SCALE", "", f"{DERIVED}::test_attention_flow"),
     "attention_flow divides by the sum of the flows",
 )
 
@@ -91,7 +91,7 @@ of(
     ),
 )
 same(
-    *("prediction", "Prediction.loss", "-nn.functional.logsigmoid", "nn.functional.logsigmoid"),
+    *("tasks.classes", "Classes.loss", "-nn.functional.logsigmoid", "nn.functional.logsigmoid"),
     "contract/test_methods.py::test_options_keep_the_contract",
     "only the length of the loss's gradient is used, or its size",
 )
@@ -431,7 +431,7 @@ of(
     ("norm_held", "gradient if weight is None else gradient * weight", "gradient"),
 )
 same(
-    *("recorder.rules", "_rows_with", "* 2 < present.numel()", "* 2 >= present.numel()"),
+    *("recorder.lrp.rules", "_rows_with", "* 2 < present.numel()", "* 2 >= present.numel()"),
     f"{RULES}::test_rule contract/test_relevance.py::test_conservation_is_reported",
     "which rows are multiplied decides how long it takes: the others hold zeros",
 )
@@ -514,12 +514,6 @@ of(
     ("Trace._positions_read", "read / read.sum(-1, keepdim=True)", "read"),
     ("Trace._positions_read", "last.ne(0).any(-1)", "last.ne(0).all(-1)", "contract/test_readers_and_answers.py"),
     (
-        "Trace.output",
-        "outputs += [-flat.gather",
-        "outputs += [flat.gather",
-        f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
-    ),
-    (
         "Trace._starts",
         "torch.full_like(flat[:, :1], -1)",
         "torch.full_like(flat[:, :1], 1)",
@@ -571,6 +565,16 @@ of(
         "if False:",
         "contract/test_readers_and_answers.py",
     ),
+)
+of(
+    "tasks.answers",
+    "inputs/test_questions.py::test_what_is_wrong_with_an_answer",
+    ("answer_in", "and start <= end", ""),
+)
+of(
+    "tasks.task",
+    f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
+    ("Task.output", "(-1, part)", "(1, part)"),
 )
 of(
     "tasks.tokens",
@@ -958,7 +962,7 @@ of(
     ("_locked", "lock.acquire(timeout=0)", "pass", f"{JOURNAL}::test_a_second_run_is_refused_at_once"),
 )
 same(
-    *("journal", "_sealed", "parts is None or int(parts[2]) > len(lines)", "parts is None"),
+    *("evaluation.journal", "_sealed", "parts is None or int(parts[2]) > len(lines)", "parts is None"),
     f"{JOURNAL}::test_a_tail_torn_at_any_byte_is_cut_off {JOURNAL}::test_a_missing_line_is_damage",
     "fewer lines than were committed have another checksum",
 )
@@ -977,7 +981,7 @@ of(
 # Trust
 
 of(
-    "explain.trust",
+    "results.trust",
     f"{TRUST}::test_percentile_and_share_by_hand",
     ("Trust.percentile", "below - above", "above - below"),
     ("Trust.share", "self.ceiling - self.chance < NOTHING", "self.ceiling - self.chance < 0"),
@@ -985,7 +989,11 @@ of(
     ("Trust._counts", "other < self.aopc", "other <= self.aopc"),
     ("Trust._against_chance", "below > above, below == above", "below >= above, False", f"{TRUST}::test_the_sentence"),
     ("Trust._of_the_attainable", "if share >= 1:", "if share > 1:", f"{TRUST}::test_the_sentence"),
-    ("_ranked", "-own[n]", "own[n]", f"{TRUST}::test_own_scores_ties_and_special_tokens"),
+)
+of(
+    "explain.trust",
+    f"{TRUST}::test_own_scores_ties_and_special_tokens",
+    ("_ranked", "-own[n]", "own[n]"),
     ("_case", "> SAME_MODEL", "> 1", f"{TRUST}::test_another_model_is_refused"),
     (
         "_take_over",
@@ -1066,7 +1074,6 @@ of(
         "end",
         "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",
     ),
-    ("Encoded.answer", "and start <= end", "", "inputs/test_questions.py::test_what_is_wrong_with_an_answer"),
     ("_gap", "default=0)", "default=1)", "inputs/test_small_pieces.py"),
 )
 
@@ -1119,7 +1126,7 @@ of(
 of(
     "registry.specs",
     f"{KEYS}::test_numbers_of_changed_code_are_not_taken_from_the_journal",
-    ("Spec.facts", '"code": code,', '"code": None,'),
+    ("Spec.facts", '"code": code}', '"code": None}'),
 )
 of(
     "registry.options",

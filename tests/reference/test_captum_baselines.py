@@ -13,11 +13,11 @@ import transformers as hf
 from captum._utils.models.linear_model import SkLearnRidge
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores
 
 TARGET, VERSUS = 2, 0
 LENGTHS = (9, 5, 7)

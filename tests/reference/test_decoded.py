@@ -13,16 +13,15 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import families
 import whyformer
-from metrics import cases
+from tests.helpers import cases, families
 from whyformer import Explainer, attribute
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head
+from whyformer.methods.registry import Scores
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores
 from whyformer.rounding import close
 from whyformer.testing import check_method
 

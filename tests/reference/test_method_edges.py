@@ -11,14 +11,14 @@ import torch
 import transformers as hf
 from torch import nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.errors import CompletenessWarning
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods import by_captum, paths
+from whyformer.methods.registry import Scores, method_named
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores, method_named
 from whyformer.rounding import ROUNDING
 
 EXACT = ROUNDING[torch.float64]
