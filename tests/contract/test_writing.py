@@ -24,7 +24,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
 from whyformer.lm_heads import stored
 from whyformer.methods.recorded import recorded
-from whyformer.papers.reproduced import Reproduced
+from whyformer.papers.result import Reproduced
 from whyformer.results.aggregate import Results
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Table
