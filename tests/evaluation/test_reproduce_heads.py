@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import spacy
 import torch
-from spacy.language import Language
-from spacy.tokens import Doc
 
 from tests.helpers import cases
 from tests.helpers.evaluated import WORDS, answering
@@ -96,8 +93,9 @@ def no_counting(*_: Any, **__: Any) -> HeadMask:
     raise AssertionError("the heads are counted again")
 
 
-@Language.component("objects_and_subjects_of_like")
-def objects_and_subjects(document: Doc) -> Doc:
+def objects_and_subjects(document: Any) -> Any:
+    from spacy.tokens import Doc
+
     root = next((token.i for token in document if token.text == "like"), 0)
     labels = [{"film": "dobj", "actors": "nsubj"}.get(token.text, "dep") for token in document]
     labels = ["ROOT" if place == root else label for place, label in enumerate(labels)]
@@ -108,6 +106,9 @@ def objects_and_subjects(document: Doc) -> Doc:
 
 @pytest.fixture
 def pipeline() -> Any:
+    import spacy
+
+    spacy.Language.component("objects_and_subjects_of_like", func=objects_and_subjects)
     made = spacy.blank("en")
     made.add_pipe("objects_and_subjects_of_like")
     return made
@@ -435,6 +436,8 @@ def test_pairs_are_parsed_one_text_at_a_time(tmp_path: Path, found_heads: None, 
 
 
 def test_parsers_that_are_missing_or_not_needed(tmp_path: Path) -> None:
+    import spacy
+
     with pytest.raises(MissingExtra, match="'xx_no_such_thing' is not installed"):
         small(tmp_path, spacy="xx_no_such_thing")
     with pytest.raises(BadOption, match="attcat-table-1 needs no parse"):

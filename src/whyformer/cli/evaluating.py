@@ -18,9 +18,9 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
-    described,
     load_explainer,
     put_listing,
+    put_registry,
     quiet_loading,
 )
 from whyformer.cli.streams import put, say
@@ -34,7 +34,8 @@ from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS,
 from whyformer.evaluation.tally import idf_called
 from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST
-from whyformer.metrics.registry import Metric, list_metrics, metric_named
+from whyformer.metrics.registry import METRICS as REGISTRY
+from whyformer.metrics.registry import Metric
 from whyformer.models.loading import Subject
 from whyformer.results.aggregate import Results
 from whyformer.results.table import Table
@@ -241,11 +242,7 @@ def metrics_command(
     name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
 ) -> None:
     """List the metrics, or describe one."""
-    if name is not None:
-        put(described(metric_named(name)))
-        return
-    columns = ("metric", "family", "better", "needs", "what it measures", "paper")
-    put_listing(columns, (_listed(metric) for metric in list_metrics().values()))
+    put_registry(REGISTRY, name, ("metric", "family", "better", "needs", "what it measures", "paper"), _listed)
 
 
 def _listed(metric: Metric) -> tuple[str, ...]:
