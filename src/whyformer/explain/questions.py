@@ -10,10 +10,9 @@ from whyformer.prediction import Prediction, Progress
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
 from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Task
+from whyformer.tasks.token_labels import ALL
 
 Pair = tuple[Chosen, Chosen | None]  # an output, and what it is set against
-
-ALL = "all"  # every word that has a label
 
 
 @dataclass(frozen=True)
