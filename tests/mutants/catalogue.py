@@ -595,36 +595,52 @@ of(
     ),
 )
 of(
-    "recorder.run",
+    "models.borrow",
     "contract/test_architectures.py::test_a_text_that_ends_in_what_would_be_the_padding_token",
-    ("with_padding_id", "config.pad_token_id = None", "pass"),
+    ("_with_padding_id", "config.pad_token_id = None", "pass"),
     (
-        "with_padding_id",
-        "(batch == 1 and bool(attended.all()))",
-        "batch == 1",
+        "_with_padding_id",
+        "(len(ids) == 1 and bool(attended.all()))",
+        "len(ids) == 1",
         "contract/test_odd_uses.py::test_one_padded_text_without_a_padding_token",
     ),
     (
-        "evaluating",
+        "_evaluating",
         "module.training = True",
         "module.training = False",
         "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",
     ),
     (
-        "evaluating",
+        "_evaluating",
         "module.training = False",
         "pass",
         "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",
     ),
     (
-        "record",
-        'getattr(model, "_orig_mod", model)',
-        "model",
+        "borrowed",
+        "model = unwrapped(model)",
+        "pass",
         "contract/test_architectures.py::test_a_compiled_model_is_explained_as_the_model_it_was_made_from",
     ),
 )
+of(
+    "models.borrow",
+    "contract/test_threads.py::test_models_that_share_modules_or_a_configuration_share_their_lock",
+    ("lock_of", "owners.append(config)", "pass"),
+    ("lock_of", "list(model.modules())", "[model]"),
+)
+of(
+    "recorder.lrp.books",
+    "reference/test_books.py",
+    (
+        "Book._ruling",
+        "rule.choose(site) if isinstance(rule, BySite) else rule",
+        "None if isinstance(rule, BySite) else rule",
+    ),
+    ("Book.before", "if kind not in self.rules:", "if False:"),
+)
 same(
-    *("recorder.run", "record", 'kwargs["use_cache"] = False', "pass"),
+    *("models.borrow", "borrowed", 'arguments["use_cache"] = False', "pass"),
     "contract/test_architectures.py::test_frozen_and_trainable_models_are_explained_alike",
     "a cache that nothing reads costs memory only",
 )
@@ -1175,7 +1191,7 @@ of("escapes", "cli/test_terminal.py::test_what_steers_a_terminal_is_written_out"
 of(
     "prediction",
     f"{RECORDED}::test_relevance_for_maps_is_not_taken_for_that_of_the_embeddings",
-    ("Prediction.relevances", "if found is None or (whole and not found.whole):", "if found is None:"),
+    ("Prediction.relevances", "if relevances is None or (whole and not relevances.whole):", "if relevances is None:"),
 )
 of(
     "prediction",
@@ -1204,9 +1220,9 @@ of(
     ("_norm", "torch.finfo(x.dtype).eps if eps is None else eps", "1e-5 if eps is None else eps"),
 )
 of(
-    "recorder.run",
+    "models.borrow",
     f"{RECORDED}::test_the_stand_in_for_padding_is_a_token_that_no_text_holds",
-    ("with_padding_id", "used = set(ids[attended].tolist())", "used: set[int] = set()"),
+    ("_with_padding_id", "used = set(ids[attended].tolist())", "used: set[int] = set()"),
 )
 of(
     "recorder.mode",

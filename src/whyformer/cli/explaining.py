@@ -24,10 +24,9 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
-    described,
     limited,
     load_explainer,
-    put_listing,
+    put_registry,
 )
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import as_questions, standard_input, texts_of
@@ -35,7 +34,7 @@ from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
 from whyformer.inputs.encoding import Text
 from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
-from whyformer.methods.registry import Method, list_methods, method_named
+from whyformer.methods.registry import METHODS, Method, list_methods
 from whyformer.methods.specs import EVERY, FAST, MethodSpec, method_specs
 from whyformer.registry.options import Option
 from whyformer.registry.specs import names_of
@@ -243,11 +242,7 @@ def methods_command(
     name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
 ) -> None:
     """List the methods, or describe one."""
-    if name is not None:
-        put(described(method_named(name)))
-        return
-    columns = ("method", "family", "signed", "class", "what it gives", "paper")
-    put_listing(columns, (_listed(method) for method in list_methods().values()))
+    put_registry(METHODS, name, ("method", "family", "signed", "class", "what it gives", "paper"), _listed)
 
 
 def _listed(method: Method) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ def subject_of(model: Any, tokenizer: Any = None) -> Subject:
     if tokenizer is None and hasattr(model, "tokenizer") and hasattr(model, "model"):
         _check_pipeline(model)
         model, tokenizer = model.model, model.tokenizer
-    model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
+    model = unwrapped(model)
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model is needed, found {type(model).__name__}; to load one by name use Explainer.load")
     if tokenizer is None:
@@ -178,6 +178,11 @@ def is_regression(model: nn.Module) -> bool:
     config = getattr(model, "config", None)
     problem = getattr(config, "problem_type", None)
     return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
+
+
+def unwrapped(model: Any) -> Any:
+    """The model that a compiled one was made from; any other as it is."""
+    return getattr(model, "_orig_mod", model)
 
 
 def device_of(model: nn.Module) -> torch.device:
