@@ -31,7 +31,6 @@ from whyformer.results.said import Said, Targets, said_of
 from whyformer.results.table import Table
 from whyformer.results.trust import Trust
 
-PER_UNIT = ("sign", "step")  # diagnostics with a number for each unit
 GIVES = {
     "classes": "the logits of classes",
     "answer": "the start and end of an answer",
@@ -276,7 +275,6 @@ class Explainer:
         length = len(example.units)
         layers = scores.layers
         diagnostics = _of_row(scores.diagnostics, row)
-        diagnostics |= {name: diagnostics[name][:length] for name in PER_UNIT if name in diagnostics}
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
@@ -289,6 +287,9 @@ class Explainer:
             versus=None if run.versus is None else run.versus[row],
             method=method.name,
             signed=bool(scores.signed),
+            ranks=scores.ranks,
+            signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
+            seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
             texts=example.texts,
             options=options,
             diagnostics=diagnostics,
