@@ -91,7 +91,7 @@ of(
     ),
 )
 same(
-    *("prediction", "Prediction.loss", "-nn.functional.logsigmoid", "nn.functional.logsigmoid"),
+    *("tasks.classes", "Classes.loss", "-nn.functional.logsigmoid", "nn.functional.logsigmoid"),
     "contract/test_methods.py::test_options_keep_the_contract",
     "only the length of the loss's gradient is used, or its size",
 )
@@ -514,12 +514,6 @@ of(
     ("Trace._positions_read", "read / read.sum(-1, keepdim=True)", "read"),
     ("Trace._positions_read", "last.ne(0).any(-1)", "last.ne(0).all(-1)", "contract/test_readers_and_answers.py"),
     (
-        "Trace.output",
-        "outputs += [-flat.gather",
-        "outputs += [flat.gather",
-        f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
-    ),
-    (
         "Trace._starts",
         "torch.full_like(flat[:, :1], -1)",
         "torch.full_like(flat[:, :1], 1)",
@@ -545,43 +539,59 @@ of(
     ),
 )
 of(
-    "tasks.outputs",
+    "tasks.answers",
     "contract/test_tasks.py::test_the_predicted_answer_is_the_best_span",
-    ("Outputs._best_answers", "(length < 0)", "(length < -1)"),
+    ("_spans", "(length < 0)", "(length < -1)"),
     (
-        "Outputs._best_answers",
+        "_spans",
         "length >= ANSWER_LENGTH",
         "length > 2 * ANSWER_LENGTH",
         "contract/test_readers_and_answers.py",
     ),
     (
-        "Outputs._best_answers",
-        "masked_fill(~self.attended[:, None], blocked)",
-        "masked_fill(self.attended[:, None] & False, blocked)",
+        "Answers.best",
+        "masked_fill(~outputs.attended[:, None], blocked)",
+        "masked_fill(outputs.attended[:, None] & False, blocked)",
     ),
     (
-        "Outputs.parts",
+        "Answers.parts",
         "chosen[:, n] + n * units",
         "chosen[:, n]",
         "golden/test_answers.py::test_start_and_end_are_added_up golden/test_answers.py::test_attcat",
     ),
     (
-        "Outputs.parts",
-        "chosen[:, 1] * self.logits.shape[-1] + chosen[:, 0]",
-        "chosen[:, 0] * self.logits.shape[-1] + chosen[:, 1]",
-        "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
+        "position_in",
+        "if not bool(outputs.attended[row, position]):",
+        "if False:",
+        "contract/test_readers_and_answers.py",
     ),
+)
+of(
+    "tasks.answers",
+    "inputs/test_questions.py::test_what_is_wrong_with_an_answer",
+    ("answer_in", "and start <= end", ""),
+)
+of(
+    "tasks.task",
+    f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
+    ("Task.output", "(-1, part)", "(1, part)"),
+)
+of(
+    "tasks.tokens",
+    "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
+    (
+        "Tokens.parts",
+        "chosen[:, 1] * logits.shape[-1] + chosen[:, 0]",
+        "chosen[:, 0] * logits.shape[-1] + chosen[:, 1]",
+    ),
+)
+of(
+    "tasks.labels",
+    "contract/test_tasks.py::test_a_bad_target_is_refused",
     (
         "class_index",
         "0 <= target < classes",
         "0 <= target <= classes",
-        "contract/test_tasks.py::test_a_bad_target_is_refused",
-    ),
-    (
-        "Outputs._position",
-        "if not bool(self.attended[row, position]):",
-        "if False:",
-        "contract/test_readers_and_answers.py",
     ),
 )
 of(
@@ -1080,7 +1090,6 @@ of(
         "end",
         "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",
     ),
-    ("Encoded.answer", "and start <= end", "", "inputs/test_questions.py::test_what_is_wrong_with_an_answer"),
     ("_gap", "default=0)", "default=1)", "inputs/test_small_pieces.py"),
 )
 

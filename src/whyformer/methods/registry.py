@@ -14,7 +14,8 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import differentiating
-from whyformer.registry.base import Registered, Registry, keyword_only
+from whyformer.registry.base import Registered, keyword_only, register
+from whyformer.registry.plugins import Registry
 
 RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`
     (
@@ -96,7 +97,7 @@ class Method(Registered):
         return replace(scores, values=values, signed=self.signed if scores.signed is None else scores.signed)
 
 
-METHODS: Registry[Method] = Registry("method")
+METHODS: Registry[Method] = Registry("method", "methods")
 
 
 def method(
@@ -104,16 +105,16 @@ def method(
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
-    def register(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
+    def registered(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
         made = Method(function.__name__, function, family, signed, class_specific, paper, relevance, passes)
         if taken := sorted(RESERVED & keyword_only(function)):
             raise BadOption(
                 f"method {made.name!r} cannot have an option {taken[0]!r}: explain has a parameter of that name, and "
                 f"the method would not get it; rename it. Reserved are {', '.join(sorted(RESERVED))}"
             )
-        return METHODS.add(made)
+        return register(METHODS, made)
 
-    return register
+    return registered
 
 
 def list_methods() -> dict[str, Method]:
