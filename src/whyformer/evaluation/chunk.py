@@ -179,7 +179,7 @@ class Asked:
             return _scores(spec, others[key]).total
 
         case = self._case(prediction, scores.total, items, scores_for if spec.class_specific else None)
-        case = replace(case, ranks=bool(scores.diagnostics.get("ranks")))
+        case = replace(case, ranks=scores.ranks)
         for metric in self.of.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield Question(spec.label, metric, case, items)

@@ -33,8 +33,6 @@ from whyformer.results.trust import Trust
 from whyformer.tasks import Classes, Task, task_of
 from whyformer.tasks.targets import Target
 
-PER_UNIT = ("sign", "step")  # diagnostics with a number for each unit
-
 
 class Explainer:
     """Explains the predictions of one model.
@@ -297,7 +295,6 @@ class Explainer:
         length = len(example.units)
         layers = scores.layers
         diagnostics = _of_row(scores.diagnostics, row)
-        diagnostics |= {name: diagnostics[name][:length] for name in PER_UNIT if name in diagnostics}
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
@@ -310,6 +307,9 @@ class Explainer:
             versus=question.versus,
             method=method.name,
             signed=bool(scores.signed),
+            ranks=scores.ranks,
+            signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
+            seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
             texts=example.texts,
             options=options,
             diagnostics=diagnostics,
