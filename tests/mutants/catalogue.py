@@ -1025,8 +1025,8 @@ of(
     ),
     (
         "_take_over",
-        '== "delete"\n',
-        '!= "delete"\n',
+        'one.hide == "delete"',
+        'one.hide != "delete"',
         "evaluation/test_stepwise_trust.py::test_what_was_seen_is_not_run_again",
     ),
     ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_trust_is_what_loops_find"),

@@ -141,7 +141,7 @@ class ChunkRun:
         case = self._case(
             prediction, scores.total, items, ClassScores(spec, prediction, others) if spec.class_specific else None
         )
-        case = replace(case, ranks=bool(scores.diagnostics.get("ranks")))
+        case = replace(case, ranks=scores.ranks)
         for metric in self.plan.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield MetricCall(spec.label, metric, case, items)

@@ -4,6 +4,7 @@ from whyformer.perturb.hiding import Fillers, Hide, Positions, Row, count_of, hi
 from whyformer.perturb.outcomes import Counts, Outcomes, fits_in_memory, probabilities, shares_of
 from whyformer.perturb.remains import Hideable, hideable, remains
 from whyformer.perturb.search import LONGEST_SEARCH, ORDERS, Search, best_orders
+from whyformer.perturb.seen import Seen
 
 __all__ = [
     "LONGEST_SEARCH",
@@ -16,6 +17,7 @@ __all__ = [
     "Positions",
     "Row",
     "Search",
+    "Seen",
     "best_orders",
     "count_of",
     "fits_in_memory",
