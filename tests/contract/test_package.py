@@ -26,7 +26,6 @@ LAYERS = (  # a room imports only those that stand before it; within a room ever
     *("prediction", "perturb", "attention_heads", "lm_heads", "methods", "datasets", "metrics", "results", "show"),
     *("evaluation", "explain", "papers", "testing", "public", "cli", "__main__"),
 )
-LATER = {"results": {"show", "explain"}}  # what shows and judges them, inside functions
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
@@ -106,27 +105,13 @@ def imported(tree: ast.AST) -> set[str]:
     return {part(name) for name in found if name.split(".")[0] == "whyformer"}
 
 
-def without_functions(tree: ast.Module) -> ast.Module:
-    class Drop(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-            return None
-
-        def visit_If(self, node: ast.If) -> ast.If | None:
-            return None if ast.unparse(node.test) == "TYPE_CHECKING" else node
-
-    dropped: ast.Module = Drop().visit(tree)
-    return dropped
-
-
 @each_file
 def test_a_room_imports_only_those_below_it(file: Path) -> None:
     own = part(module_of(file))
     if own == "whyformer":
         return
     below = {*LAYERS[: LAYERS.index(own)], own}
-    tree = ast.parse(file.read_text())
-    assert imported(tree) <= below | LATER.get(own, set())
-    assert imported(without_functions(tree)) <= below
+    assert imported(ast.parse(file.read_text())) <= below
 
 
 def test_every_room_has_its_layer() -> None:

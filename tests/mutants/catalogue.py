@@ -850,14 +850,14 @@ of(
         "mean, apart = other - one,",
         f"{RESULTS}::test_differences_are_paired_over_common_rows",
     ),
-    ("Table.compare", "ones - others", "ones", f"{RESULTS}::test_differences_are_paired_over_common_rows"),
+    ("TableData.compare", "ones - others", "ones", f"{RESULTS}::test_differences_are_paired_over_common_rows"),
     (
         "Table.share",
         "share = (mean - chance)",
         "share = mean",
         f"{RESULTS}::test_shares_are_over_rows_that_have_all_three",
     ),
-    ("Table.share", "(means - chances)", "means", f"{RESULTS}::test_shares_are_over_rows_that_have_all_three"),
+    ("TableData.share", "(means - chances)", "means", f"{RESULTS}::test_shares_are_over_rows_that_have_all_three"),
     (
         "Table.best",
         "cell.n >= ENOUGH_ROWS * most",
@@ -889,13 +889,13 @@ of(
         f"{RESULTS}::test_nothing_is_counted_twice",
     ),
     (
-        "Results.table",
+        "Aggregate.tabulated",
         "(name in REFERENCES, self._methods[name], name)",
         "(self._methods[name], name)",
         f"{RESULTS}::test_latex_sets_references_apart {RESULTS}::test_labels_stand_in_order_of_first_appearance",
     ),
     (
-        "Results.add",
+        "Aggregate.add",
         "gold == predicted",
         "gold != predicted",
         f"{RESULTS}::test_the_footer_tells_what_was_left_out_and_why",

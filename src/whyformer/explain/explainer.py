@@ -15,6 +15,8 @@ from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
+from whyformer.evaluation.table import Table
+from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
 from whyformer.inputs.texts import Text, asked, texts_of
@@ -26,9 +28,7 @@ from whyformer.prediction import Prediction
 from whyformer.progress import counting, part_of
 from whyformer.recorder import Target, plain_target
 from whyformer.registry.specs import Written
-from whyformer.results.explanation import Comparison, Explanation
 from whyformer.results.said import Said, Targets, said_of
-from whyformer.results.table import Table
 from whyformer.results.trust import Trust
 
 PER_UNIT = ("sign", "step")  # diagnostics with a number for each unit

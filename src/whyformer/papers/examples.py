@@ -8,11 +8,12 @@ import numpy as np
 
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, WhyformerError
+from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.encoding import Text
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.papers.recipe import Asked, Column, Reproduction
-from whyformer.results.explanation import Array, Comparison, Explanation
+from whyformer.results.explanation import Array
 
 Explain = Callable[[Subject, Text, MethodSpec], Explanation]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from whyformer.attention_heads import parsed_by
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError
+from whyformer.evaluation.table import Table
+from whyformer.explain.explanation import Comparison
 from whyformer.inputs.encoding import Text
 from whyformer.models.loading import Subject, load
 from whyformer.papers.examples import Explain, explained
@@ -19,8 +21,6 @@ from whyformer.papers.masks import ColumnMask, check_parse, column_mask, heads_o
 from whyformer.papers.recipe import EXAMPLES, MASKS, Column, Reproduction, Row
 from whyformer.papers.reproduced import Entry, Part, Reproduced, entries_of
 from whyformer.papers.sources import Given, Opened, Sources, chosen_columns, nothing_left, opened_columns
-from whyformer.results.explanation import Comparison
-from whyformer.results.table import Table
 from whyformer.show.clouds import wordcloud_class
 
 Evaluate = Callable[..., Table]

@@ -5,9 +5,10 @@ from itertools import combinations
 from typing import NamedTuple
 
 from whyformer.errors import BadInput
+from whyformer.evaluation.word_table import TokenTable, tables_of
 from whyformer.papers.recipe import Kind
 from whyformer.papers.reproduced import Part, method_label
-from whyformer.results.word_table import TOP, TokenTable, tables_of
+from whyformer.results.word_table import TOP
 
 WORD_FIELDS = ("name", "column", "row", "class", "place", "word", "score")
 NAMED = 12  # words of each class that are printed
