@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import types
 import zipfile
 from pathlib import Path
@@ -21,11 +22,7 @@ import whyformer
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
-LAYERS = (  # a room imports only those that stand before it; within a room everything may
-    *("errors", "escapes", "progress", "rounding", "storage", "registry", "models", "inputs", "tasks", "recorder"),
-    *("prediction", "perturb", "attention_heads", "lm_heads", "methods", "datasets", "metrics", "results", "show"),
-    *("evaluation", "explain", "papers", "testing", "public", "cli", "__main__"),
-)
+LAYERS: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["whyformer"]["layers"]
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
