@@ -22,6 +22,7 @@ from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Measuring
+from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Idf
@@ -31,7 +32,6 @@ from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes, hidden, rows_of
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Table
 from whyformer.rounding import ROUNDING
 from whyformer.show.tables import grid
 

@@ -11,6 +11,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import WordSums
@@ -19,7 +20,7 @@ from whyformer.models.loading import Subject
 from whyformer.prediction import Progress
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
-from whyformer.results.word_table import METRIC, TokenTable
+from whyformer.results.word_table import METRIC
 from whyformer.tasks.task import TASKS
 
 ROWS_AT_ONCE = {"cpu": 16, "cuda": 128}
