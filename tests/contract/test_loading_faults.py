@@ -22,6 +22,7 @@ from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, Whyforme
 from whyformer.lm_heads import head_for, load_head
 from whyformer.models.checkpoints import Checkpoint, check_depth, reading
 from whyformer.models.loading import _check_attention, is_regression, labels_of
+from whyformer.perturb.runner import class_logits
 
 TEXT = "the film is a fine film"
 INDEX = "model.safetensors.index.json"
@@ -647,7 +648,7 @@ def test_scores_are_not_shown_as_classes(good: Path, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="model of scores"):
         whyformer.attribute(model, inputs, "saliency", of="loss", target=1)
     with pytest.raises(UnsupportedModel, match="gives no probabilities of classes"):
-        whyformer.perturb.probabilities(model, inputs)
+        class_logits(model, model(**inputs))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.texts import Text, asked, texts_of
 from whyformer.methods.default import Effort, methods_for
 from whyformer.methods.registry import Method, PerExample, Scores
@@ -256,7 +256,7 @@ class Explainer:
             )
         return said_of(prediction, task, target, versus)
 
-    def _encoded(self, text: Text, number: int | None) -> Encoded:
+    def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = encode(self.subject, text)
@@ -271,7 +271,7 @@ class Explainer:
             yield self._explanation(run, method, options, scores, row, example)
 
     def _explanation(
-        self, run: Said, method: Method, options: dict[str, Any], scores: Scores, row: int, example: Encoded
+        self, run: Said, method: Method, options: dict[str, Any], scores: Scores, row: int, example: TextInput
     ) -> Explanation:
         length = len(example.units)
         layers = scores.layers

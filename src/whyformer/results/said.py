@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.encoding import NO_ANSWER, Encoded
+from whyformer.inputs.encoding import NO_ANSWER, TextInput
 from whyformer.models.loading import Task, is_regression
 from whyformer.prediction import Prediction
 from whyformer.tasks.label import AnswerSpan, Label, Predicted
@@ -95,7 +95,7 @@ def _answers(prediction: Prediction, target: Targets, versus: Targets) -> Said:
     )
 
 
-def _answer(example: Encoded, answer: tuple[int, int]) -> Label:
+def _answer(example: TextInput, answer: tuple[int, int]) -> Label:
     characters = example.characters(*answer)
     if answer[0] == example.no_answer:
         name = NO_ANSWER
@@ -106,7 +106,7 @@ def _answer(example: Encoded, answer: tuple[int, int]) -> Label:
     return Label(None, name, AnswerSpan(answer, characters))
 
 
-def _predicted_answer(logits: Tensor, example: Encoded, answer: tuple[int, int]) -> Predicted:
+def _predicted_answer(logits: Tensor, example: TextInput, answer: tuple[int, int]) -> Predicted:
     label = _answer(example, answer)
     places = torch.tensor(answer)[:, None]
     outputs = logits.gather(1, places).squeeze(1)
@@ -115,7 +115,7 @@ def _predicted_answer(logits: Tensor, example: Encoded, answer: tuple[int, int])
     return Predicted(label.name, None, float(shares.prod()), *numbers, ("start", "end"), label.span)
 
 
-def best_answer(logits: Tensor, example: Encoded) -> tuple[int, int]:
+def best_answer(logits: Tensor, example: TextInput) -> tuple[int, int]:
     """The best span in the context, at most `ANSWER_LENGTH` tokens long, or no answer where that scores higher.
 
     `logits` are those of the start and the end, [2, units]. The answer is given by its first and last token.
