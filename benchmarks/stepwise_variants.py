@@ -35,7 +35,7 @@ import whyformer
 from whyformer import method
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
-from whyformer.perturb import Hideable, hide_named, hideable, remains, shares_of
+from whyformer.perturb import Hideable, hide_named, hideable, remains
 from whyformer.prediction import Prediction
 
 VARIANTS = {  # each beside what it has to beat
@@ -149,7 +149,7 @@ def _proposals(current: Prediction, by: str) -> list[Tensor]:
 
 
 def _probability(prediction: Prediction) -> Tensor:
-    found = shares_of(prediction.model, prediction.trace.logits.detach())
+    found = prediction.task.probabilities(prediction.trace.logits.detach())
     assert found is not None
     return found.gather(1, prediction.target[:, None].to(found.device)).squeeze(1).cpu()
 

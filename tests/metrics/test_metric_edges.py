@@ -120,4 +120,5 @@ def test_regression_with_several_outputs_has_no_probabilities(tmp_path_factory: 
         one.explain(TEXT, "attcat").trust()
     with pytest.raises(BadOption, match="has no cross-entropy"):
         one.explain(TEXT, "saliency", of="loss")
-    assert "probabilities" not in one.explain(TEXT, "stepwise").diagnostics["outputs"]
+    seen = one.explain(TEXT, "stepwise").seen[0]
+    assert seen.probabilities is seen.probability is None

@@ -25,8 +25,8 @@ from whyformer.models.loading import Subject, is_regression
 from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.prediction import Prediction
 from whyformer.results.records import Record
-from whyformer.results.said import best_answer, check_classes
 from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.tasks.task import TASKS, ExampleOutputs
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,11 @@ class Wanted:
         for metric in self.metrics:
             if is_regression(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
+            does = TASKS[self.subject.task].does
             if "answer" not in metric.of.needs and self.subject.task != "classes":
-                raise BadOption(f"{metric.of.name} is for models that classify; this one answers questions")
+                raise BadOption(f"{metric.of.name} is for models that classify; this one {does}")
             if "answer" in metric.of.needs and self.subject.task != "answer":
-                raise BadOption(f"{metric.of.name} is for models that answer questions; this one classifies")
+                raise BadOption(f"{metric.of.name} is for models that answer questions; this one {does}")
             if not any(label == metric.label for _, label in self.pairs):
                 raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
 
@@ -127,28 +128,25 @@ class Asked:
         subject = self.of.subject
         batch = collate(subject, [item.encoded for item in items])
         prediction = Prediction(subject.model, batch, relevance=relevance)
-        if subject.task == "answer":
-            logits = prediction.trace.logits.detach().double().cpu()
-            rows = zip(logits, batch.examples, strict=True)
-            return prediction.towards([best_answer(row[:, : len(e.units)], e) for row, e in rows])
-        if prediction.trace.outputs.task != "classes":
+        outputs, task = prediction.trace.outputs, prediction.task
+        if task.name not in ("classes", "answer"):
             raise UnsupportedModel(f"{type(subject.model).__name__} neither classifies nor answers questions")
-        check_classes(prediction)
-        return prediction
+        task.check(outputs, subject.model)
+        if task.name == "classes":
+            return prediction
+        each = (ExampleOutputs(outputs, row, example) for row, example in enumerate(batch.examples))
+        return prediction.towards([task.best_in(one) for one in each])
 
     def _note(self, prediction: Prediction, items: Sequence[Item]) -> None:
-        classifies = self.of.subject.task == "classes"
-        config = getattr(self.of.subject.model, "config", None)
-        labels_are_free = getattr(config, "problem_type", None) == "multi_label_classification"
         logits = prediction.trace.logits.detach().double().cpu()
+        probabilities = prediction.task.probabilities(logits) if prediction.task.name == "classes" else None
         for place, item in enumerate(items):
             said: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.said.gold}
             if item.encoded.dropped:
                 said["dropped"] = item.encoded.dropped
-            if classifies:
+            if probabilities is not None:
                 index = int(prediction.predicted[place])
-                shares = logits[place].sigmoid() if labels_are_free else logits[place].softmax(-1)
-                probability = float(shares[index])
+                probability = float(probabilities[place, index])
                 said |= {"predicted": index, "probability": probability}
                 likeliest = self.of.settings.likeliest
                 if likeliest is not None and probability < likeliest:
@@ -180,7 +178,7 @@ class Asked:
             return _scores(spec, others[key]).total
 
         case = self._case(prediction, scores.total, items, scores_for if spec.class_specific else None)
-        case = replace(case, ranks=bool(scores.diagnostics.get("ranks")))
+        case = replace(case, ranks=scores.ranks)
         for metric in self.of.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield Question(spec.label, metric, case, items)

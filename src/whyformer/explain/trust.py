@@ -99,6 +99,8 @@ def _questions(subject: Subject, explanations: Sequence[Explanation]) -> list[_Q
 
 def _class_of(subject: Subject, explanation: Explanation) -> int:
     target, versus = explanation.target, explanation.versus
+    if subject.task not in ("classes", "answer"):
+        raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     if subject.task != "classes" or target.span is not None or target.index is None:
         raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
     if explanation.prediction.probabilities is None or is_regression(subject.model):
@@ -181,7 +183,7 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
     """The inputs with no scores yet, if this model is the one that was explained."""
     batch = collate(subject, [question.encoded for question in questions])
     prediction = Prediction(subject.model, batch, [question.target for question in questions])
-    if prediction.trace.outputs.task != "classes":
+    if prediction.task.name != "classes":
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
     whole = case.probabilities([[[]] for _ in questions], "delete")
@@ -198,21 +200,16 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
 
 
 def _take_over(explanation: Explanation, row: TensorInput, whole: Tensor, outcomes: Outcomes) -> None:
-    """Tell the engine what the model said after each step of `stepwise`, if these steps deleted tokens or words.
+    """Tell the engine what the model said while units were hidden for an explanation, if they were deleted.
 
     What a run on another device or in another precision saw is not taken over.
     """
-    told, outputs = explanation.diagnostics, explanation.diagnostics.get("outputs", {})
-    steps = told.get("step_of_tokens", told.get("step"))
-    deleted = explanation.method == "stepwise" and explanation.options.get("hide", "delete") == "delete"
-    if not deleted or steps is None or len(steps) != len(row) or "probabilities" not in outputs:
+    seen = next((one for one in explanation.seen if one.hide == "delete" and one.probabilities is not None), None)
+    if seen is None or len(seen.hidden_in) != len(row):
         return
-    said = {
-        step: torch.tensor(shares, dtype=torch.float64)
-        for step, shares in enumerate(outputs["probabilities"])
-        if None not in shares  # of a step that was skipped
-    }
-    gone = [[place for place, step in enumerate(steps) if 0 < step <= after] for after in said]
+    by_step = enumerate(seen.probabilities or ())
+    said = {step: torch.tensor(shares, dtype=torch.float64) for step, shares in by_step if shares is not None}
+    gone = [[place for place, step in enumerate(seen.hidden_in) if 0 < step <= after] for after in said]
     rows = [row.without(places, hide_named("delete")) for places in gone]
     both = torch.stack((whole, outcomes.of(rows[-1:], len(whole))[0]))  # all orders end there, so it is run anyway
     precise = explanation.provenance.get("dtype") in ("float32", "float64")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
 from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import MethodSpec
-from whyformer.perturb import Hideable, HideName, hide_named, hideable, remains, shares_of
+from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction, Progress
 from whyformer.registry.options import Count, MethodName
 
@@ -45,7 +45,7 @@ def stepwise(
     explaining = _explaining(of, report)
     way = hide_named(hide)
     walks = [_Walk(text, steps) for text in hideable(prediction, units, way)]
-    seen = _Seen(prediction, steps)
+    seen = _Said(prediction, steps)
     signed = _walk(prediction, walks, seen, explaining, way)
     shape = tuple(prediction.padding.shape)
     values, hidden_in, signs = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -55,13 +55,14 @@ def stepwise(
             at = walk.text.number, walk.text.positions[list(walk.text.units[unit])]
             values[at] = share if report == "order" else share / len(at[1])
             hidden_in[at], signs[at] = step, np.sign(score)
-    found: dict[str, Any] = {"outputs": seen.outputs, "step": torch.from_numpy(hidden_in)}
-    if signed:
-        found["sign"] = torch.from_numpy(signs)
-    if report == "order":
-        found["ranks"] = True  # of words the highest of their tokens counts, not the sum
-    found["evaluations"] = torch.tensor([len(walk.turns) + 1 for walk in walks])
-    return Scores(torch.from_numpy(values).to(prediction.real), found, signed=report == "drop")
+    return Scores(
+        torch.from_numpy(values).to(prediction.real),
+        {"evaluations": torch.tensor([len(walk.turns) + 1 for walk in walks])},
+        signed=report == "drop",
+        ranks=report == "order",
+        signs=torch.from_numpy(signs) if signed else None,
+        seen=tuple((seen.of(number, hide, steps),) for number, steps in enumerate(hidden_in.tolist())),
+    )
 
 
 class _Walk:
@@ -113,7 +114,7 @@ class _Walk:
         return shared
 
 
-class _Seen:
+class _Said:
     """What the model said of each text after every step: the explained output, and the probabilities of classes.
 
     A step that was skipped has NaN.
@@ -129,20 +130,21 @@ class _Seen:
         """Keep what a prediction says of its rows: of texts by their numbers, each after a step."""
         at, trace = (torch.tensor(numbers), torch.tensor(steps)), prediction.trace
         self.logits[at] = trace.output(prediction.target, prediction.versus).detach().double().cpu()
-        shares = shares_of(prediction.model, trace.logits.detach())
+        task = prediction.task
+        shares = task.probabilities(trace.logits.detach()) if task.form == "classes" else None
         if shares is None:
             return
         if self.shares is None:
             self.shares = torch.full((*self.logits.shape, shares.shape[-1]), torch.nan, dtype=torch.float64)
         self.shares[at] = shares.cpu()
 
-    @property
-    def outputs(self) -> dict[str, Tensor]:
-        """For people, and for `trust`."""
+    def of(self, number: int, hide: str, hidden_in: Sequence[int]) -> Seen:
+        """What was said of one text."""
+        outputs = tuple(None if math.isnan(logit) else logit for logit in self.logits[number].tolist())
         if self.shares is None:
-            return {"logit": self.logits}
-        own = self.shares[torch.arange(len(self.target)), :, self.target]
-        return {"logit": self.logits, "probability": own, "probabilities": self.shares}
+            return Seen(hide, tuple(hidden_in), outputs)
+        shares = [None if math.isnan(row[0]) else tuple(row) for row in self.shares[number].tolist()]
+        return Seen(hide, tuple(hidden_in), outputs, tuple(shares), int(self.target[number]))
 
 
 def _explaining(of: str, report: Report) -> MethodSpec:
@@ -157,7 +159,7 @@ def _explaining(of: str, report: Report) -> MethodSpec:
     return spec
 
 
-def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Seen, explaining: MethodSpec, hide: Hide) -> bool:
+def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explaining: MethodSpec, hide: Hide) -> bool:
     """Take the steps, all texts side by side; the run of a step is let go before the next. Whether scores had signs."""
     current, turns = prediction, max((len(walk.turns) for walk in walks), default=0)
     tell, signed = prediction.progress, explaining.of.signed

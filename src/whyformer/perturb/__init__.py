@@ -2,8 +2,9 @@
 
 from whyformer.perturb.hides import HIDES, Baseline, HideName, HideNameOrNone, count_of, hide_named, register_hide
 from whyformer.perturb.remains import Hideable, hideable, inputs_of, remains
-from whyformer.perturb.runner import Counts, Outcomes, Runner, in_parts, shares_of
+from whyformer.perturb.runner import Counts, Outcomes, Runner, in_parts
 from whyformer.perturb.search import LONGEST_SEARCH, ORDERS, Search, best_orders
+from whyformer.perturb.seen import Seen
 
 __all__ = [
     "HIDES",
@@ -17,6 +18,7 @@ __all__ = [
     "Outcomes",
     "Runner",
     "Search",
+    "Seen",
     "best_orders",
     "count_of",
     "hide_named",
@@ -25,5 +27,4 @@ __all__ = [
     "inputs_of",
     "register_hide",
     "remains",
-    "shares_of",
 ]

@@ -15,7 +15,7 @@ from whyformer.inputs.encoding import Batch
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Patches, TensorInput, together
-from whyformer.models.loading import text_config
+from whyformer.models.loading import text_config, unwrapped
 from whyformer.perturb.hides import hide_named
 from whyformer.perturb.runner import Runner, tokens_at_once
 from whyformer.prediction import Prediction
@@ -37,35 +37,35 @@ class Copies:
     """
 
     def __init__(self, prediction: Prediction, row: int, hide: Hide, fillers: Fillers):
-        self.model: nn.Module = getattr(prediction.model, "_orig_mod", prediction.model)
-        self.hide = hide
-        self.task = prediction.trace.outputs.task
+        self.model: nn.Module = unwrapped(prediction.model)
+        self.hide, self.task = hide, prediction.task
         self.positions = _positions(prediction, row)
         self.patches = _patches(prediction) if "pixel_values" in prediction.batch.tensors else None
+        places = {position: place for place, position in enumerate(self.positions.tolist())}
+        target, versus = prediction.target, prediction.versus
+        self.target = self.task.moved(target[row : row + 1], [places])
+        self.versus = None if versus is None else self.task.moved(versus[row : row + 1], [places])
+        self.units = len(self.positions)
         where, count = self.positions.numpy(), prediction.padding.shape[1]
         self.exchanges = hide.embeds and hide.attended
         self.input = prediction.batch.alone(
             row, where, count, fillers, patches=self.patches, attended=not self.exchanges
         )
-        if hide.shortens and self.task != "classes":
+        if hide.shortens and self._said_at:
             raise BadOption(
                 f"baseline={hide.name!r} is not possible: the output is said at a position, which would move; use "
                 "baseline='mask'"
             )
-        self.units = len(self.positions)
         self.free = _free(prediction, row, self.positions, self.patches)
-        self.target = _moved(prediction, prediction.target[row : row + 1], self.positions)
-        versus = prediction.versus
-        self.versus = None if versus is None else _moved(prediction, versus[row : row + 1], self.positions)
         self.dtype = torch.promote_types(prediction.trace.logits.dtype, torch.float32)
         self.device = prediction.trace.logits.device
-        self.vocabulary = prediction.trace.logits.shape[-1] if self.task == "token" else 0
+        self.vocabulary = prediction.trace.logits.shape[-1] if self.task.form == "token" else 0
         self.told: Callable[[], None] | None = None  # called after every batch
         self.with_gradients = 0  # copies that were run elsewhere
         kept = self._kept
         self.runner = Runner(
             self.model,
-            read=self._picked,
+            self._explained,
             arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
             most=self.at_once(whole_vocabulary=kept is None),
             progress=lambda *_: self.tell(),
@@ -143,26 +143,26 @@ class Copies:
         return frozenset(inspect.signature(self.model.forward).parameters)
 
     @cached_property
+    def _said_at(self) -> set[int]:
+        """The places at which the explained output is said; none for a class."""
+        targets = [target for target in (self.target, self.versus) if target is not None]
+        return {place for target in targets for place in self.task.positions(target)[0].tolist() if place >= 0}
+
+    @cached_property
     def _kept(self) -> int | None:
         """The one position at which a model with a vocabulary at every position has to speak, if it can be told."""
-        said = [t for t in (self.target, self.versus) if t is not None]
-        places = {int(t[0, 1]) for t in said} if self.task == "token" else set()
-        return places.pop() if len(places) == 1 and "logits_to_keep" in self._takes else None
+        alone = self.task.form == "token" and len(self._said_at) == 1 and "logits_to_keep" in self._takes
+        return next(iter(self._said_at)) if alone else None
 
-    def _picked(self, output: Any) -> Tensor:
-        """The explained output, [copies, 1], as `Trace.output` picks it."""
-        logits = output.logits if self.task != "answer" else torch.stack((output.start_logits, output.end_logits), 1)
-        signs = [(1, self.target), *([] if self.versus is None else [(-1, self.versus)])]
-        terms = []
-        for sign, target in signs:
-            numbers = target[0].tolist() if target.dim() > 1 else [int(target[0])]
-            if self.task == "classes":
-                terms.append(sign * logits[:, numbers[0]])
-            elif self.task == "token":
-                terms.append(sign * logits[:, numbers[1] if logits.shape[1] == self.units else 0, numbers[0]])
-            else:
-                terms += [sign * logits[:, part, place] for part, place in enumerate(numbers) if place >= 0]
-        return torch.stack(terms).sum(0)[:, None]
+    def _explained(self, output: Any) -> Tensor:
+        """The explained output, [copies, 1]."""
+        logits = self.task.logits(output)
+        assert logits is not None  # the same model gave some for the whole example
+        target, versus = self.target, self.versus
+        if self._kept is not None and logits.shape[1] == 1:
+            first = [{self._kept: 0}]
+            target, versus = self.task.moved(target, first), None if versus is None else self.task.moved(versus, first)
+        return self.task.output(logits, target, versus)[:, None]
 
 
 def copies_of(prediction: Prediction, baseline: str | Hide, *, on_path: bool = False) -> Iterator[Copies]:
@@ -176,34 +176,16 @@ def copies_of(prediction: Prediction, baseline: str | Hide, *, on_path: bool = F
     return (Copies(prediction, row, hide, fillers) for row in range(len(prediction.padding)))
 
 
-def _said_at(prediction: Prediction, target: Tensor | None) -> list[int]:
-    """The positions that a target [1, 2] speaks of; none for a class."""
-    task = prediction.trace.outputs.task
-    if target is None or task == "classes":
-        return []
-    return [int(place) for place in target[0, 0 if task == "answer" else 1 :] if place >= 0]
-
-
 def _positions(prediction: Prediction, row: int) -> Tensor:
     """The positions of an example that are no padding, up to where a causal model speaks."""
     real = (~prediction.padding[row]).nonzero().flatten().cpu()
-    targets = [None if t is None else t[row : row + 1] for t in (prediction.target, prediction.versus)]
-    said = [place for target in targets for place in _said_at(prediction, target)]
+    targets = [target for target in (prediction.target, prediction.versus) if target is not None]
+    said = [place for t in targets for place in prediction.task.positions(t)[row].tolist() if place >= 0]
     later = real[real > max(said)] if said else real[:0]
     if not len(later) or prediction.trace.embeddings is None:
         return real
     unseen = not bool(prediction.embedding_gradients[row, later.to(prediction.padding.device)].any())
     return real[real <= max(said)] if unseen else real
-
-
-def _moved(prediction: Prediction, target: Tensor, positions: Tensor) -> Tensor:
-    """A target [1] or [1, 2], with its positions counted in the example alone."""
-    moved, order = target.clone(), positions.tolist()
-    first = 0 if prediction.trace.outputs.task == "answer" else 1
-    for column in range(first, 2) if _said_at(prediction, target) else ():
-        if moved[0, column] >= 0:
-            moved[0, column] = order.index(int(moved[0, column]))
-    return moved
 
 
 def _free(prediction: Prediction, row: int, positions: Tensor, patches: Patches | None) -> Tensor:

@@ -100,26 +100,18 @@ def remains(
 
 def _needed(prediction: Prediction, number: int, positions: Numbers, hide: Hide) -> set[int]:
     """The places that are never hidden, because the explained output is said there or before."""
-    outputs = prediction.trace.outputs
-    if outputs.task == "classes":
-        return set()
-    targets = [t for t in (prediction.target, prediction.versus) if t is not None]
-    columns = slice(0, 2) if outputs.task == "answer" else slice(1, 2)
-    said = [int(p) for target in targets for p in target[number, columns] if p >= 0]
+    task, order = prediction.task, positions.tolist()
+    targets = [target for target in (prediction.target, prediction.versus) if target is not None]
+    said = [p for target in targets for p in task.positions(target)[number].tolist() if p >= 0]
     stays = said if hide.shortens or not hide.attended else []
-    behind = [p for p in positions.tolist() if outputs.task == "token" and outputs.causal and p > max(said)]
-    return {positions.tolist().index(p) for p in (*stays, *behind)}
+    behind = [p for p in order if task.causal and said and p > max(said)]
+    return {order.index(p) for p in (*stays, *behind)}
 
 
 def _moved(prediction: Prediction, target: Tensor, texts: Sequence[Hideable], left: Sequence[list[int]]) -> Tensor:
     """The target of each text, with its positions as they are counted in what is left."""
-    own = target[[text.number for text in texts]]
-    if prediction.trace.outputs.task == "classes":
-        return own
-    first = 0 if prediction.trace.outputs.task == "answer" else 1
-    moved = own.tolist()
-    for targets, text, places in zip(moved, texts, left, strict=True):
-        for column in range(first, 2):
-            if targets[column] >= 0:
-                targets[column] = text.positions[places].tolist().index(targets[column])
-    return torch.tensor(moved, device=target.device)
+    places = [
+        {int(position): place for place, position in enumerate(text.positions[own])}
+        for text, own in zip(texts, left, strict=True)
+    ]
+    return prediction.task.moved(target[[text.number for text in texts]], places)

@@ -1,6 +1,5 @@
 """Runner: the one engine that runs a model on inputs with units hidden, each once, in dense batches."""
 
-import inspect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,10 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.input import TensorInput, present, together
-from whyformer.models.loading import device_of, input_embeddings, is_regression
+from whyformer.models.borrow import borrowed
+from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.run import evaluating, with_padding_id
-from whyformer.recorder.trace import RECORDING
+from whyformer.tasks.classes import Classes
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
 PADDING = 0.05  # of a batch's tokens, at most
@@ -63,22 +62,21 @@ class Runner:
         ask(runner)                # the answers
 
     An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
-    the model returns the numbers that are wanted; by default the logits of classes. `arguments` are handed to the model
-    beside each batch, `most` is how many inputs a batch may hold. `progress` is called with the inputs done and the
-    inputs to be done after every batch.
+    the model returns the numbers that are wanted. `arguments` are handed to the model beside each batch, `most` is how
+    many inputs a batch may hold. `progress` is called with the inputs done and the inputs to be done after every batch.
     """
 
     def __init__(
         self,
         model: nn.Module,
+        read: Read,
         *,
-        read: Read | None = None,
         arguments: Mapping[str, Any] | None = None,
         tokens_per_batch: int | None = None,
         most: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ):
-        self.model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
+        self.model = unwrapped(model)
         self.device = device_of(self.model)
         self.budget = tokens_per_batch or tokens_at_once(self.device)
         self.read, self.arguments, self.most, self.progress = read, dict(arguments or {}), most, progress
@@ -155,38 +153,49 @@ class Runner:
 
     def _outputs(self, inputs: Sequence[TensorInput]) -> Tensor:
         """Run the plain model, without a graph."""
-        given: dict[str, Any] = {**together(inputs, self.device), **self.arguments}
-        if getattr(getattr(self.model, "config", None), "return_dict", True) is False:
-            given["return_dict"] = True
-        if "use_cache" in inspect.signature(self.model.forward).parameters:
-            given["use_cache"] = False
-        padding = with_padding_id(self.model, given, len(inputs))
-        still = evaluating(self.model.modules())
-        with RECORDING, torch.no_grad(), still, padding as known, self._exchanging(inputs, known):
-            output = self.model(**known)
-        logits = class_logits(self.model, output) if self.read is None else self.read(output)
+        with (
+            torch.no_grad(),
+            borrowed(self.model, together(inputs, self.device), **self.arguments) as (model, arguments),
+            exchanging(model, inputs, arguments.get("input_ids")),
+        ):
+            output = model(**arguments)
+        logits = self.read(output)
         if not bool(torch.isfinite(logits).all()):
             raise UnsupportedModel(
                 f"{type(self.model).__name__} returns logits that are not numbers once units give way"
             )
         return logits
 
-    def _exchanging(self, inputs: Sequence[TensorInput], known: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        return exchanging(self.model, inputs, known.get("input_ids"))
-
 
 class Outcomes(Runner):
     """The engine for classifiers: probabilities of classes."""
 
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        tokens_per_batch: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ):
+        super().__init__(model, self._classes, tokens_per_batch=tokens_per_batch, progress=progress)
+        self.task = Classes.of(self.model)
+
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
-        shares = shares_of(self.model, self.logits(inputs, classes))
-        assert shares is not None  # `class_logits` refuses what has none
+        shares = self.task.probabilities(self.logits(inputs, classes))
+        assert shares is not None  # `_classes` refuses what has none
         return shares
 
     def know(self, inputs: Sequence[TensorInput], shares: Tensor) -> None:
         """Take the probabilities of inputs, [inputs, classes], from whoever ran the same model on them."""
-        super().know(inputs, shares.logit() if is_multi_label(self.model) else shares.log())
+        super().know(inputs, shares.logit() if self.task.multi_label else shares.log())
+
+    def _classes(self, output: Any) -> Tensor:
+        logits = self.task.logits(output)
+        if logits is None or self.task.probabilities(logits) is None:
+            name = type(self.model).__name__
+            raise UnsupportedModel(f"{name} gives no probabilities of classes: a classifier is needed")
+        return logits
 
 
 def tokens_at_once(device: torch.device) -> int:
@@ -241,27 +250,6 @@ def _batches(inputs: Sequence[TensorInput], budget: int, most: int) -> Iterator[
         real += len(one)
     if batch:
         yield batch
-
-
-def class_logits(model: nn.Module, output: Any) -> Tensor:
-    """The logits of a classifier, [batch, classes]; raise if they have no probabilities."""
-    logits = getattr(output, "logits", None)
-    if not isinstance(logits, Tensor) or shares_of(model, logits) is None:
-        raise UnsupportedModel(f"{type(model).__name__} gives no probabilities of classes: a classifier is needed")
-    return logits
-
-
-def shares_of(model: nn.Module, logits: Tensor) -> Tensor | None:
-    """The probabilities that logits mean, [batch, classes] in float64; None where they are no logits of classes."""
-    several = is_multi_label(model)
-    if logits.dim() != 2 or is_regression(model) or (logits.shape[1] == 1 and not several):
-        return None
-    return logits.double().sigmoid() if several else logits.double().softmax(-1)
-
-
-def is_multi_label(model: nn.Module) -> bool:
-    """Whether several classes of a model may be right together, so that each has a probability of its own."""
-    return getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification"
 
 
 def exchanging(model: nn.Module, inputs: Sequence[TensorInput], ids: Tensor | None) -> AbstractContextManager[Any]:
