@@ -1085,7 +1085,7 @@ of(
         f"{TOKENIZERS}::test_a_batch_gives_the_scores_of_each_text_alone",
     ),
     (
-        "Encoded.characters",
+        "TextInput.characters",
         "end + 1",
         "end",
         "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",

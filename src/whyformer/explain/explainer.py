@@ -19,7 +19,7 @@ from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for
 from whyformer.methods.registry import Method, PerExample, Scores
@@ -274,7 +274,7 @@ class Explainer:
             )
         return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
 
-    def _encoded(self, text: Text, number: int | None) -> Encoded:
+    def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = encode(self.subject, text)
