@@ -20,7 +20,7 @@ from whyformer.metrics.class_scores import ClassScores, scores_by
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
-from whyformer.perturb import ORDERS, Outcomes, fits_in_memory
+from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import CEILING, CHANCE, Pair
@@ -63,7 +63,7 @@ class ChunkRun:
     def __init__(self, plan: Plan, pairs: set[Pair]):
         self.plan, self.pairs = plan, pairs
         subject = plan.subject
-        self.outcomes = Outcomes(subject.model, subject.tokenizer, tokens_per_batch=plan.settings.tokens_per_batch)
+        self.outcomes = Outcomes(subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
         self.waiting: list[MetricCall] = []
         self.measured: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # and the place in it
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
@@ -73,10 +73,9 @@ class ChunkRun:
 
     def explain(self, items: Sequence[Item]) -> None:
         """Run the model on a batch, explain it by every method, and note what the metrics ask."""
-        if fits_in_memory(lambda: self._explain(items), len(items)):
-            return
-        self.explain(items[: len(items) // 2])
-        self.explain(items[len(items) // 2 :])
+        for attempt in in_parts(items):
+            with attempt as part:
+                self._explain(part)
 
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]

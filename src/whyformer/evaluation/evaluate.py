@@ -15,6 +15,7 @@ from whyformer.errors import BadOption
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.table import Results, Table
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
@@ -22,8 +23,7 @@ from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.registry.specs import Written
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Pair, Table
+from whyformer.results.table import Pair
 from whyformer.show.live import Watch
 
 EVERY_ROW = 2**62

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer.datasets import Example, label_index
-from whyformer.inputs.encoding import Encoded, encode
+from whyformer.inputs.encoding import TextInput, encode
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
@@ -19,7 +19,7 @@ class Item:
     """An example as the model takes it, with what people annotated."""
 
     row: int
-    encoded: Encoded
+    encoded: TextInput
     annotation: Annotation
     content: str  # a hash of the example
 
@@ -43,7 +43,8 @@ def item_of(subject: Subject, example: Example) -> Item:
     annotation = Annotation(
         gold, answer, _rationale(example), unanswered=example.answers is not None and answer is None
     )
-    seen = [encoded.tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
+    tensors = {name: numbers.tolist() for name, numbers in encoded.tensors.items()}
+    seen = [tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
     return Item(example.row, encoded, annotation, hashed([example.text, gold, first, _marked(example), seen]))
 
 

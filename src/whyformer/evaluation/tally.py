@@ -10,6 +10,7 @@ from whyformer.datasets import Data, Dataset, Example, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import WordSums
@@ -19,7 +20,7 @@ from whyformer.models.loading import Subject
 from whyformer.prediction import Progress
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
-from whyformer.results.word_table import METRIC, TokenTable
+from whyformer.results.word_table import METRIC
 from whyformer.tasks.task import TASKS
 
 OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, beside the path of a file

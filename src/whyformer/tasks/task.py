@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.texts import texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
@@ -92,7 +92,7 @@ class ExampleOutputs:
 
     outputs: Outputs
     row: int
-    example: Encoded
+    example: TextInput
     tokenizer: Any = None
 
     @property
