@@ -1,7 +1,7 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -18,7 +18,6 @@ from whyformer.recorder.given import expanded
 from whyformer.recorder.lrp.books import book_named
 from whyformer.tasks.task import Task
 
-Progress = Callable[[int, int], None]  # called with what is done, and of how much
 Queries = Literal["reader", "mean", "all"]
 
 
@@ -76,7 +75,6 @@ class Prediction:
         trace: Trace | None = None,
         relevance: bool = False,
     ):
-        self.progress: Progress | None = None  # told by methods that run the model many times
         self.model = model
         self.batch = replace(batch, tensors=expanded(batch.tensors))
         self.labels = labels_of(model)
@@ -106,13 +104,8 @@ class Prediction:
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
         again = Prediction(self.model, self.batch, target, versus)
-        again._run, again.progress = self._run, self.progress
+        again._run = self._run
         return again
-
-    def report(self, done: int, total: int) -> None:
-        """Tell whoever is watching how far a method is."""
-        if self.progress is not None:
-            self.progress(done, total)
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""

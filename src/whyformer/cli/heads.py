@@ -73,17 +73,17 @@ def _found(
     options: dict[str, Any],
     parse: dict[str, Any],
 ) -> HeadMask:
-    with counting("heads") as progress:
+    with counting("heads"):
         if treebank is not None:
-            return head_statistics(subject, Treebank(treebank), **options, **parse, progress=progress)
+            return head_statistics(subject, Treebank(treebank), **options, **parse)
         assert texts is not None
         lines = texts_of(texts, on_error="skip")
         if spacy is None:
-            return positional_statistics(subject, lines, **options, progress=progress)
+            return positional_statistics(subject, lines, **options)
         plain = [line for line in lines if isinstance(line, str)]
         if len(plain) < len(lines):
             raise BadInput(f"{str(texts)!r} holds pairs of texts: --spacy parses single ones")
-        return head_statistics(subject, parsed_by(spacy, plain), **options, **parse, progress=progress)
+        return head_statistics(subject, parsed_by(spacy, plain), **options, **parse)
 
 
 def _draw(mask: HeadMask, figure: Path | None, positions: Path | None) -> None:

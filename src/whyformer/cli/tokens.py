@@ -97,8 +97,8 @@ def tokens_command(
         chosen: dict[str, Any] = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
         opened = open_dataset(data, columns=columns_of(text), **chosen)
         options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk}
-        with counting("tokens") as progress:
-            tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), progress=progress, **options)
+        with counting("tokens"):
+            tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), **options)
     put("\n\n".join(FORMS[form](table, top, lines) for table in tables.values()))
     _remarks(tables)
     if out is not None:

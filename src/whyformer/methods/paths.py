@@ -278,7 +278,7 @@ class _Path:
         given = together(inputs, example.device)
         with exchanging(example.model, inputs, given.get("input_ids")):
             trace = record(example.model, given, relevance=False)
-        example.with_gradients += len(inputs)
+        example.ran(len(inputs))
         states = _token_embeddings(trace) if place == "token_embeddings" else trace.hidden[0]
         states = states.detach().to(example.dtype)
         start = torch.where(example.free[:, None].to(states.device), states[1:] if replacing else 0, states[:1])
@@ -300,8 +300,7 @@ class _Path:
         said.target = example.target.repeat(count, *(1 for _ in example.target.shape[1:]))
         versus = example.versus
         said.versus = None if versus is None else versus.repeat(count, *(1 for _ in versus.shape[1:]))
-        example.with_gradients += count
-        example.tell()
+        example.ran(count)
         found = said.loss(trace.logits) if self.of_loss else trace.output(said.target, said.versus)
         return found.to(example.dtype)
 

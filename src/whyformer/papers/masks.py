@@ -157,12 +157,8 @@ def _found(one: Opened, subject: Subject, pipeline: Any, folder: Path) -> Column
     path = folder / f"heads-{name}.json"
     mask = HeadMask.load(path) if regular(path).is_file() else None
     if mask is None or mask.provenance.get("of") != facts:
-        with counting(f"heads, {one.column.label}") as tell:
-            mask = (
-                positional_statistics(subject, texts, progress=tell)
-                if parsed is None
-                else head_statistics(subject, parsed, progress=tell)
-            )
+        with counting(f"heads, {one.column.label}"):
+            mask = positional_statistics(subject, texts) if parsed is None else head_statistics(subject, parsed)
         if mask.provenance["interrupted"]:
             raise KeyboardInterrupt
         mask = replace(mask, provenance={**mask.provenance, "of": facts})
