@@ -25,7 +25,7 @@ from whyformer.attention_heads.strongest import Arcs, attention_maps, count_offs
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Encoded, Text, collate, encode
 from whyformer.models.loading import Subject
-from whyformer.prediction import Progress
+from whyformer.progress import Progress
 
 Pieces = Literal["joined", "first"]
 

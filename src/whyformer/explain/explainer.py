@@ -24,7 +24,7 @@ from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
-from whyformer.progress import counting, part_of
+from whyformer.progress import Progress, counting, heard, part_of, report
 from whyformer.registry.specs import Written
 from whyformer.results.explanation import Comparison, Explanation
 from whyformer.results.table import Table
@@ -169,11 +169,9 @@ class Explainer:
         with counting(chosen.name) if progress else nullcontext(_quiet) as tell:
             while batch := list(islice(rest, size)):
                 run = self._run(batch, asked, chosen.relevance, done)
-                if count is not None:
-                    part = part_of(tell, done // size, -(-count // size))
-                    run = run.watched(part)
+                part = None if count is None else part_of(tell, done // size, -(-count // size))
                 done += len(batch)
-                yield from self._explanations(run, chosen, checked)
+                yield from self._explanations(run, chosen, checked, part)
         asked.check(done)
 
     def compare(
@@ -212,9 +210,8 @@ class Explainer:
         with counting("compare") as tell:
             for number, spec in enumerate(chosen):
                 try:
-                    done += self._explanations(
-                        run.watched(part_of(tell, number, len(chosen))), spec.of, dict(spec.options)
-                    )
+                    part = part_of(tell, number, len(chosen))
+                    done += self._explanations(run, spec.of, dict(spec.options), part)
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -282,8 +279,12 @@ class Explainer:
         encoded.warn()
         return encoded
 
-    def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
-        scores = [method(turn, **options) for turn in run.turns]
+    def _explanations(
+        self, run: ExplainedRun, method: Method, options: dict[str, Any], progress: Progress | None
+    ) -> Iterator[Explanation]:
+        with heard(progress):
+            report(0, 1)
+            scores = [method(turn, **options) for turn in run.turns]
         for question in run.questions:
             yield self._explanation(question, method, options, scores[question.turn])
 

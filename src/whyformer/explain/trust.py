@@ -18,7 +18,8 @@ from whyformer.metrics.case import Units
 from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject, is_regression
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, Row, hidden
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
+from whyformer.progress import Progress
 from whyformer.results.explanation import Explanation
 from whyformer.results.trust import Trust
 

@@ -277,15 +277,13 @@ class _Path:
         given = example.copies(count)
         edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
         trace = record(example.model, given, relevance=False, edit=edit, first_layer=self.first_layer)
-        said = Prediction(example.model, Batch(given, None, None), trace=trace)
-        said.target = example.target.repeat(count, *(1 for _ in example.target.shape[1:]))
-        versus = example.versus
-        said.versus = None if versus is None else versus.repeat(count, *(1 for _ in versus.shape[1:]))
+        chosen = _repeated(example.target, count), None if example.versus is None else _repeated(example.versus, count)
+        copies = Prediction(example.model, Batch(given, None, None), chosen=chosen, trace=trace)
         example.evaluations += count
         if example.told is not None:
             example.told()
-        found = said.loss(trace.logits) if self.of_loss else trace.output(said.target, said.versus)
-        return found.to(example.dtype)
+        explained = copies.loss(trace.logits) if self.of_loss else trace.output(*chosen)
+        return explained.to(example.dtype)
 
     def gradients(self, forward_fn: Any, inputs: tuple[Tensor, ...], *_: Any, **__: Any) -> tuple[Tensor, ...]:
         """What captum takes for its gradients: those of each copy's output, in batches that fit into memory."""
@@ -312,6 +310,10 @@ class _Path:
     def completeness(self, found: Tensor, said: Tensor) -> Report:
         """How far vectors [units, width] are from adding up to the difference of the outputs, the starts' mean."""
         return adding_up(self.example, found, said[0], said[1:].double().mean())
+
+
+def _repeated(target: Tensor, count: int) -> Tensor:
+    return target.repeat(count, *(1 for _ in target.shape[1:]))
 
 
 def _token_embeddings(trace: Trace) -> Tensor:

@@ -90,12 +90,14 @@ def remains(
         _examples(prediction, texts, rows, left),
         prediction.batch.tokenizer,
     )
-    again = Prediction(prediction.model, batch, relevance=relevance)
-    if hide not in UNATTENDED:
-        again.padding = torch.from_numpy(padding).to(device)
-    again.target = _moved(prediction, prediction.target, texts, left)
-    again.versus = None if prediction.versus is None else _moved(prediction, prediction.versus, texts, left)
-    return again
+    versus = None if prediction.versus is None else _moved(prediction, prediction.versus, texts, left)
+    return Prediction(
+        prediction.model,
+        batch,
+        chosen=(_moved(prediction, prediction.target, texts, left), versus),
+        padding=None if hide in UNATTENDED else torch.from_numpy(padding).to(device),
+        relevance=relevance,
+    )
 
 
 def _examples(
