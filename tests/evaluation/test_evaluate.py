@@ -35,10 +35,10 @@ from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.engines import ENGINES
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results, Table
 from whyformer.metrics import Idf
 from whyformer.prediction import Prediction
-from whyformer.results.aggregate import Results
-from whyformer.results.table import CEILING, CHANCE, Table
+from whyformer.results.table import CEILING, CHANCE
 
 METHODS = "attcat,rollout,random"
 ROWS = 12

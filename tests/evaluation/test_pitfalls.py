@@ -76,7 +76,7 @@ def test_a_method_that_refuses_most_texts_is_not_the_best(subject: Subject, tmp_
 def test_chance_orders_words_by_chance(subject: Subject) -> None:
     """A word of eight pieces is not always the first, as it would be by the sum of its pieces."""
     prediction = Prediction(subject.model, collate(subject, [encode(subject, "the film zzzzzzzz is bad")]))
-    outcomes = Outcomes(subject.model, subject.tokenizer)
+    outcomes = Outcomes(subject.model)
     for combine in ("sum", "max"):
         first = []
         for seed in range(20):

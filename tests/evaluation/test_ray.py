@@ -28,6 +28,7 @@ from whyformer.evaluation.engines import ENGINES, Worker, engine_named, local, o
 from whyformer.evaluation.evaluate import Evaluation, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
@@ -35,7 +36,6 @@ from whyformer.metrics.registry import METRICS, metric
 from whyformer.metrics.specs import metric_specs
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
-from whyformer.results.table import Table
 
 pytestmark = [
     pytest.mark.slow,

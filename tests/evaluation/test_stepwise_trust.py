@@ -12,7 +12,8 @@ import torch
 
 from tests.helpers.cases import PAIR, TEXTS, subject
 from whyformer import Explainer, Explanation
-from whyformer.perturb import Outcomes, Row
+from whyformer.inputs.input import TensorInput
+from whyformer.perturb import Outcomes
 from whyformer.results.trust import Trust
 
 LONG = TEXTS[2]
@@ -78,7 +79,9 @@ def test_what_was_seen_is_not_run_again(steps: int, covered: int, monkeypatch: p
     expected = set()
     for step in range(1, steps):
         kept = [n for n, own in enumerate(e.seen[0].hidden_in) if not 0 < own <= step]
-        row = Row({name: np.array([literal[name][n] for n in kept]) for name in ("input_ids", "attention_mask")})
+        row = TensorInput(
+            {name: np.array([literal[name][n] for n in kept]) for name in ("input_ids", "attention_mask")}
+        )
         row.tensors["token_type_ids"] = np.zeros_like(row.tensors["input_ids"])  # type: ignore[index]
         expected.add(row.key)
     assert saved == expected & set(whole)

@@ -22,16 +22,16 @@ from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Measuring
+from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Idf
 from whyformer.metrics.registry import METRICS
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
-from whyformer.perturb import Outcomes, hidden, rows_of
+from whyformer.perturb import Outcomes, hide_named, inputs_of
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Table
 from whyformer.rounding import ROUNDING
 from whyformer.show.tables import grid
 
@@ -70,8 +70,8 @@ def leave_one_out(prediction: Prediction) -> torch.Tensor:
     outcomes = Outcomes(prediction.model)
     scores = torch.zeros(prediction.padding.shape, dtype=torch.float64)
     classes = prediction.trace.logits.shape[-1]
-    for example, (row, target) in enumerate(zip(rows_of(prediction), prediction.target.tolist(), strict=True)):
-        without = [hidden(row, [place], "delete", outcomes.fillers) for place in range(len(row))]
+    for example, (row, target) in enumerate(zip(inputs_of(prediction), prediction.target.tolist(), strict=True)):
+        without = [row.without([place], hide_named("delete")) for place in range(len(row))]
         said = outcomes.of([row, *without], classes)[:, target]
         scores[example, : len(row)] = said[0] - said[1:]
     return scores

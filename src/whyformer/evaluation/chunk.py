@@ -22,11 +22,11 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject, is_regression
-from whyformer.perturb import ORDERS, Outcomes, fits_in_memory
+from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.prediction import Prediction
 from whyformer.results.records import Record
 from whyformer.results.table import CEILING, CHANCE, Pair
-from whyformer.tasks.task import ExampleOutputs
+from whyformer.tasks.task import TASKS, ExampleOutputs
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,11 @@ class Wanted:
         for metric in self.metrics:
             if is_regression(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
+            does = TASKS[self.subject.task].does
             if "answer" not in metric.of.needs and self.subject.task != "classes":
-                raise BadOption(f"{metric.of.name} is for models that classify; this one answers questions")
+                raise BadOption(f"{metric.of.name} is for models that classify; this one {does}")
             if "answer" in metric.of.needs and self.subject.task != "answer":
-                raise BadOption(f"{metric.of.name} is for models that answer questions; this one classifies")
+                raise BadOption(f"{metric.of.name} is for models that answer questions; this one {does}")
             if not any(label == metric.label for _, label in self.pairs):
                 raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
 
@@ -96,7 +97,7 @@ class Asked:
     def __init__(self, of: Wanted, pairs: set[Pair]):
         self.of, self.pairs = of, pairs
         subject = of.subject
-        self.outcomes = Outcomes(subject.model, subject.tokenizer, tokens_per_batch=of.settings.tokens_per_batch)
+        self.outcomes = Outcomes(subject.model, tokens_per_batch=of.settings.tokens_per_batch)
         self.waiting: list[Question] = []
         self.found: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # with the place in its case
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
@@ -106,10 +107,9 @@ class Asked:
 
     def explain(self, items: Sequence[Item]) -> None:
         """Run the model on a batch, explain it by every method, and note what the metrics ask."""
-        if fits_in_memory(lambda: self._explain(items), len(items)):
-            return
-        self.explain(items[: len(items) // 2])
-        self.explain(items[len(items) // 2 :])
+        for attempt in in_parts(items):
+            with attempt as part:
+                self._explain(part)
 
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = [spec for spec in self.of.methods if any(method == spec.label for method, _ in self.pairs)]

@@ -16,14 +16,14 @@ from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.table import Results, Table
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.registry.specs import Written
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Pair, Table
+from whyformer.results.table import Pair
 from whyformer.show.live import Watch
 
 ROWS_PER_CHUNK = {"cpu": 16, "cuda": 128}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer.datasets import Example, label_index
-from whyformer.inputs.encoding import Encoded, encode
+from whyformer.inputs.encoding import TextInput, encode
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH
@@ -21,7 +21,7 @@ class Item:
     """An example as the model takes it, with what people said of it."""
 
     row: int
-    encoded: Encoded
+    encoded: TextInput
     said: Annotation
     content: str  # a hash of the example
 
@@ -43,7 +43,8 @@ def item_of(subject: Subject, example: Example) -> Item:
     first = example.answers[0].span if example.answers else None
     answer = None if first is None else answer_tokens(encoded, first)
     said = Annotation(gold, answer, _rationale(example), unanswered=example.answers is not None and answer is None)
-    seen = [encoded.tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
+    tensors = {name: numbers.tolist() for name, numbers in encoded.tensors.items()}
+    seen = [tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
     return Item(example.row, encoded, said, hashed([example.text, gold, first, _marked(example), seen]))
 
 

@@ -11,6 +11,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import WordSums
@@ -19,7 +20,8 @@ from whyformer.models.loading import Subject
 from whyformer.progress import Progress
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
-from whyformer.results.word_table import METRIC, TokenTable
+from whyformer.results.word_table import METRIC
+from whyformer.tasks.task import TASKS
 
 ROWS_AT_ONCE = {"cpu": 16, "cuda": 128}
 OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, beside the path of a file
@@ -106,7 +108,8 @@ def _texts(data: Dataset) -> Iterator[str]:
 
 def _check(subject: Subject, rows_at_once: int | None) -> None:
     if subject.task != "classes":
-        raise BadInput("words are summed by predicted class, and this model answers questions: a classifier is needed")
+        does = TASKS[subject.task].does
+        raise BadInput(f"words are summed by predicted class, and this model {does}: a classifier is needed")
     if len(subject.labels) == 1:
         raise BadInput("words are summed by predicted class, and this model has one output: a classifier is needed")
     if rows_at_once is not None and rows_at_once < 1:

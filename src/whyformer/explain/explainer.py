@@ -15,19 +15,20 @@ from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
+from whyformer.evaluation.table import Table
+from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
+from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import Progress, counting, heard, part_of, report
 from whyformer.registry.specs import Written
-from whyformer.results.explanation import Comparison, Explanation
-from whyformer.results.table import Table
 from whyformer.results.trust import Trust
 from whyformer.tasks import Classes, Task, task_of
 from whyformer.tasks.targets import Target
@@ -266,11 +267,11 @@ class Explainer:
         if task.name != self.task.name:
             raise UnsupportedModel(
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
-                "or question-answering model (…ForQuestionAnswering) is needed; on tensors use whyformer.attribute"
+                f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
         return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
 
-    def _encoded(self, text: Text, number: int | None) -> Encoded:
+    def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = encode(self.subject, text)

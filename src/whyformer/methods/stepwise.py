@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.inputs.hiding import Hide
 from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import MethodSpec
-from whyformer.perturb import Fillers, Hide, Hideable, Seen, hideable, remains, shares_of
+from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
 from whyformer.progress import as_part
 from whyformer.registry.options import Count, MethodName
@@ -29,7 +30,7 @@ def stepwise(
     *,
     of: MethodName = USUAL,
     steps: Steps = 3,
-    hide: Hide = "delete",
+    hide: HideName = "delete",
     units: Literal["token", "word"] = "token",
     report: Report = "order",
 ) -> Scores:
@@ -43,9 +44,10 @@ def stepwise(
     its drop, and each has its place in the order.
     """
     explaining = _explaining(of, report)
-    walks = [_Walk(text, steps) for text in hideable(prediction, units, hide)]
+    way = hide_named(hide)
+    walks = [_Walk(text, steps) for text in hideable(prediction, units, way)]
     seen = _Said(prediction, steps)
-    signed = _walk(prediction, walks, seen, explaining, hide)
+    signed = _walk(prediction, walks, seen, explaining, way)
     shape = tuple(prediction.padding.shape)
     values, hidden_in, signs = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     for walk in walks:
@@ -129,7 +131,8 @@ class _Said:
         """Keep what a prediction says of its rows: of texts by their numbers, each after a step."""
         at, trace = (torch.tensor(numbers), torch.tensor(steps)), prediction.trace
         self.logits[at] = trace.output(prediction.target, prediction.versus).detach().double().cpu()
-        shares = shares_of(prediction.model, trace.logits.detach())
+        task = prediction.task
+        shares = task.probabilities(trace.logits.detach()) if task.form == "classes" else None
         if shares is None:
             return
         if self.shares is None:
@@ -159,20 +162,19 @@ def _explaining(of: str, report: Report) -> MethodSpec:
 
 def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explaining: MethodSpec, hide: Hide) -> bool:
     """Take the steps, all texts side by side; the run of a step is let go before the next. Whether scores had signs."""
-    fillers = Fillers.of(prediction.model, prediction.batch.tokenizer)
     current, turns = prediction, max((len(walk.turns) for walk in walks), default=0)
     signed = explaining.of.signed
     for turn in range(turns):
         going = [walk for walk in walks if turn < len(walk.turns)]
         if turn:
-            current = _left(prediction, going, hide, fillers, explaining.of.relevance)
+            current = _left(prediction, going, hide, explaining.of.relevance)
         with as_part(turn, turns + 1), _running(current, shortened=turn > 0):
             explained = explaining(current)
         scores, signed = explained.total.detach().double().cpu().numpy(), bool(explained.signed)
         if turn:
             seen.put(current, [w.text.number for w in going], [w.turns[turn - 1][0] for w in going])
         for row, walk in enumerate(going):
-            by_place = np.zeros(len(walk.text.row))
+            by_place = np.zeros(len(walk.text.input))
             if turn:
                 left = walk.text.places_left(walk.places, hide)
                 by_place[left] = scores[row, : len(left)]
@@ -181,16 +183,16 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explainin
             walk.take(turn, by_place.tolist())
     if ended := [walk for walk in walks if walk.turns]:
         del current
-        last = _left(prediction, ended, hide, fillers, relevance=False)
+        last = _left(prediction, ended, hide, relevance=False)
         with _running(last, shortened=True):
             seen.put(last, [w.text.number for w in ended], [w.turns[-1][0] for w in ended])
     prediction.report(1, 1)
     return signed
 
 
-def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, fillers: Fillers, relevance: bool) -> Prediction:
+def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, relevance: bool) -> Prediction:
     texts, gone = [walk.text for walk in walks], [walk.places for walk in walks]
-    return remains(prediction, texts, gone, hide, fillers, relevance=relevance)
+    return remains(prediction, texts, gone, hide, relevance=relevance)
 
 
 @contextmanager
