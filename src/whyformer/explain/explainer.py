@@ -21,7 +21,7 @@ from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.texts import Text
-from whyformer.methods.default import Effort, methods_for
+from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.heads import HEADS
@@ -162,8 +162,8 @@ class Explainer:
         progress: bool,
         **options: Any,
     ) -> Iterator[Explanation]:
-        spec = self.method(method, effort)
-        chosen, checked = spec.of, {**spec.options, **spec.of.checked(options)}
+        spec = with_options(self.method(method, effort), self.subject.model, options)
+        chosen, checked = spec.of, dict(spec.options)
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         rest, done = iter(texts), 0
@@ -242,7 +242,8 @@ class Explainer:
         return self._specs([name], effort)[0]
 
     def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
-        return methods_for(self.subject if self.choices else None, names, effort)
+        specs = methods_for(self.subject if self.choices else None, names, effort)
+        return tuple(with_layer(spec, self.subject.model) for spec in specs)
 
     @property
     def task(self) -> Task:
@@ -332,13 +333,13 @@ def attribute(
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
 
     `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
-    `Explainer.explain`; what is recorded for a model is not looked at.
+    `Explainer.explain`; the method that is recorded for a model is not looked at.
     """
-    spec = methods_for(None, [method], effort)[0]
+    spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
-    return spec.of(prediction, **{**spec.options, **options}).total
+    return spec(prediction).total
 
 
 def _quiet(done: int, total: int) -> None:
