@@ -988,8 +988,8 @@ of(
     ("item_of", "[encoded.tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
         "batches",
-        "len(batch) == texts or (len(batch) + 1)",
-        "len(batch) == texts or 0 * (len(batch) + 1)",
+        "len(batch) == limits.texts or (len(batch) + 1)",
+        "len(batch) == limits.texts or 0 * (len(batch) + 1)",
         "evaluation/test_limits_of_batches.py",
     ),
 )
@@ -1162,7 +1162,7 @@ of(
 of(
     "evaluation.chunk",
     "evaluation/test_measuring.py",
-    ("Asked._questions", "if len(items) == 1:", "if len(items) >= 1:"),
+    ("ChunkRun._calls", "if len(items) == 1:", "if len(items) >= 1:"),
 )
 of(
     "inputs.encoding",
