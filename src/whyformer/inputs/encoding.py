@@ -401,8 +401,7 @@ def window_of(subject: Subject) -> int:
     if isinstance(configured, int) and configured > 0:  # XLNet says -1: any number
         limits.append(configured)
     if "position_ids" in (of_model := tables(subject.model)):
-        rows, reserved = of_model["position_ids"]
-        limits.append(rows - reserved)
+        limits.append(of_model["position_ids"].rows - of_model["position_ids"].reserved)
     return min(limits)
 
 

@@ -19,13 +19,13 @@ from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, 
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.places import At, Place, place_of
 from whyformer.methods.registry import Scores, method
+from whyformer.models.failures import named_failures
 from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
 from whyformer.perturb.runner import exchanging, in_parts
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
 from whyformer.recorder.calls import in_this_thread
-from whyformer.recorder.failures import named_failures
 from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10
