@@ -92,12 +92,17 @@ class ExplainedRun:
         return self
 
 
-def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> ExplainedRun:
-    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time."""
+def explained_run(
+    prediction: Prediction, asked: Sequence[Sequence[Asked]], numbers: Sequence[int | None]
+) -> ExplainedRun:
+    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time.
+
+    `numbers` says which of all texts each is, for errors.
+    """
     task, outputs, batch = prediction.task, prediction.trace.outputs, prediction.batch
     task.check(outputs, prediction.model)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
-    pairs = [[pair for one in each for pair in task.questions(of, one)] for of, each in zip(texts, asked, strict=True)]
+    pairs = [_pairs(*given) for given in zip(texts, asked, numbers, strict=True)]
     against = {versus is not None for own in pairs for _, versus in own}
     if len(against) > 1:
         raise BadOption("versus: give one for every text, or leave it out")
@@ -118,6 +123,19 @@ def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> E
         for turn, (chosen, versus) in enumerate(own)
     ]
     return ExplainedRun(tuple(turns), tuple(labelled))
+
+
+def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:
+    """The outputs of one text that are explained; what is wrong with one of several texts is said with its number."""
+    try:
+        return [pair for one in asked for pair in of.outputs.says.questions(of, one)]
+    except BadInput as error:
+        raise error if number is None else numbered(error, number) from error
+
+
+def numbered(error: BadInput, number: int) -> BadInput:
+    """The same error with the number of the text that it is about."""
+    return BadInput(f"text {number} (counted from 0): {error}")
 
 
 def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:
