@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.encoding import TextInput
 from whyformer.prediction import Prediction, Progress
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
@@ -68,7 +68,7 @@ class ExplainedOutput:
 
     turn: int
     row: int
-    example: Encoded
+    example: TextInput
     predicted: Predicted
     target: Label
     versus: Label | None
@@ -128,7 +128,7 @@ def explained_run(
 def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:
     """The outputs of one text that are explained; what is wrong with one of several texts is said with its number."""
     try:
-        return [pair for one in asked for pair in of.outputs.says.questions(of, one)]
+        return [pair for one in asked for pair in of.outputs.task.questions(of, one)]
     except BadInput as error:
         raise error if number is None else numbered(error, number) from error
 
@@ -142,7 +142,7 @@ def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool
     """What is explained of a text in a turn: where it has no more outputs, some output that nobody will see."""
     if pairs:
         return pairs[turn if turn < len(pairs) else 0]
-    task = of.outputs.says
+    task = of.outputs.task
     chosen = task.any_in(of)
     return chosen, task.runner_up_in(of, chosen) if against else None
 
