@@ -82,7 +82,7 @@ def test_the_word_and_the_mask_are_marked(tmp_path: Path) -> None:
     marked = [piece.position for piece in pieces(e) if piece.answer and piece.position is not None]
     assert marked == list(range(e.target.place.token, e.target.place.token + 5))  # its tokens are letters
     end = explainer("next_token", "gpt2").explain("the film is", METHOD)
-    assert "here" not in end.to_html(tmp_path / "end.html").read_text()
+    assert ">here<" not in end.to_html(tmp_path / "end.html").read_text()
 
 
 @each
