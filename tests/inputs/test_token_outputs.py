@@ -207,6 +207,8 @@ def test_a_target_beside_ten_is_kept_with_them() -> None:
         ("gpt2", "the film is", " film", "Ġfilm"),
         ("gpt2", "the film is ", "film", "Ġfilm"),  # no token without a space
         ("gpt2", "the film is", ",", ","),
+        ("gpt2", "the film is", "a", "Ġa"),  # behind a word, a word has a space in front of it
+        ("gpt2", "the film is ", "a", "a"),
         ("gpt2", "the film is", "Ġfilm", "Ġfilm"),
         ("llama", "a bad", "film", "▁film"),
         ("llama", "a bad", "ing", "ing"),

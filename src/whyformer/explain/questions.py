@@ -103,11 +103,11 @@ def explained_run(
     task.check(outputs, prediction.model)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
     pairs = [_pairs(*given) for given in zip(texts, asked, numbers, strict=True)]
-    against = {versus is not None for own in pairs for _, versus in own}
+    against = {versus is not None for of_text in pairs for _, versus in of_text}
     if len(against) > 1:
         raise BadOption("versus: give one for every text, or leave it out")
     turns = [
-        _turned(prediction, [_of_turn(of, own, turn, True in against) for of, own in zip(texts, pairs, strict=True)])
+        _turned(prediction, [_of_turn(of, each, turn, True in against) for of, each in zip(texts, pairs, strict=True)])
         for turn in range(max(map(len, pairs)))
     ]
     labelled = [
@@ -119,8 +119,8 @@ def explained_run(
             task.label(of, chosen),
             None if versus is None else task.label(of, versus, beside=chosen),
         )
-        for of, own in zip(texts, pairs, strict=True)
-        for turn, (chosen, versus) in enumerate(own)
+        for of, each in zip(texts, pairs, strict=True)
+        for turn, (chosen, versus) in enumerate(each)
     ]
     return ExplainedRun(tuple(turns), tuple(labelled))
 
