@@ -35,6 +35,7 @@ JOURNAL = "evaluation/test_journal.py"
 TRUST = "evaluation/test_trust.py"
 WORDS = "properties/test_words.py"
 TOKENIZERS = "inputs/test_tokenizers.py"
+AT_TOKENS = "inputs/test_token_outputs.py"
 RECORDED = "contract/test_recorded.py"
 SQUARE = "contract/test_square_batches.py"
 EDGES = "reference/test_method_edges.py"
@@ -575,6 +576,53 @@ of(
     "tasks.task",
     f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
     ("Task.output", "(-1, part)", "(1, part)"),
+)
+of(
+    "tasks.answers",
+    f"{AT_TOKENS}::test_an_answer_has_a_runner_up",
+    ("Answers.runner_up_in", "chosen[1] + 1] = -torch.inf", "chosen[1] + 1] = torch.inf"),
+)
+of(
+    "tasks.classes",
+    f"{AT_TOKENS}::test_runners_up_of_ready_tensors",
+    ("Classes.runners_up", "-torch.inf", "torch.inf"),
+)
+of(
+    "tasks.token_labels",
+    f"{AT_TOKENS}::test_all_words_with_a_label_are_explained",
+    ("TokenLabels.places", "!= NO_LABEL", "== NO_LABEL"),
+    (
+        "_first_token",
+        "occurrences[occurrence - 1]",
+        "occurrences[0]",
+        f"{AT_TOKENS}::test_a_word_is_given_as_written_with_its_occurrence_or_by_its_index",
+    ),
+)
+of(
+    "tasks.masked_word",
+    f"{AT_TOKENS}::test_one_of_several_masks_is_chosen",
+    ("MaskedWord.places", "[masks[asked.position]]", "[masks[0]]"),
+)
+of(
+    "tasks.vocabulary",
+    f"{AT_TOKENS}::test_a_target_beside_ten_is_kept_with_them",
+    ("Vocabulary.kept", "if index not in likeliest", "if False"),
+    (
+        "_token_called",
+        '(f" {text}", text) if apart',
+        '(text, f" {text}") if apart',
+        f"{AT_TOKENS}::test_a_token_is_given_by_its_text",
+    ),
+)
+of(
+    "explain.questions",
+    f"{AT_TOKENS}::test_several_targets_of_one_text_give_a_list",
+    ("_of_turn", "turn if turn < len(pairs) else 0", "0"),
+)
+of(
+    "tasks.tokens",
+    f"{AT_TOKENS}::test_the_runner_up_is_the_most_probable_other",
+    ("Tokens.runners_up", "-torch.inf", "torch.inf"),
 )
 of(
     "tasks.tokens",

@@ -17,7 +17,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
+from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.texts import Text
@@ -261,7 +261,8 @@ class Explainer:
 
         `first` is the number of the first text among all.
         """
-        examples = [self._encoded(text, first + n if first or len(texts) > 1 else None) for n, text in enumerate(texts)]
+        numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
+        examples = [self._encoded(text, number) for text, number in zip(texts, numbers, strict=True)]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance)
         task = prediction.task
@@ -270,14 +271,14 @@ class Explainer:
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
-        return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
+        return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))], numbers)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = encode(self.subject, text)
         except BadInput as error:
-            raise error if number is None else BadInput(f"text {number} (counted from 0): {error}") from error
+            raise error if number is None else numbered(error, number) from error
         encoded.warn()
         return encoded
 

@@ -85,17 +85,22 @@ class ExplainedRun:
     questions: tuple[ExplainedOutput, ...]
 
 
-def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> ExplainedRun:
-    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time."""
+def explained_run(
+    prediction: Prediction, asked: Sequence[Sequence[Asked]], numbers: Sequence[int | None]
+) -> ExplainedRun:
+    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time.
+
+    `numbers` says which of all texts each is, for errors.
+    """
     task, outputs, batch = prediction.task, prediction.trace.outputs, prediction.batch
     task.check(outputs, prediction.model)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
-    pairs = [[pair for one in each for pair in task.questions(of, one)] for of, each in zip(texts, asked, strict=True)]
-    against = {versus is not None for own in pairs for _, versus in own}
+    pairs = [_pairs(*given) for given in zip(texts, asked, numbers, strict=True)]
+    against = {versus is not None for of_text in pairs for _, versus in of_text}
     if len(against) > 1:
         raise BadOption("versus: give one for every text, or leave it out")
     turns = [
-        _turned(prediction, [_of_turn(of, own, turn, True in against) for of, own in zip(texts, pairs, strict=True)])
+        _turned(prediction, [_of_turn(of, each, turn, True in against) for of, each in zip(texts, pairs, strict=True)])
         for turn in range(max(map(len, pairs)))
     ]
     labelled = [
@@ -107,17 +112,30 @@ def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> E
             task.label(of, chosen),
             None if versus is None else task.label(of, versus, beside=chosen),
         )
-        for of, own in zip(texts, pairs, strict=True)
-        for turn, (chosen, versus) in enumerate(own)
+        for of, each in zip(texts, pairs, strict=True)
+        for turn, (chosen, versus) in enumerate(each)
     ]
     return ExplainedRun(tuple(turns), tuple(labelled))
+
+
+def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:
+    """The outputs of one text that are explained; what is wrong with one of several texts is said with its number."""
+    try:
+        return [pair for one in asked for pair in of.outputs.task.questions(of, one)]
+    except BadInput as error:
+        raise error if number is None else numbered(error, number) from error
+
+
+def numbered(error: BadInput, number: int) -> BadInput:
+    """The same error with the number of the text that it is about."""
+    return BadInput(f"text {number} (counted from 0): {error}")
 
 
 def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:
     """What is explained of a text in a turn: where it has no more outputs, some output that nobody will see."""
     if pairs:
         return pairs[turn if turn < len(pairs) else 0]
-    task = of.outputs.says
+    task = of.outputs.task
     chosen = task.any_in(of)
     return chosen, task.runner_up_in(of, chosen) if against else None
 

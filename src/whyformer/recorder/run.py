@@ -228,15 +228,15 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
     """What the model said, as numbers that can be asked for, and what they mean."""
     name = type(model).__name__
     with differentiating():
-        said = said_by(model, output)
-    if said is None:
+        read = said_by(model, output)
+    if read is None:
         logits = getattr(output, "logits", None)
-        found = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
+        returned = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
         raise UnsupportedModel(
-            f"{name} returns {found}; needed are logits [batch, classes], start and end logits of an answer, or "
+            f"{name} returns {returned}; needed are logits [batch, classes], start and end logits of an answer, or "
             "logits [batch, units, vocabulary]"
         )
-    logits, task = said
+    logits, task = read
     if not finite(logits):
         raise UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "
