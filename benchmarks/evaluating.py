@@ -18,9 +18,9 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from whyformer.datasets import Example, open_dataset
-from whyformer.evaluation.chunk import Settings
+from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.plan import Measuring
+from whyformer.evaluation.plan import Plan, Settings
 from whyformer.explain.explainer import attribute
 from whyformer.inputs.encoding import collate, encode
 from whyformer.inputs.input import TensorInput
@@ -88,14 +88,14 @@ class Loop:
 
 def compare(subject: Subject, examples: list[Example], with_loop: bool) -> tuple[Cost, Cost]:
     """The cost of the evaluation and of the loop, a few texts of each in turn."""
-    measuring = Measuring(subject, method_specs(METHODS), metric_specs(list(HIDES)), Settings())
+    plan = Plan(subject, method_specs(METHODS), metric_specs(list(HIDES)), Settings())
     ours, naive = Cost(), Cost()
     loop = Loop(subject, naive)
     attribute(subject.model, collate(subject, [encode(subject, examples[0].text)]).tensors, "attn_lrp")  # warm up
     for start in range(0, len(examples), TURN):
         some = examples[start : start + TURN]
         begun = time.perf_counter()
-        chunk: Chunk = measuring(measuring.task(start, start + TURN, some, {}, frozenset()))
+        chunk: Chunk = measured_chunk(plan, plan.pending(start, start + TURN, some, {}, frozenset()))
         ours.seconds += time.perf_counter() - begun
         ours.runs += chunk.counts["run"]
         ours.tokens += chunk.counts["tokens"]

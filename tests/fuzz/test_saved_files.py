@@ -19,12 +19,13 @@ from whyformer.attention_heads.counts import HeadStatistics
 from whyformer.attention_heads.sentences import RELATIONS
 from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results
+from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
 from whyformer.methods.recorded import CHOICES, Choice, LayerChoice, choices_file, forget, recorded
 from whyformer.perturb.seen import Seen
-from whyformer.results.aggregate import Results
 from whyformer.results.explanation import COMPARISON
 from whyformer.results.records import Chunk, Record
-from whyformer.results.word_table import TABLES, TokenTable, load_tables, save_tables, tables_of
+from whyformer.results.word_table import TABLES
 from whyformer.show.report import report_page
 from whyformer.tasks.label import AnswerSpan, Label
 

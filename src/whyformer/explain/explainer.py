@@ -15,6 +15,8 @@ from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
+from whyformer.evaluation.table import Table
+from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
@@ -27,8 +29,6 @@ from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, part_of
 from whyformer.registry.specs import Written
-from whyformer.results.explanation import Comparison, Explanation
-from whyformer.results.table import Table
 from whyformer.results.trust import Trust
 from whyformer.tasks import Classes, Task, task_of
 from whyformer.tasks.targets import Target

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.explain.explanation import Explanation
 from whyformer.inputs.encoding import TextInput, collate, encode
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.registry import method_named
@@ -19,7 +20,6 @@ from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject, is_regression
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction, Progress
-from whyformer.results.explanation import Explanation
 from whyformer.results.trust import Trust
 
 SAME_MODEL = 0.05  # how far a probability may be from the one that was explained: half precision, another device

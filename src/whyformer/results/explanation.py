@@ -1,11 +1,9 @@
-"""Explanation: scores with their units, what they explain, and where they came from."""
+"""What an explanation is made of: scores with their units, what they explain, and where they came from."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, field, replace
 from dataclasses import fields as own_fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +13,6 @@ from whyformer.inputs.units import Span, Unit, join_words
 from whyformer.models.loading import Subject
 from whyformer.perturb.seen import Seen
 from whyformer.results.trust import Trust
-from whyformer.storage.files import write
 from whyformer.storage.forms import (
     Format,
     Misfit,
@@ -36,9 +33,6 @@ from whyformer.storage.forms import (
 )
 from whyformer.tasks.label import AnswerSpan, Label, Place, Predicted
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Array = NDArray[np.float64]
 T = TypeVar("T")
 SCHEMA = "whyformer/explanation"
@@ -57,16 +51,8 @@ class ScoredUnit:
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
-    """Why a model gave an output: one score for each unit of the input.
-
-    `scores` has a number for every unit, special tokens included; `top`, `words` and pictures leave those out.
-    `layers` holds the scores of each layer, [layers, units], where the method gives them; they add up to `scores`.
-    `ranks`: the scores tell an order alone. `signs`: above 0 where a unit spoke for the target and below 0 where
-    against it, if the scores do not tell. `seen`: what the method saw while it hid tokens, one for each part of the
-    target; it is of tokens, also where the units are words.
-    `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
-    """
+class ExplanationData:
+    """What an `Explanation` is made of, which says what the fields mean."""
 
     units: tuple[Unit, ...]
     scores: Array
@@ -131,7 +117,7 @@ class Explanation:
         merged = self.by_word(combine)
         return [merged._scored(i) for i, unit in enumerate(merged.units) if not unit.special]
 
-    def by_word(self, combine: Literal["sum", "max"] | None = None) -> "Explanation":
+    def by_word(self, combine: Literal["sum", "max"] | None = None) -> Self:
         """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
         combine = combine or ("max" if self.ranks else "sum")
         if combine not in ("sum", "max"):
@@ -144,17 +130,6 @@ class Explanation:
         strongest = [own[int(self.scores[own].argmax())] for own in members]  # whose sign a word has
         signs = None if self.signs is None else self.signs[strongest]
         return replace(self, units=units, scores=scores, layers=layers, signs=signs)
-
-    def trust(self, explainer: Any = None) -> "Trust":
-        """How far to believe it: how it does beside random orders and the best order found. It is measured once.
-
-        An explanation that was loaded needs the explainer of its model.
-        """
-        from whyformer.explain.trust import trust_of
-        from whyformer.progress import counting
-
-        with counting("trust") as progress:
-            return trust_of([self], explainer, progress)[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `save` writes it; `docs/format.md` describes every field."""
@@ -180,12 +155,12 @@ class Explanation:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Explanation":
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The explanation that `to_dict` gave."""
         return cls._of(EXPLANATION.checked(data))
 
     @classmethod
-    def _of(cls, data: Mapping[str, Any]) -> "Explanation":
+    def _of(cls, data: Mapping[str, Any]) -> Self:
         """From data that was checked."""
         units = [_known(Unit, {**entry, "span": _span(entry["span"])}) for entry in data["units"]]
         made = cls(
@@ -204,46 +179,18 @@ class Explanation:
             object.__setattr__(made, "trusted", Trust.from_dict(data["trust"]))
         return made
 
-    def save(self, path: str | Path) -> Path:
-        """Write it as JSON."""
-        return write(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Explanation":
-        """Read what `save` wrote."""
-        return cls._of(EXPLANATION.read(path))
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write a page that needs nothing else: no network, no other file."""
-        from whyformer.show.html import page
-
-        return write(path, page([self]))
-
-    def figure(self) -> "Figure":
-        """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""
-        from whyformer.show.figures import figure
-
-        return figure(self)
-
     def _scored(self, position: int) -> ScoredUnit:
         return ScoredUnit(self.units[position].text, float(self.scores[position]), self.units[position])
 
-    def _repr_html_(self) -> str:
-        from whyformer.show.html import fragment
 
-        return fragment([self])
-
-    def __str__(self) -> str:
-        from whyformer.show.terminal import explanation_text, to_text
-
-        return to_text(explanation_text(self))
+E = TypeVar("E", bound=ExplanationData)
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Sequence[Explanation]):
-    """Explanations of one input by several methods; `refused` names those that could not, and why."""
+class ComparisonData(Sequence[E]):
+    """What a `Comparison` is made of."""
 
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[E, ...]
     refused: tuple[tuple[str, str], ...] = ()
 
     def __getitem__(self, index: Any) -> Any:
@@ -252,46 +199,17 @@ class Comparison(Sequence[Explanation]):
     def __len__(self) -> int:
         return len(self.explanations)
 
-    def __iter__(self) -> Iterator[Explanation]:
+    def __iter__(self) -> Iterator[E]:
         return iter(self.explanations)
 
-    def save(self, path: str | Path) -> Path:
-        """Write them as JSON."""
-        data = {
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `save` writes it."""
+        return {
             "schema": COMPARISON_SCHEMA,
             "schema_version": SCHEMA_VERSION,
             "explanations": [e.to_dict() for e in self],
             "refused": dict(self.refused),
         }
-        return write(path, json.dumps(data, ensure_ascii=False, indent=1))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Comparison":
-        """Read what `save` wrote."""
-        saved = COMPARISON.read(path)
-        return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write a page that needs nothing else, one row per method."""
-        from whyformer.show.html import page
-
-        return write(path, page(self.explanations, compare=True, refused=self.refused))
-
-    def figure(self) -> "Figure":
-        """A matplotlib figure with one row per method, as in AttCAT's Figure 5."""
-        from whyformer.show.figures import comparison_figure
-
-        return comparison_figure(self.explanations)
-
-    def _repr_html_(self) -> str:
-        from whyformer.show.html import fragment
-
-        return fragment(self.explanations, compare=True, refused=self.refused)
-
-    def __str__(self) -> str:
-        from whyformer.show.terminal import comparison_text, to_text
-
-        return to_text(comparison_text(self.explanations, self.refused))
 
 
 def _unit(unit: Unit) -> dict[str, Any]:

@@ -15,6 +15,7 @@ LARGEST = 1e300  # sums of larger numbers have no end
 WHOLE = 2**63  # whole numbers lie below
 DEEPEST = 50  # lists in lists, or objects in objects
 INDEX = re.compile("[0-9]{1,18}")
+OFFSET = re.compile("-?[0-9]{1,9}")
 
 Form = Callable[[Any], None]  # raises Misfit
 
@@ -85,6 +86,12 @@ def index(value: Any) -> None:
     """A whole number as the name of something."""
     if not INDEX.fullmatch(value):
         raise Misfit("is not the name of a place: they are numbered")
+
+
+def offset(value: Any) -> None:
+    """How far two places are apart, as the name of something."""
+    if not OFFSET.fullmatch(value):
+        raise Misfit("is not a whole number")
 
 
 def one_of(*known: str) -> Form:
