@@ -18,9 +18,9 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
-    described,
     load_explainer,
     put_listing,
+    put_registry,
 )
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
@@ -35,7 +35,8 @@ from whyformer.explain.explainer import Explainer
 from whyformer.inputs.encoding import Text
 from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST, MethodSpec
-from whyformer.metrics.registry import Metric, list_metrics, metric_named
+from whyformer.metrics.registry import METRICS as REGISTRY
+from whyformer.metrics.registry import Metric
 from whyformer.models.loading import Subject
 from whyformer.results.aggregate import Results
 from whyformer.results.explanation import Explanation
@@ -247,11 +248,7 @@ def metrics_command(
     name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
 ) -> None:
     """List the metrics, or describe one."""
-    if name is not None:
-        put(described(metric_named(name)))
-        return
-    columns = ("metric", "family", "better", "needs", "what it measures", "paper")
-    put_listing(columns, (_listed(metric) for metric in list_metrics().values()))
+    put_registry(REGISTRY, name, ("metric", "family", "better", "needs", "what it measures", "paper"), _listed)
 
 
 def _listed(metric: Metric) -> tuple[str, ...]:

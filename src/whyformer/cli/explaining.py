@@ -23,10 +23,9 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
-    described,
     limited,
     load_explainer,
-    put_listing,
+    put_registry,
 )
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import as_questions, standard_input, texts_of
@@ -34,7 +33,7 @@ from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
 from whyformer.inputs.encoding import Text
 from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
-from whyformer.methods.registry import Method, list_methods, method_named
+from whyformer.methods.registry import METHODS, Method, list_methods
 from whyformer.methods.specs import EVERY, FAST, MethodSpec, method_specs
 from whyformer.registry.options import Option
 from whyformer.registry.specs import names_of
@@ -131,7 +130,7 @@ def explain(
     given = _given(question, context, context_file, text=text, pair=pair, file=file, column=column, on_error=on_error)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
-        given = as_questions(given["texts"], file)
+        given = as_questions(given["text"], file)
     chosen = explainer.method(method, way)
     if method == "auto":
         checked = _parsed(chosen.of, options)
@@ -188,7 +187,7 @@ def compare(
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    found = explainer.compare(one.pop("texts", None), chosen, target=target, versus=versus, **one)
+    found = explainer.compare(one.pop("text", None), chosen, target=target, versus=versus, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:
@@ -217,11 +216,7 @@ def methods_command(
     name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
 ) -> None:
     """List the methods, or describe one."""
-    if name is not None:
-        put(described(method_named(name)))
-        return
-    columns = ("method", "family", "signed", "class", "what it gives", "paper")
-    put_listing(columns, (_listed(method) for method in list_methods().values()))
+    put_registry(METHODS, name, ("method", "family", "signed", "class", "what it gives", "paper"), _listed)
 
 
 def _listed(method: Method) -> tuple[str, ...]:
@@ -248,7 +243,7 @@ def _given(
 ) -> dict[str, Any]:
     """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
     if (question, context, context_file) == (None, None, None):
-        return {"texts": _texts(text, pair, file, column, on_error)}
+        return {"text": _texts(text, pair, file, column, on_error)}
     if (text, pair, file, column) != (None, None, None, None):
         raise BadOption("--question and --context stand alone: leave TEXT, --pair and --file out")
     if context_file is not None:
