@@ -1,6 +1,6 @@
 """What `attention_flow` costs per layer, by length: the numbers behind its limit.
 
-python benchmarks/flow.py
+python benchmarks/cost/flow.py
 """
 
 import time
