@@ -1,7 +1,7 @@
 """Deletion AOPC of one pass and of 3 and 10 steps, computed anew: none of whyformer's perturbation or metric code.
 
     python benchmarks/experiments/stepwise_check.py --model MODEL --texts validation.parquet
-    python benchmarks/experiments/stepwise_check.py --model MODEL --texts reviews.txt --rows 0,100 --of cp_lrp --steps 1,3
+    python benchmarks/experiments/stepwise_check.py --model MODEL --texts FILE --rows 0,100 --of cp_lrp --steps 1,3
 
 The scores come from whyformer; everything else is plain transformers: each text is tokenised, its tokens are deleted
 from the tokenizer's numbers, highest score first, and the stock model is run on what is left, one text at a time. The
