@@ -20,11 +20,10 @@ if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
 
 from benchmarks.tables.shared import RUNS, journals_of, lines, marked, measure, named, notes_of, parser_of, save
+from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.word_table import TokenTable, tables_of
 from whyformer.methods.specs import method_specs
 from whyformer.papers import reproduction_named
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Table
-from whyformer.results.word_table import TokenTable, tables_of
 
 LAYERS = 6
 RANDOM = [f"random(seed={seed})" for seed in range(20)]

@@ -42,11 +42,11 @@ from benchmarks.tables.shared import (
     tables_of,
 )
 from whyformer.attention_heads import HeadMask, Treebank, head_statistics, positional_statistics
+from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.models.loading import load
 from whyformer.papers import reproduction_named
 from whyformer.progress import counting
-from whyformer.results.table import Table
 
 TREEBANK = "en_ewt-ud-dev.conllu"
 MODELS = ("sst2", "imdb", "agnews", "nli")

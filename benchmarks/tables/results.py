@@ -33,8 +33,9 @@ from benchmarks.tables.shared import (
     tables_of,
 )
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Table
 from whyformer.papers import reproduction_named
-from whyformer.results.table import REFERENCES, Difference, Table
+from whyformer.results.table import REFERENCES, Difference
 
 ONE_PASS = (
     "random,raw_attention,rollout,grads,att_grads,cam,grad_cam,cat,cat(states=inputs),attcat,attcat(states=inputs),"

@@ -27,8 +27,9 @@ from benchmarks.tables.shared import (
     parser_of,
     tables_of,
 )
+from whyformer.evaluation.table import Table
 from whyformer.methods.specs import method_specs
-from whyformer.results.table import REFERENCES, Difference, Table
+from whyformer.results.table import REFERENCES, Difference
 
 OF = ("attcat(states=inputs)", "attn_lrp", "cp_lrp", "transformer_attribution")
 STEPS = (3, 5, 10)

@@ -16,6 +16,7 @@ import torch
 
 from tests.helpers import cases
 from tests.helpers.evaluated import WORDS, answering
+from tests.helpers.recipes import run
 from whyformer import papers as reproduce
 from whyformer.attention_heads import (
     HeadMask,
@@ -29,12 +30,11 @@ from whyformer.cli import main
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
 from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.registry import method_named
 from whyformer.models.loading import Subject
-from whyformer.papers import Reproduced, Reproduction, Row, masks, reproduction_named, run
-from whyformer.papers.drawn import drawing, mask_drawing
-from whyformer.results.table import Table
+from whyformer.papers import Reproduced, Reproduction, Row, masks, placeholders, reproduction_named
 
 TABLE_1, TABLE_2, TABLE_3 = (reproduction_named(f"mask-lrp-table-{n}") for n in (1, 2, 3))
 FIGURE_1, FIGURE_4, FIGURE_5, FIGURE_6 = (reproduction_named(f"mask-lrp-figure-{n}") for n in (1, 4, 5, 6))
@@ -187,7 +187,7 @@ def test_the_written_rate_keeps_as_many_heads() -> None:
     prediction = cases.predicted(["the film is fine"])
     for kept in range(1, 9):
         mask = HeadMask((np.arange(8) < kept).reshape(2, 4))
-        own = reproduce.filled.filled(SMALL, SMALL.columns[0], masks.ColumnMask(mask, Path("heads.json"), ""))
+        own = placeholders.filled(SMALL, SMALL.columns[0], masks.ColumnMask(mask, Path("heads.json"), ""))
         written = next(row for row in own.rows if row.label == "Random mask").seeded(1)[0][0]
         rate = float(written.partition("rate=")[2].partition(",")[0])
         scores = method_named("mask_lrp")(prediction, head_mask="random", rate=rate)
@@ -503,7 +503,7 @@ def test_the_corruption_curve(corruption: Reproduced) -> None:
 
 
 def test_the_corruption_curve_is_drawn_over_the_rate(corruption: Reproduced) -> None:
-    figure = drawing(corruption)
+    figure = corruption.recipe.drawing(corruption)
     assert figure is not None
     for axes, measure in zip(figure.axes, ("AOPC", "LOdds"), strict=True):
         lines = {str(line.get_label()): line for line in axes.get_lines()}
@@ -618,13 +618,13 @@ def test_pictures_of_heads_say_whose_they_are(tmp_path: Path) -> None:
     ):
         path = replace(known_mask(), provenance={"corpus": corpus}).save(tmp_path / "known.json")
         heads, positions = (figure(tmp_path, recipe, heads=path) for recipe in (FIGURE_5, FIGURE_1))
-        grid = mask_drawing(heads, heads.parts[0])
-        bars = mask_drawing(positions, positions.parts[0])
+        grid = heads.recipe.column_drawing(heads.parts[0])
+        bars = positions.recipe.column_drawing(positions.parts[0])
         assert grid is not None
         assert bars is not None
         assert grid.axes[0].get_title(loc="left") == f"{name}: 4 of 8 heads are kept"
         assert bars.get_suptitle() == f"{name}: Relative positions λ, 5 sentences"
-        assert drawing(heads) is None
+        assert heads.recipe.drawing(heads) is None
 
 
 # on the command line

@@ -70,11 +70,16 @@ def load_explainer(
     model: str, device: str | None, dtype: str | None, allow_pickle: bool, trust: bool, choices: bool = True
 ) -> Explainer:
     """Load a model without transformers' own remarks."""
+    quiet_loading()
+    options = {"device": device, "dtype": dtype, "allow_pickle": allow_pickle, "trust_remote_code": trust}
+    return Explainer.load(model, choices=choices, **options)
+
+
+def quiet_loading() -> None:
+    """Leave out transformers' own remarks when models are loaded."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    options = {"device": device, "dtype": dtype, "allow_pickle": allow_pickle, "trust_remote_code": trust}
-    return Explainer.load(model, choices=choices, **options)
 
 
 def described(registered: Method | Metric, source: str) -> str:

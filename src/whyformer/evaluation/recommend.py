@@ -9,6 +9,7 @@ from typing import Any, Literal
 from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
 from whyformer.methods.recorded import Choice, LayerChoice, record, record_layer
@@ -17,7 +18,7 @@ from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry.specs import Written
-from whyformer.results.table import SMALL, TOO_FEW, Cell, Difference, Table
+from whyformer.results.table import SMALL, TOO_FEW, Cell, Difference
 
 BASELINE = "random"
 TEXTS = 100
@@ -144,7 +145,7 @@ def recommend_layer(
 
 def _of_each_layer(subject: Subject, spec: MethodSpec) -> list[MethodSpec]:
     """The method at every layer; a model that it refuses, as one without an LM head, is refused here."""
-    text = "a" if subject.task == "classes" else ("a", "a")
+    text = ("a", "a") if subject.task == "answer" else "a"
     prediction = Prediction(subject.model, collate(subject, [encode(subject, text)]), relevance=spec.of.relevance)
     found = [MethodSpec(spec.of, {**spec.options, "layer": n}) for n in range(len(prediction.hidden))]
     _ = found[-1](prediction)
