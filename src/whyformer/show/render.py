@@ -172,7 +172,7 @@ for _kind in PICTURES:
 
 
 CSV.of(ExplanationData, ComparisonData)(lambda result: grid.as_csv(scores_grid(result)))
-MARKDOWN.of(ExplanationData, ComparisonData)(lambda result: grid.as_markdown(scores_grid(result)))
+MARKDOWN.of(ExplanationData, ComparisonData)(lambda result: grid.as_markdown(scores_grid(result)) + "\n")
 LATEX.of(ExplanationData, ComparisonData)(lambda result: grid.as_latex(scores_grid(result)))
 
 

@@ -87,6 +87,12 @@ def index(value: Any) -> None:
         raise Misfit("is not the name of a place: they are numbered")
 
 
+def offset(value: str) -> None:
+    """A whole number, perhaps below zero, as the name of something."""
+    digits = value.removeprefix("-")
+    must(digits.isascii() and digits.isdecimal() and len(digits) < 10, "is not a whole number")
+
+
 def one_of(*known: str) -> Form:
     """One of some words."""
 
