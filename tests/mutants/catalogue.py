@@ -988,8 +988,8 @@ of(
     ("item_of", "[encoded.tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
         "batches",
-        "len(batch) == texts or (len(batch) + 1)",
-        "len(batch) == texts or 0 * (len(batch) + 1)",
+        "len(batch) == limits.texts or (len(batch) + 1)",
+        "len(batch) == limits.texts or 0 * (len(batch) + 1)",
         "evaluation/test_limits_of_batches.py",
     ),
 )
@@ -1025,8 +1025,8 @@ of(
     ),
     (
         "_take_over",
-        '== "delete"\n',
-        '!= "delete"\n',
+        'one.hide == "delete"',
+        'one.hide != "delete"',
         "evaluation/test_stepwise_trust.py::test_what_was_seen_is_not_run_again",
     ),
     ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_trust_is_what_loops_find"),
@@ -1085,7 +1085,7 @@ of(
         f"{TOKENIZERS}::test_a_batch_gives_the_scores_of_each_text_alone",
     ),
     (
-        "Encoded.characters",
+        "TextInput.characters",
         "end + 1",
         "end",
         "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",
@@ -1162,7 +1162,7 @@ of(
 of(
     "evaluation.chunk",
     "evaluation/test_measuring.py",
-    ("Asked._questions", "if len(items) == 1:", "if len(items) >= 1:"),
+    ("ChunkRun._calls", "if len(items) == 1:", "if len(items) >= 1:"),
 )
 of(
     "inputs.encoding",

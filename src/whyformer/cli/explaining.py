@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -48,11 +49,27 @@ ContextFileOption = Annotated[Path | None, typer.Option(help="Read the context f
 TargetOption = Annotated[
     str | None,
     typer.Option(
-        help="The class to explain, or the answer: its text (where it first stands in the context), or START,END: its "
-        "first and last token. The predicted one if left out."
+        help="The class to explain, or the token of a language model; or the answer: its text (where it first stands "
+        "in the context), or START,END: its first and last token. The predicted one if left out."
     ),
 ]
-VersusOption = Annotated[str | None, typer.Option(help="Explain the target rather than this class or answer.")]
+VersusOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Explain the target rather than this class, answer or token; runner_up is the most probable other."
+    ),
+]
+WordOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a model that labels tokens: the word, where it first stands; WORD,2 for the second time, the index "
+        "of a word, or all that have a label."
+    ),
+]
+PositionOption = Annotated[
+    int | None,
+    typer.Option(help="Which mask of several, or the token behind which a language model goes on; counted from 0."),
+]
 WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead of tokens.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Measure how far to believe it, beside random orders and the best order found.")
@@ -110,6 +127,8 @@ def explain(
     effort: EffortOption = None,
     target: TargetOption = None,
     versus: VersusOption = None,
+    word: WordOption = None,
+    position: PositionOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
     html: HtmlOption = None,
@@ -138,7 +157,8 @@ def explain(
         checked = {"units": "word"} | checked  # its steps hide what is shown
     done: list[Explanation] = []
     try:
-        checked |= {"target": target, "versus": versus, "batch_size": batch_size, "progress": not trust}
+        checked |= {"target": target, "versus": versus, "word": _word(word), "position": position}
+        checked |= {"batch_size": batch_size, "progress": not trust}
         stream = explainer.stream(method=method, effort=way, **given, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
@@ -149,6 +169,8 @@ def explain(
     finally:
         if html and done:
             _write_page(done, html)
+    if not done:
+        say("nothing is explained: no word has a label")
 
 
 @app.command()
@@ -166,6 +188,8 @@ def compare(
     effort: EffortOption = None,
     target: TargetOption = None,
     versus: VersusOption = None,
+    word: WordOption = None,
+    position: PositionOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
     html: HtmlOption = None,
@@ -187,7 +211,9 @@ def compare(
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    found = explainer.compare(one.pop("text", None), chosen, target=target, versus=versus, **one)
+    found = explainer.compare(
+        one.pop("text", None), chosen, target=target, versus=versus, word=_word(word), position=position, **one
+    )
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:
@@ -251,6 +277,13 @@ def _given(
             raise BadOption("the context is given twice: leave --context or --context-file out")
         context = read(context_file).strip()
     return {name: None if one is None else [one] for name, one in (("question", question), ("context", context))}
+
+
+def _word(word: str | None) -> str | int | tuple[str, int] | None:
+    """A word as `Explainer.explain` takes it: as it is written, with its occurrence, or by its index."""
+    if word is None or not (parts := re.fullmatch(r"(?:(.+),)?([0-9]{1,9})", word)):
+        return word
+    return int(parts[2]) if parts[1] is None else (parts[1], int(parts[2]))
 
 
 def _texts(text: str | None, pair: str | None, file: Path | None, column: str | None, on_error: str) -> list[Text]:

@@ -19,11 +19,12 @@ from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
+from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, part_of
@@ -31,8 +32,6 @@ from whyformer.registry.specs import Written
 from whyformer.results.trust import Trust
 from whyformer.tasks import Classes, Task, task_of
 from whyformer.tasks.targets import Target
-
-PER_UNIT = ("sign", "step")  # diagnostics with a number for each unit
 
 
 class Explainer:
@@ -271,11 +270,11 @@ class Explainer:
         if task.name != self.task.name:
             raise UnsupportedModel(
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
-                "or question-answering model (…ForQuestionAnswering) is needed; on tensors use whyformer.attribute"
+                f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
         return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
 
-    def _encoded(self, text: Text, number: int | None) -> Encoded:
+    def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = encode(self.subject, text)
@@ -296,7 +295,6 @@ class Explainer:
         length = len(example.units)
         layers = scores.layers
         diagnostics = _of_row(scores.diagnostics, row)
-        diagnostics |= {name: diagnostics[name][:length] for name in PER_UNIT if name in diagnostics}
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
@@ -309,6 +307,9 @@ class Explainer:
             versus=question.versus,
             method=method.name,
             signed=bool(scores.signed),
+            ranks=scores.ranks,
+            signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
+            seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
             texts=example.texts,
             options=options,
             diagnostics=diagnostics,

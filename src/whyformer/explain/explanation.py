@@ -28,6 +28,9 @@ class Explanation(_Drawn, ExplanationData):
 
     `scores` has a number for every unit, special tokens included; `top`, `words` and pictures leave those out.
     `layers` holds the scores of each layer, [layers, units], where the method gives them; they add up to `scores`.
+    `ranks`: the scores tell an order alone. `signs`: above 0 where a unit spoke for the target and below 0 where
+    against it, if the scores do not tell. `seen`: what the method saw while it hid tokens, one for each part of the
+    target; it is of tokens, also where the units are words.
     `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
     """
 

@@ -15,14 +15,17 @@ from torch import nn
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
-from whyformer.models.heads import auto_class, head_of, task_name
+from whyformer.models.heads import HEADS, auto_class, head_of, task_name
 from whyformer.rounding import ROUNDING
 from whyformer.storage.files import read_json
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
 DTYPES = tuple(ROUNDING)  # in which models are explained
 ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
-PIPELINES = ("text-classification", "sentiment-analysis", "question-answering")
+PIPELINES = (
+    *("text-classification", "sentiment-analysis", "question-answering", "token-classification", "ner"),
+    *("text-generation", "fill-mask"),
+)
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -147,7 +150,7 @@ def _check_pipeline(pipeline: Any) -> None:
             "hypothesis))"
         )
     raise UnsupportedModel(
-        f"a pipeline for {task!r} is not explained, only {PIPELINES[0]} and {PIPELINES[-1]} are: {advice}"
+        f"a pipeline for {task!r} is not explained, only those for {', '.join(PIPELINES)} are: {advice}"
     )
 
 
@@ -313,7 +316,7 @@ def _kind(checkpoint: Checkpoint, config: Any) -> Any:
     if kind is None:
         raise UnsupportedModel(
             f"{checkpoint.name!r} holds {' or '.join(names[:5]) or 'a model that does not say its class'}; a sequence "
-            "classifier (…ForSequenceClassification) or question-answering model (…ForQuestionAnswering) is needed"
+            f"classifier (…ForSequenceClassification) is needed, or a model …For{', …For'.join([*HEADS][1:])}"
         )
     return kind
 

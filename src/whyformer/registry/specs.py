@@ -40,7 +40,7 @@ class Spec(Generic[R]):
     def facts(self) -> dict[str, Any]:
         """What determines a number: the name, all options with their defaults, what files named there hold, and code.
 
-        Code is hashed where a method or metric is not of this package, whose version stands for it.
+        Code is hashed where a method or metric, or a way to hide, is not of this package, whose version stands for it.
         """
         known = self.of.options
         options = {name: option.default for name, option in sorted(known.items())} | dict(self.options)
@@ -48,7 +48,8 @@ class Spec(Generic[R]):
         files = {name: _digest(paths) for name, paths in named.items() if paths}
         facts: dict[str, Any] = {"name": self.of.name}
         facts["options"] = {name: known[name].in_key(value) for name, value in options.items()}
-        code = code_of(self.of.function, getattr(self.of, "reduce", None))
+        named_code = (known[name].function(value) for name, value in options.items())
+        code = code_of(self.of.function, getattr(self.of, "reduce", None), *named_code)
         beside = {"files": files or None, "code": code}
         return facts | {name: fact for name, fact in beside.items() if fact is not None}
 

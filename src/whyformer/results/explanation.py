@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from whyformer.errors import BadOption
 from whyformer.inputs.units import Span, Unit, join_words
 from whyformer.models.loading import Subject
+from whyformer.perturb.seen import Seen
 from whyformer.results.trust import Trust
 from whyformer.storage.forms import (
     Format,
@@ -28,15 +29,16 @@ from whyformer.storage.forms import (
     plain,
     span,
     text,
+    whole,
 )
-from whyformer.tasks.label import AnswerSpan, Label, Predicted
+from whyformer.tasks.label import AnswerSpan, Label, Place, Predicted
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
 SCHEMA = "whyformer/explanation"
 COMPARISON_SCHEMA = "whyformer/comparison"
-SCHEMA_VERSION = 1
-PER_UNIT = ("sign", "step")  # diagnostics that have a number for each unit
+SCHEMA_VERSION = 2
+OF_SOME_TASKS = ("span", "place", "title", "indices")  # fields of labels and predictions
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ class ExplanationData:
     options: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+    ranks: bool = False
+    signs: NDArray[np.int64] | None = None
+    seen: tuple[Seen, ...] = ()
     subject: InitVar[Subject | None] = None
     trusted: "Trust | None" = field(default=None, init=False, repr=False)  # not of an explanation made from this one
 
@@ -114,7 +119,7 @@ class ExplanationData:
 
     def by_word(self, combine: Literal["sum", "max"] | None = None) -> Self:
         """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
-        combine = combine or ("max" if self.diagnostics.get("ranks") else "sum")
+        combine = combine or ("max" if self.ranks else "sum")
         if combine not in ("sum", "max"):
             raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
         joined = join_words(self.units, self.texts)
@@ -122,11 +127,9 @@ class ExplanationData:
         scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[own]) for own in members])
         summed = combine == "sum" and self.layers is not None and members
         layers = np.stack([self.layers[:, own].sum(1) for own in members], axis=1) if summed else None  # type: ignore[index]
-        told = dict(self.diagnostics)
-        for name in told.keys() & PER_UNIT:  # a word has that of its strongest token
-            told[f"{name}_of_tokens"] = told[name]
-            told[name] = np.array(told[name])[..., [own[int(self.scores[own].argmax())] for own in members]].tolist()
-        return replace(self, units=units, scores=scores, layers=layers, diagnostics=told)
+        strongest = [own[int(self.scores[own].argmax())] for own in members]  # whose sign a word has
+        signs = None if self.signs is None else self.signs[strongest]
+        return replace(self, units=units, scores=scores, layers=layers, signs=signs)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `save` writes it; `docs/format.md` describes every field."""
@@ -137,6 +140,9 @@ class ExplanationData:
             "method": self.method,
             "options": self.options,
             "signed": self.signed,
+            "ranks": self.ranks,
+            "signs": None if self.signs is None else self.signs.tolist(),
+            "seen": [_nested(asdict(seen), list) for seen in self.seen],
             "texts": list(self.texts),
             "prediction": _plain(self.prediction),
             "target": _plain(self.target),
@@ -165,7 +171,9 @@ class ExplanationData:
             versus=_known(Label, _fields(data["versus"])) if data["versus"] else None,
             layers=None if data["layers"] is None else np.array(data["layers"], dtype=np.float64),
             texts=tuple(data["texts"]),
-            **{name: data[name] for name in ("method", "signed", "options", "diagnostics", "provenance")},
+            signs=None if data["signs"] is None else np.array(data["signs"], dtype=np.int64),
+            seen=tuple(_known(Seen, _nested(seen, tuple)) for seen in data["seen"]),
+            **{name: data[name] for name in ("method", "signed", "ranks", "options", "diagnostics", "provenance")},
         )
         if "trust" in data:
             object.__setattr__(made, "trusted", Trust.from_dict(data["trust"]))
@@ -210,9 +218,8 @@ def _unit(unit: Unit) -> dict[str, Any]:
 
 
 def _plain(said: Label | Predicted) -> dict[str, Any]:
-    """As plain data, with a span only where there is one."""
-    data = asdict(said)
-    return data if said.span else {name: value for name, value in data.items() if name != "span"}
+    """As plain data, with the fields of some tasks only where they hold something."""
+    return {name: value for name, value in asdict(said).items() if name not in OF_SOME_TASKS or value is not None}
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +228,17 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("span"):
         where = found["span"]
         found["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))
+    if found.get("place"):
+        where = found["place"]
+        found["place"] = Place(where["token"], where["part"], _span(where["characters"]))
     return found
+
+
+def _nested(data: Any, kind: type[list[Any]] | type[tuple[Any, ...]]) -> Any:
+    """Plain data with lists for tuples, or the other way round, also inside."""
+    if isinstance(data, Mapping):
+        return {name: _nested(value, kind) for name, value in data.items()}
+    return kind(_nested(value, kind) for value in data) if isinstance(data, (list, tuple)) else data
 
 
 def _span(places: Sequence[int] | None) -> Span | None:
@@ -234,7 +251,9 @@ def _known(kind: type[T], data: Mapping[str, Any]) -> T:
 
 
 _ANSWER = fields({"tokens": span, "characters": optional(span)})
-_LABEL = fields({"index": optional(count), "name": text}, {"span": optional(_ANSWER)})
+_PLACE = fields({"token": count, "part": optional(count), "characters": optional(span)})
+_SAID_AT = {"span": optional(_ANSWER), "place": optional(_PLACE), "title": optional(text)}
+_LABEL = fields({"index": optional(count), "name": text}, _SAID_AT)
 _SHARE = number(0, 1.001)
 _PREDICTED = fields(
     {
@@ -245,7 +264,7 @@ _PREDICTED = fields(
         "probabilities": optional(every(_SHARE)),
         "labels": every(text),
     },
-    {"span": optional(_ANSWER)},
+    {**_SAID_AT, "indices": optional(every(count))},
 )
 _UNIT = fields(
     {
@@ -269,7 +288,16 @@ _TRUST = fields(
         "evaluations": count,
     }
 )
-_EXPLANATION = fields(
+_SEEN = fields(
+    {
+        "hide": text,
+        "hidden_in": every(count),
+        "outputs": every(optional(number())),
+        "probabilities": optional(every(optional(every(_SHARE)))),
+        "target": optional(count),
+    }
+)
+_VERSION_1 = fields(
     {
         "method": text,
         "options": named(plain),
@@ -285,6 +313,7 @@ _EXPLANATION = fields(
     },
     {"trust": _TRUST},
 )
+_EXPLANATION = both(_VERSION_1, fields({"ranks": flag, "signs": optional(every(whole())), "seen": every(_SEEN)}))
 
 
 def _fits_together(data: Mapping[str, Any]) -> None:
@@ -299,33 +328,94 @@ def _fits_together(data: Mapping[str, Any]) -> None:
     for place, layer in enumerate(data["layers"] or ()):
         must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
     _check_outputs(data)
-    for name in data["diagnostics"].keys() & PER_UNIT:
-        _check_per_unit(data["diagnostics"][name], len(units), f"diagnostics.{name}")
+    _check_seen(data)
 
 
 def _check_outputs(data: Mapping[str, Any]) -> None:
     """What the model said, and what is explained of it, belong together."""
     said, texts = data["prediction"], data["texts"]
     outputs = len(said["labels"])
-    for name in ("logits", "probabilities"):
-        numbers = said[name]
+    for name in ("logits", "probabilities", "indices"):
+        numbers = said.get(name)
         told = numbers is None or len(numbers) == outputs
         must(told, f"has {len(numbers or ())} numbers for {outputs} labels", f"prediction.{name}")
     for name in ("prediction", "target", "versus"):
         label = data[name] or {}
         at, answer = label.get("index"), label.get("span")
-        must(at is None or at < outputs, f"is {at}, and there are {outputs} labels", f"{name}.index")
+        kept = said.get("indices") or range(outputs)
+        must(at is None or at in kept, f"is {at}, and there are {outputs} labels", f"{name}.index")
         where = answer["characters"] if answer else None
         inside = where is None or (len(texts) == 2 and where[1] <= len(texts[1]))
         must(inside, f"is {where}, behind the end of the context", f"{name}.span.characters")
+        _check_place(label.get("place"), texts, f"{name}.place")
+
+
+def _check_place(place: Mapping[str, Any] | None, texts: Sequence[str], field: str) -> None:
+    """Where an output is said lies in its text."""
+    if place is not None and place["characters"] is not None:
+        part, where = place["part"], place["characters"]
+        must(part is not None and part < len(texts), f"is {part}, and there are {len(texts)} texts", f"{field}.part")
+        must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"{field}.characters")
+
+
+def _check_seen(data: Mapping[str, Any]) -> None:
+    """There is a sign for each unit, and of what was seen a place for each step."""
+    units, signs = data["units"], data["signs"]
+    must(signs is None or len(signs) == len(units), f"has {len(signs or ())} signs for {len(units)} units", "signs")
+    words = any(unit["kind"] == "word" for unit in units)
+    for place, seen in enumerate(data["seen"]):
+        steps, hidden_in, shares = len(seen["outputs"]), seen["hidden_in"], seen["probabilities"]
+        told = all(step < steps for step in hidden_in) and (words or len(hidden_in) == len(units))
+        must(told, f"has no step of {steps} for each of {len(units)} units", f"seen[{place}].hidden_in")
+        told = shares is None or len(shares) == steps
+        must(told, f"has {len(shares or ())} entries for {steps} steps", f"seen[{place}].probabilities")
+        classes = {len(row) for row in shares or () if row is not None}
+        target = seen["target"]
+        told = len(classes) <= 1 and (target is None or not classes or target < max(classes))
+        must(told, "do not have the explained class in each step", f"seen[{place}].probabilities")
 
 
 def _check_per_unit(numbers: Any, units: int, field: str) -> None:
     """A number for each unit; of the start and of the end of an answer, two such lists."""
-    several = isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
-    for own in numbers if several else [numbers]:
-        told = isinstance(own, (list, tuple)) and len(own) == units and all(isinstance(n, (int, float)) for n in own)
+    for row in numbers if _is_several(numbers) else [numbers]:
+        told = isinstance(row, (list, tuple)) and len(row) == units and all(isinstance(n, (int, float)) for n in row)
         must(told, f"has no number for each of the {units} units", field)
+
+
+def _is_several(numbers: Any) -> bool:
+    return isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
+
+
+def _from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """In version 1, ranks, signs and what was seen stood among the diagnostics, under names of `stepwise`."""
+    new: dict[str, Any] = {"ranks": False, "signs": None, "seen": []}
+    told = dict(data["diagnostics"])
+    if data["method"] == "stepwise":
+        for name in told.keys() & {"sign", "step"}:
+            _check_per_unit(told[name], len(data["units"]), f"diagnostics.{name}")
+        signs = told.pop("sign", None)
+        new["signs"] = [sum(pair) for pair in zip(*signs, strict=True)] if _is_several(signs) else signs
+        new["ranks"] = bool(told.pop("ranks", False))
+        told.pop("sign_of_tokens", None)
+        if isinstance(told.get("outputs"), Mapping) and not _is_several(told.get("step")):
+            new["seen"] = [_seen_in_version_1(data)]
+            told = {name: fact for name, fact in told.items() if name not in ("outputs", "step", "step_of_tokens")}
+    return {**data, "schema_version": 2, "diagnostics": told, **new}
+
+
+def _seen_in_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Of one part: what was said of the start and of the end of an answer was added up, and stays where it was."""
+    told, said = data["diagnostics"], data["diagnostics"]["outputs"]
+    shares = said.get("probabilities")
+    if isinstance(shares, list):
+        shares = [None if isinstance(row, list) and None in row else row for row in shares]
+    return {
+        "hide": data["options"].get("hide", "delete"),
+        "hidden_in": told.get("step_of_tokens", told.get("step")),
+        "outputs": said.get("logit"),
+        "probabilities": shares,
+        "target": None if shares is None else data["target"]["index"],
+    }
 
 
 def _are_of_one_input(data: Mapping[str, Any]) -> None:
@@ -340,10 +430,28 @@ def _are_of_one_input(data: Mapping[str, Any]) -> None:
         must(same, "is of another input than the first", f"explanations[{place}]")
 
 
-EXPLANATION = Format("saved explanation", SCHEMA, SCHEMA_VERSION, (_EXPLANATION, _fits_together))
+def _all_from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    renewed = []
+    for place, one in enumerate(data["explanations"]):
+        try:
+            renewed.append(EXPLANATION.renewed(one))
+        except Misfit as misfit:
+            raise misfit.below(place).below("explanations") from None
+    return {**data, "schema_version": 2, "explanations": renewed}
+
+
+_HELD = fields({"explanations": every(fields({}), at_least=1), "refused": named(text)})
+EXPLANATION = Format(
+    "saved explanation",
+    SCHEMA,
+    SCHEMA_VERSION,
+    (_EXPLANATION, _fits_together),
+    older={1: (_VERSION_1, _from_version_1)},
+)
 COMPARISON = Format(
     "saved comparison",
     COMPARISON_SCHEMA,
     SCHEMA_VERSION,
-    (fields({"explanations": every(fields({}), at_least=1), "refused": named(text)}), _are_of_one_input),
+    (_HELD, _are_of_one_input),
+    older={1: (_HELD, _all_from_version_1)},
 )

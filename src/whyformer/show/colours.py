@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whyformer.results.explanation import Array, ExplanationData, ScoredUnit
 
@@ -42,14 +43,9 @@ def written(explanation: ExplanationData, score: float, digits: int = 4) -> str:
     return f"{score:{'+' if explanation.signed else ''}.{digits}g}"
 
 
-def _signs(explanation: ExplanationData) -> Array | None:
+def _signs(explanation: ExplanationData) -> NDArray[np.int64] | None:
     """Whether each unit spoke for the target or against it when it was hidden, if scores tell the order alone."""
-    signs = explanation.diagnostics.get("sign")
-    if signs is not None and np.ndim(signs) == 2:  # of the start and of the end of an answer
-        signs = np.sum(signs, axis=0)
-    if explanation.signed or signs is None or len(signs) != len(explanation.units):
-        return None
-    return np.array(signs, dtype=np.float64)
+    return None if explanation.signed else explanation.signs
 
 
 def scaled(scores: Array) -> Array:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.texts import texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
@@ -92,13 +92,17 @@ class ExampleOutputs:
 
     outputs: Outputs
     row: int
-    example: Encoded
+    example: TextInput
     tokenizer: Any = None
 
     @property
     def logits(self) -> Tensor:
         """The logits of this example, in float64, without the graph; padding is still among them."""
         return self.outputs.logits[self.row].detach().double().cpu()
+
+    def at(self, position: int) -> Tensor:
+        """The logits of one position, where there are some at each."""
+        return self.outputs.logits[self.row, position].detach().double().cpu()
 
 
 @dataclass(frozen=True)
