@@ -19,7 +19,8 @@ from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate
+from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
@@ -254,7 +255,9 @@ class Explainer:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
         if isinstance(text, Dataset):
             text = (example.text for example in text)
-        return self.task.inputs(text, question, context, choices)
+        alone = kind_of(text) is not None
+        texts, single = self.task.inputs([text] if alone else text, question, context, choices)
+        return texts, single or alone
 
     def _run(self, texts: Sequence[Text], asked: Questions, relevance: bool, first: int = 0) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
@@ -276,7 +279,7 @@ class Explainer:
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
-            encoded = encode(self.subject, text)
+            encoded = read(self.subject, text)
         except BadInput as error:
             raise error if number is None else numbered(error, number) from error
         encoded.warn()
