@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rate", type=float, default=2e-4)
     parser.add_argument("--limit", type=int, help="sentences; all of them by default")
+    parser.add_argument("--shard", default="5GB", help="the largest file of weights")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
@@ -172,7 +173,8 @@ def main() -> None:
         "steps": arguments.steps,
         "seconds": round(time.monotonic() - begun, 1),
     }
-    model.cpu().save_pretrained(arguments.out)
+    weights = {name: weight.half() for name, weight in model.cpu().state_dict().items()}  # loaded as float32 again
+    model.save_pretrained(arguments.out, state_dict=weights, max_shard_size=arguments.shard)
     tokenizer.save_pretrained(arguments.out)
     (arguments.out / "pos_tagger.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(f"accuracy {result['accuracy']:.4f} on {len(held_out)} held-out sentences, {result['seconds']} s")
