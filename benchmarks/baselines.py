@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from precision import texts_of
 from torch import Tensor
 
-from precision import texts_of
 from whyformer import Explainer
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.models.loading import Subject

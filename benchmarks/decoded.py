@@ -24,12 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from cost import peak_above
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from transformers.utils import logging
 
 import whyformer
-from cost import peak_above
 from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head, head_for, save_head
 from whyformer.prediction import Prediction

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from results import RUNS, lines, marked, named, rows_of, save
+
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
 from whyformer.models.loading import load

@@ -21,8 +21,8 @@ from statistics import fmean, stdev
 
 import numpy as np
 import torch
-
 from results import RUNS, Run, lines, marked, named, number, rows_of, save
+
 from whyformer.attention_heads import HeadMask, Treebank, head_statistics, positional_statistics
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal

@@ -22,12 +22,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # it is a script
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 import whyformer
-import zoo
+from tests.helpers import zoo
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers

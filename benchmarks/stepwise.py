@@ -19,11 +19,11 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from cost import build, plain, seconds
 from torch import Tensor
 from transformers import BertForSequenceClassification
 
 import whyformer
-from cost import build, plain, seconds
 
 Inputs = dict[str, Tensor]
 

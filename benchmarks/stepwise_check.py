@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from precision import texts_of
 from rich.progress import track
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whyformer
-from precision import texts_of
 
 SAMPLES = 10_000
 

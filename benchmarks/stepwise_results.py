@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from results import RUNS, Run, lines, marked, named, number, rows_of
+
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
 from whyformer.models.loading import load

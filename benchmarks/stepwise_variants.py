@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from precision import texts_of
 from torch import Tensor
 
 import whyformer
-from precision import texts_of
 from whyformer import method
 from whyformer.perturb import Fillers, Hideable, hideable, remains, shares_of
 from whyformer.prediction import Prediction

@@ -13,14 +13,16 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))  # for processes
 os.environ["WHYFORMER_CACHE"] = str(Path(tempfile.gettempdir()) / f"whyformer-tests-{os.getpid()}")
 
 import pytest
 import torch
 
-import arithmetics
+from tests.helpers import arithmetics
 
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 arithmetics.apply(os.environ.get(arithmetics.VARIABLE, ""))
@@ -28,13 +30,13 @@ arithmetics.apply(os.environ.get(arithmetics.VARIABLE, ""))
 
 def tell_version() -> None:
     """Say which version this is where the package is not installed, and is taken from `PYTHONPATH`."""
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     folder = Path(tempfile.gettempdir()) / "whyformer-tests-version"
     facts = folder / f"whyformer-{project['version']}.dist-info" / "METADATA"
     facts.parent.mkdir(parents=True, exist_ok=True)
     facts.write_text(f"Metadata-Version: 2.1\nName: whyformer\nVersion: {project['version']}\n", encoding="utf-8")
     sys.path.append(str(folder))
-    os.environ["PYTHONPATH"] = os.pathsep.join((*filter(None, [os.environ.get("PYTHONPATH")]), str(folder)))
+    os.environ["PYTHONPATH"] += f"{os.pathsep}{folder}"
 
 
 try:
@@ -47,10 +49,7 @@ PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and r
     *("build", "captum", "datasets", "hypothesis", "matplotlib", "networkx", "pyarrow", "ray", "sentencepiece"),
     *("sklearn", "spacy", "typer", "wordcloud"),
 )
-ABSENT = {  # a folder of tests may have the name of a package
-    package for package in PACKAGES if (spec := find_spec(package)) is None or spec.origin is None
-}
-sys.modules |= dict.fromkeys(ABSENT)  # so that importing one fails, and does not find a folder of tests
+ABSENT = {package for package in PACKAGES if find_spec(package) is None}
 
 
 def pytest_configure(config: pytest.Config) -> None:

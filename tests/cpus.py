@@ -14,7 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from arithmetics import VARIABLE
+sys.path.insert(0, str(Path(__file__).parents[1]))  # it is a script
+
+from tests.helpers.arithmetics import VARIABLE
 
 ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "test-cpus"

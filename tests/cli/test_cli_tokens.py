@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluation.evaluated import alike, in_order, own_registry, registered
+from tests.helpers.evaluated import alike, in_order, own_registry, registered
 from whyformer.cli import main
 from whyformer.metrics.idf import Idf
 from whyformer.prediction import Prediction

@@ -25,7 +25,7 @@ import pytest
 import torch
 
 import whyformer
-from evaluation.evaluated import in_order, own_registry, registered
+from tests.helpers.evaluated import in_order, own_registry, registered
 from whyformer.cli import main, streams
 from whyformer.cli.interrupts import interrupted
 from whyformer.errors import WhyformerWarning

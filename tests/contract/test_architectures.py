@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.rounding import arithmetic, close
 from whyformer.testing import state
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-import families
 import whyformer
+from tests.helpers import families
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; CI has none")
 

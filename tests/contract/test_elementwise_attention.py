@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.rounding import ROUNDING
 
 INPUTS = families.batch((9, 5, 7))

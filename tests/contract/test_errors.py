@@ -15,8 +15,8 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import BadInput, BadOption, Explainer, NoAttention, UnsupportedModel, WhyformerError, errors
 from whyformer.errors import nearest
 from whyformer.models.loading import BUNDLED

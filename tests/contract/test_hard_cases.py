@@ -7,9 +7,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-import families
 import whyformer
-import zoo
+from tests.helpers import families, zoo
 
 
 def with_random_biases(name: str) -> hf.PreTrainedModel:

@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers as hf
 
-import families
 import whyformer
-from inputs.test_questions import CONTEXT, QUESTION, answering, tokenizer
+from tests.helpers import families
+from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
 from whyformer import BadInput, Explainer, WhyformerError, open_dataset
 
 TEXTS = ["who won the game", "they lost it", "the humans"]

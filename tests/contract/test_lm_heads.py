@@ -13,9 +13,8 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import families
 import whyformer
-from metrics import cases
+from tests.helpers import cases, families
 from whyformer import lm_heads
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.lm_heads import FAMILIES, LmHead, head, head_for, load_head, own_head, save_head, stored

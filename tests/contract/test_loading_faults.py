@@ -16,9 +16,8 @@ from huggingface_hub.utils import logging as hub_logging
 from safetensors.torch import load_file, save_file
 from transformers.utils import logging
 
-import families
 import whyformer
-from metrics import cases
+from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
 from whyformer.lm_heads import head_for, load_head
 from whyformer.models.checkpoints import Checkpoint, check_depth, reading

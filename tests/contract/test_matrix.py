@@ -5,8 +5,8 @@ import re
 import pytest
 import transformers
 
-import matrix
-import zoo
+from benchmarks import matrix
+from tests.helpers import zoo
 
 STABILISED = 1e-6  # what the stabilisers in divisions keep back of a sum of 1
 PAGE = matrix.PAGE.read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.prediction import Prediction
 from whyformer.registry.declared import Method
 from whyformer.rounding import close

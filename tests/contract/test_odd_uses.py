@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import Explainer
 from whyformer.rounding import close
 

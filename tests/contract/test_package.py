@@ -178,7 +178,7 @@ def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
     (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "LICENSE", "README.md", "src/whyformer/py.typed", "tests/families.py"} <= held
+    assert {"pyproject.toml", "LICENSE", "README.md", "src/whyformer/py.typed", "tests/helpers/families.py"} <= held
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(tmp_path / "unpacked")

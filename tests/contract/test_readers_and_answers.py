@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.rounding import close
 from whyformer.tasks.outputs import ANSWER_LENGTH, Outputs
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.inputs.encoding import Batch, batch_of, collate, encode
 from whyformer.perturb import Fillers, Row, hidden
 from whyformer.perturb.remains import hideable, remains

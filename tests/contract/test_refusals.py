@@ -10,9 +10,8 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-import families
 import whyformer
-import zoo
+from tests.helpers import families, zoo
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import ROUNDING

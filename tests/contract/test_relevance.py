@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 

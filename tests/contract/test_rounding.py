@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-import arithmetics
-import families
+from tests.helpers import arithmetics, families
 from whyformer.rounding import ROUNDING, arithmetic, close, coarsest, distance
 
 PEAK = torch.tensor([1.0, -200.0, 3.0], dtype=torch.float64)
@@ -68,11 +67,12 @@ def test_weights_at_odd_addresses() -> None:
 def test_other_arithmetics(name: str, said: str) -> None:
     """In a process of its own: whether a product is the same twice, and where a weight lies."""
     code = f"""
-import arithmetics, torch
+import torch
+from tests.helpers import arithmetics
 arithmetics.apply({name!r})
 linear, x = torch.nn.Linear(64, 64).eval(), torch.randn(64, 64)
 assert torch.allclose(linear(x), linear(x), atol=1e-5)
 print(torch.equal(linear(x), linear(x)), linear.weight.data_ptr() % 64)"""
-    tests = Path(arithmetics.__file__).parent
-    done = subprocess.run([sys.executable, "-c", code], cwd=tests, capture_output=True, text=True, check=True)
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == said

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-import families
 import whyformer
-import zoo
+from tests.helpers import families, zoo
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.sites import Site

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-import families
 import whyformer
-from metrics.cases import PAIR, TEXTS, predicted, subject
+from tests.helpers import families
+from tests.helpers.cases import PAIR, TEXTS, predicted, subject
 from whyformer import Explainer
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction

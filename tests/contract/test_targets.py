@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers as hf
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import BadInput, BadOption
 from whyformer.datasets import label_index
 from whyformer.errors import listed, nearest, shown

@@ -10,8 +10,8 @@ import transformers as hf
 from torch import Tensor
 from transformers import PreTrainedModel
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.rounding import ROUNDING
 
 PREDICTIONS = 5_000

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_reading_datasets import write_csv, write_jsonl, write_parquet
 
+from tests.helpers.rows import write_csv, write_jsonl, write_parquet
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.datasets.hub import _check_files
 from whyformer.errors import BadInput, BadOption, listed, shown

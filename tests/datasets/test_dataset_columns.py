@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_reading_datasets import write_csv, write_jsonl, write_parquet
 
+from tests.helpers.rows import write_csv, write_jsonl, write_parquet
 from whyformer.datasets import label_index, open_dataset
 from whyformer.errors import BadInput, BadOption
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_reading_datasets import write_jsonl, write_parquet
 
+from tests.helpers.rows import write_jsonl, write_parquet
 from whyformer.datasets import open_dataset, recipes
 from whyformer.errors import BadInput, MissingExtra
 

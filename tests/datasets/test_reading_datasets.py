@@ -9,38 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.helpers.rows import write_csv, write_jsonl, write_parquet, write_tsv
 from whyformer.datasets import Answer, Dataset, Example, open_dataset
 from whyformer.errors import BadInput, BadOption
 
 ROWS = [{"sentence": f'film number {i}, a "good" one\nindeed', "label": i % 2} for i in range(10)]
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]], delimiter: str = ",") -> Path:
-    import csv
-
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def write_tsv(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    return write_csv(path, rows, "\t")
-
-
-def write_jsonl(path: Path, rows: Sequence[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def write_parquet(path: Path, rows: Sequence[dict[str, Any]], group: int = 4) -> Path:
-    pq.write_table(pa.Table.from_pylist(list(rows)), path, row_group_size=group)
-    return path
 
 
 WRITERS: dict[str, Callable[[Path, Sequence[dict[str, Any]]], Path]] = {

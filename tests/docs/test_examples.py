@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.cli import main
 from whyformer.registry import declared as registry
 

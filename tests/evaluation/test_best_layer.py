@@ -11,11 +11,9 @@ import pytest
 import torch
 import transformers as hf
 
-import families
 import whyformer
-from evaluation import evaluated
-from evaluation.evaluated import leave_one_out, registered
-from metrics import cases
+from tests.helpers import cases, evaluated, families
+from tests.helpers.evaluated import leave_one_out, registered
 from whyformer import Explainer
 from whyformer.cli import main
 from whyformer.errors import BadInput, BadOption

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from evaluation import evaluated
-from evaluation.evaluated import leave_one_out, registered
-from metrics import cases
+from tests.helpers import cases, evaluated
+from tests.helpers.evaluated import leave_one_out, registered
 from whyformer import Explainer
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption

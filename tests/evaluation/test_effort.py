@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-import families
 import whyformer
-from metrics.cases import TEXTS, subject
+from tests.helpers import families
+from tests.helpers.cases import TEXTS, subject
 from whyformer import BadOption, Explainer
 from whyformer.cli import main
 from whyformer.methods import default as auto_module

@@ -15,8 +15,8 @@ import pytest
 import torch
 from scipy import stats
 
-from evaluation import evaluated
-from evaluation.evaluated import (
+from tests.helpers import cases, evaluated
+from tests.helpers.evaluated import (
     CHANGE,
     FALL,
     JOURNAL,
@@ -31,7 +31,6 @@ from evaluation.evaluated import (
     run,
     written,
 )
-from metrics import cases
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.engines import ENGINES

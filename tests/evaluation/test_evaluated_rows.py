@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from metrics import cases
+from tests.helpers import cases
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.tally import token_tables

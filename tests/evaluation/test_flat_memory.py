@@ -13,9 +13,7 @@ import pytest
 import torch
 import transformers as hf
 
-import families
-from evaluation import evaluated
-from metrics import cases
+from tests.helpers import cases, evaluated, families
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
@@ -32,7 +30,7 @@ def test_ten_times_the_rows_need_the_same_memory(tmp_path: Path) -> None:
         stream = random.Random(rows)
         texts = (" ".join(stream.choices(evaluated.WORDS, k=stream.randint(2, 3))) for _ in range(rows))
         evaluated.written(tmp_path / f"{rows}.csv", [(text, 0) for text in texts])
-    quiet = {"PYTHONPATH": str(Path(__file__).parents[1]), "TOKENIZERS_PARALLELISM": "false"}
+    quiet = {"TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(
         [sys.executable, __file__, tmp_path],
         env={**os.environ, **quiet, "CUDA_VISIBLE_DEVICES": ""},

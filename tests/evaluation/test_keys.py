@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import whyformer
-from evaluation import evaluated
+from tests.helpers import evaluated
 from whyformer.errors import BadOption
 from whyformer.evaluation.examples import hashed
 from whyformer.prediction import Prediction

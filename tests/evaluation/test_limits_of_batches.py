@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation import evaluated
-from metrics import cases
+from tests.helpers import cases, evaluated
 from whyformer.evaluation import examples as items
 from whyformer.evaluation.journal import Journal
 

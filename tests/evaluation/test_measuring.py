@@ -14,9 +14,8 @@ import torch
 from scipy.stats import kendalltau
 
 import whyformer
-from evaluation import evaluated
-from evaluation.evaluated import Literal, answering, chunk_of, examples, found, measuring, registered, values
-from metrics import cases
+from tests.helpers import cases, evaluated
+from tests.helpers.evaluated import Literal, answering, chunk_of, examples, found, measuring, registered, values
 from whyformer.datasets import Answer, Example
 from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperation, UnsupportedModel
 from whyformer.evaluation.examples import batches, item_of

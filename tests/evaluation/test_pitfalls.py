@@ -4,12 +4,10 @@ import copy
 from collections.abc import Iterator
 from pathlib import Path
 
-import evaluated
 import pytest
 import torch
 
-import families
-from metrics import cases
+from tests.helpers import cases, evaluated, families
 from whyformer import Explainer
 from whyformer.datasets import label_index, open_dataset
 from whyformer.errors import BadInput, BadOption

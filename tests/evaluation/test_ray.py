@@ -19,8 +19,8 @@ import pytest
 import ray
 import torch
 
-from evaluation.evaluated import alike
-from metrics import cases
+from tests.helpers import cases
+from tests.helpers.evaluated import alike
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError
 from whyformer.evaluation import engines

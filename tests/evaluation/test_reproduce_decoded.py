@@ -14,8 +14,7 @@ import pytest
 import torch
 import transformers as hf
 
-import families
-from metrics import cases
+from tests.helpers import cases, families
 from whyformer import Explainer
 from whyformer import papers as reproduce
 from whyformer.cli import main

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from evaluated import WORDS, answering
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from metrics import cases
+from tests.helpers import cases
+from tests.helpers.evaluated import WORDS, answering
 from whyformer import papers as reproduce
 from whyformer.attention_heads import (
     HeadMask,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation import evaluated
-from metrics import cases
+from tests.helpers import cases, evaluated
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.models.loading import load
 
@@ -27,8 +26,7 @@ def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
     own.model.save_pretrained(tmp_path / "model")
     own.tokenizer.save_pretrained(tmp_path / "model")
     evaluated.data(tmp_path, ROWS, seed=5)
-    tests = Path(__file__).parents[1]
-    quiet = {"PYTHONPATH": str(tests), "TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, __file__, tmp_path],
         env={**os.environ, **quiet, "CUDA_VISIBLE_DEVICES": ""},

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import whyformer
-from metrics import cases
+from tests.helpers import cases
 from whyformer.errors import BadOption
 from whyformer.registry.declared import method_named, metric_named
 from whyformer.registry.specs import Spec, method_specs, metric_specs

@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers as hf
 
-import families
 import whyformer
-from metrics.cases import TEXTS, subject
+from tests.helpers import families
+from tests.helpers.cases import TEXTS, subject
 from whyformer import Explainer
 from whyformer.errors import BadOption
 from whyformer.evaluation.recommend import recommend

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from metrics.cases import PAIR, TEXTS, subject
+from tests.helpers.cases import PAIR, TEXTS, subject
 from whyformer import Explainer, Explanation
 from whyformer.perturb import Outcomes, Row
 from whyformer.results.trust import Trust

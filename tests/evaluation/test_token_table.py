@@ -11,11 +11,9 @@ import pytest
 import torch
 import transformers as hf
 
-import families
 import whyformer
-from evaluation import evaluated
-from evaluation.evaluated import in_order, own_registry, registered
-from metrics import cases
+from tests.helpers import cases, evaluated, families
+from tests.helpers.evaluated import in_order, own_registry, registered
 from whyformer import BadInput, BadOption, Explainer, Explanation, TokenTable
 from whyformer.datasets import open_dataset
 from whyformer.evaluation.evaluate import evaluate

@@ -21,10 +21,10 @@ import pytest
 import torch
 import transformers as hf
 
-import families
 import whyformer
-from evaluation.evaluated import alike
-from metrics.cases import KINDS, PAIR, TEXTS, gpt2, subject, wordpiece
+from tests.helpers import families
+from tests.helpers.cases import KINDS, PAIR, TEXTS, gpt2, subject, wordpiece
+from tests.helpers.evaluated import alike
 from whyformer import BadInput, Comparison, Explainer, Explanation, TruncationWarning, UnsupportedModel
 from whyformer.cli import main
 from whyformer.explain.trust import trust_of

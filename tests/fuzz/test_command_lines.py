@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.amount import CASES, SEED
-from fuzz.command_lines import Workspace, command_lines, prepare
-from metrics import cases
+from tests.fuzz.amount import CASES, SEED
+from tests.fuzz.command_lines import Workspace, command_lines, prepare
+from tests.helpers import cases
 from whyformer.cli import main
 
 AT_ONCE = 20  # command lines in one test

@@ -4,8 +4,8 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-from fuzz import readers
-from fuzz.amount import CASES, SEED
+from tests.fuzz import readers
+from tests.fuzz.amount import CASES, SEED
 from whyformer.errors import WhyformerError
 
 

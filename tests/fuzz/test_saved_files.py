@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuzz.tampering import tampered
+from tests.fuzz.tampering import tampered
 from whyformer import Comparison, Explainer, Explanation
 from whyformer.attention_heads import HeadMask
 from whyformer.attention_heads.counts import HeadStatistics

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import whyformer
-from golden.cases import assert_close, goldens, inputs, model, stored
+from tests.helpers.golden import assert_close, goldens, inputs, model, stored
 
 CASES = ("bert_qa", "roberta_qa", "distilbert_qa", "gpt2_qa")
 QUESTIONS = ("x0", "x1", "x2")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import whyformer
-from golden.cases import assert_close, goldens, inputs, model
+from tests.helpers.golden import assert_close, goldens, inputs, model
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.decomposition import _contributions
 from whyformer.methods.rollout import with_residual

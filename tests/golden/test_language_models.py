@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import whyformer
-from golden.cases import assert_close, goldens, inputs, model, stored
+from tests.helpers.golden import assert_close, goldens, inputs, model, stored
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import whyformer
-from golden.cases import DATA, assert_close, inputs, model
+from tests.helpers.golden import DATA, assert_close, inputs, model
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.mask_lrp import HeadGate
 from whyformer.prediction import Prediction

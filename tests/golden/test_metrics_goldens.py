@@ -9,7 +9,7 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from golden.cases import DATA, goldens
+from tests.helpers.golden import DATA, goldens
 from whyformer.inputs.encoding import batch_of
 from whyformer.metrics import Annotation, Case, faithfulness
 from whyformer.perturb import Hide, Outcomes, hidden

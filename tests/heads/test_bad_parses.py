@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_treebank import ENGLISH, word
 
+from tests.helpers.conllu import ENGLISH, word
 from whyformer.attention_heads import Treebank, parsed_by
 from whyformer.attention_heads.treebank import sentences
 from whyformer.errors import BadInput

@@ -10,8 +10,7 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-import families
-from metrics import cases
+from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, UnsupportedModel, record
 from whyformer.attention_heads import DIRECTIONS, RELATIONS, HeadMask, Sentence, head_statistics, positional_statistics
 from whyformer.attention_heads import statistics as module

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers as hf
-from test_tokenizers import PAIR, TEXTS, WINDOW, every_kind, explainer, wordpiece
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-import families
 import whyformer.inputs.encoding
+from tests.helpers import families
+from tests.helpers.tokenizer_kinds import PAIR, TEXTS, WINDOW, every_kind, explainer, wordpiece
 from whyformer import BadInput, Explainer, Explanation, TruncationWarning, UnknownWordsWarning
 from whyformer.cli import main
 from whyformer.inputs.encoding import encode, window_of

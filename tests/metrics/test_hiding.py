@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from metrics.cases import KINDS, PAIR, TEXTS, case, predicted, subject
+from tests.helpers.cases import KINDS, PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.metrics import Case, measure

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import families
+from tests.helpers import families
 from whyformer.perturb import Outcomes, Row
 from whyformer.perturb.hiding import Fillers
 from whyformer.perturb.search import Search, best_orders

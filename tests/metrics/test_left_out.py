@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from metrics.cases import case, subject
+from tests.helpers.cases import case, subject
 from whyformer.inputs.units import Unit
 from whyformer.metrics import Annotation, Rationale
 from whyformer.metrics.overlap import word_record

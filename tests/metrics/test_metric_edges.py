@@ -6,8 +6,7 @@ import math
 import pytest
 import torch
 
-from evaluation import evaluated
-from metrics import cases
+from tests.helpers import cases, evaluated
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.datasets import Example
 from whyformer.evaluation.examples import item_of

@@ -11,7 +11,7 @@ from scipy.stats import kendalltau
 from sklearn.metrics import auc, f1_score
 
 import whyformer.metrics  # noqa: F401  (registers the metrics)
-from metrics.cases import PAIR, TEXTS, case, predicted, subject
+from tests.helpers.cases import PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
 from whyformer.inputs.units import split_words
 from whyformer.metrics import Annotation, Case, Idf, Rationale, answer_tokens, measure

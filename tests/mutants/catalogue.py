@@ -3,7 +3,7 @@
 A mutant may name other tests than its group. One that nobody could see is `same`, with the reason.
 """
 
-from mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 Change = tuple[str, str, str] | tuple[str, str, str, str]
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))  # it is a script
 
-from mutants.catalogue import MUTANTS
-from mutants.mutant import TESTS, Mutant, Stale, install
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import TESTS, Mutant, Stale, install
 
 LIMIT = 240  # seconds for the tests of one mutant; one that runs on is caught in a loop
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mutants.catalogue import MUTANTS
-from mutants.mutant import TESTS, Mutant, Stale
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import TESTS, Mutant, Stale
 
 CODE = '''def doubled(x):
     """Twice."""
@@ -32,10 +32,10 @@ def test_loop():
     small.Loop().run()
 """
 RUNNING = """import sys
-sys.path[:0] = [{tests!r}, {folder!r}]
+sys.path[:0] = [{root!r}, {folder!r}]
 from pathlib import Path
-import mutants.run as runner
-from mutants.mutant import Mutant
+import tests.mutants.run as runner
+from tests.mutants.mutant import Mutant
 runner.TESTS = Path({folder!r})
 own = ("test_small.py",)
 changes = [("doubled", "2 * x", "3 * x"), ("doubled", "unused = 1", "unused = 2")]
@@ -73,7 +73,7 @@ def test_there_are_no_two_alike_and_equivalents_have_a_reason() -> None:
         (Mutant("small", "tripled", "2 * x", "3 * x"), "there is no tripled"),
         (Mutant("small", "doubled", "2 * x", "3 * x"), "no test is named"),
         (Mutant("small", "doubled", "2 * x", "3 * x", ("test_none.py",)), "there is no file tests/test_none.py"),
-        (Mutant("small", "doubled", "2 * x", "3 * x", ("families.py::test_none",)), "there is no test"),
+        (Mutant("small", "doubled", "2 * x", "3 * x", ("helpers/families.py::test_none",)), "there is no test"),
         (Mutant("nowhere", "doubled", "2 * x", "3 * x"), "there is no module nowhere"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -92,7 +92,7 @@ def test_a_fragment_is_replaced_within_its_function_alone() -> None:
 
 def test_what_is_seen_is_killed_and_what_is_not_survives(small: Path) -> None:
     """In a process of its own, which is forked."""
-    code = RUNNING.format(tests=str(TESTS), folder=str(small))
+    code = RUNNING.format(root=str(TESTS.parent), folder=str(small))
     done = subprocess.run([sys.executable, "-c", code], cwd=small, capture_output=True, text=True, check=True)
     words = {"3 * x": "killed", "unused = 2": "survived", "n += 0": "endless"}
     assert done.stdout.splitlines()[-1] == str(sorted(words.items()))

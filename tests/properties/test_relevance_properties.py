@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.recorder.lrp import rules
 from whyformer.recorder.lrp.sites import governed, make_site
 from whyformer.rounding import close

@@ -2,8 +2,8 @@
 
 import pytest
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.methods import decomposition
 from whyformer.rounding import close
 

@@ -13,8 +13,8 @@ import transformers as hf
 from captum._utils.models.linear_model import SkLearnRidge
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.registry.declared import Scores

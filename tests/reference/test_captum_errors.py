@@ -9,8 +9,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction

@@ -13,9 +13,8 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import families
 import whyformer
-from metrics import cases
+from tests.helpers import cases, families
 from whyformer import Explainer, attribute
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of

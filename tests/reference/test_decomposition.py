@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 
-import families
 import whyformer
+from tests.helpers import families
 
 
 @cache

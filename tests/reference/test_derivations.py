@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import families
 import whyformer
+from tests.helpers import families
 
 FAMILIES = ("bert", "gpt2", "modernbert_mean")
 TARGET = 2

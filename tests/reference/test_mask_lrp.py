@@ -12,8 +12,8 @@ import torch.nn.functional as F
 import transformers as hf
 from torch import Tensor
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer.attention_heads import RELATIONS, HeadMask, HeadStatistics
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.mask_lrp import HeadGate

@@ -11,8 +11,8 @@ import torch
 import transformers as hf
 from torch import nn
 
-import families
 import whyformer
+from tests.helpers import families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.errors import CompletenessWarning
 from whyformer.inputs.encoding import batch_of

@@ -9,9 +9,9 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-import families
 import whyformer
-from metrics.cases import KINDS, PAIR, TEXTS, predicted, subject
+from tests.helpers import families
+from tests.helpers.cases import KINDS, PAIR, TEXTS, predicted, subject
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction

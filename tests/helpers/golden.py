@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "golden" / "data"
 LOADERS = {
     "cls": hf.AutoModelForSequenceClassification,
     "qa": hf.AutoModelForQuestionAnswering,

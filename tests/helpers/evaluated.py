@@ -15,9 +15,8 @@ import pytest
 import torch
 import transformers as hf
 
-import families
 import whyformer
-from metrics import cases
+from tests.helpers import cases, families
 from whyformer.datasets import Example
 from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.evaluate import evaluate

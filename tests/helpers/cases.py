@@ -8,7 +8,7 @@ import transformers as hf
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-import families
+from tests.helpers import families
 from whyformer.inputs.encoding import collate, encode
 from whyformer.metrics import Annotation, Case, Idf
 from whyformer.models.loading import Subject, subject_of

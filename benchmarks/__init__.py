@@ -1,0 +1,1 @@
+"""Scripts that measure and tabulate; each is run from a clone as it stands."""

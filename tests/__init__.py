@@ -1,0 +1,1 @@
+"""What the tests share: `tests.helpers` has it, and no test file imports another."""
