@@ -153,7 +153,7 @@ def explained(name: str, model: PreTrainedModel, attention: str | None, head: zo
             row.absent.append(method)
         except whyformer.WhyformerError as error:
             row.refused[method] = f"{type(error).__name__}: {error}"
-    if not row.layers:
+    if not row.layers and "lrp" not in row.refused:
         arrived = prediction.embedding_relevances("z_plus").flatten(1).sum(1)
         absorbed = prediction.relevances("z_plus").absorbed
         row.conservation = float((arrived + absorbed - 1).abs().max())
@@ -259,7 +259,7 @@ def page_by_task(rows: list[Row]) -> str:
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}, as",
         "[architectures.md](architectures.md), whose words it uses, for tasks other than sequence classification: a",
         f"tiny random model of each architecture, explained by each of the {len(one_pass)} methods that need one",
-        "run of the model. *Opened* is what is supported, or explained by its tokens; every refusal is an error with a name.",
+        "run of the model. *Opened* is what is supported, or explained by its tokens; every refusal is a named error.",
         "",
         "| task | architectures | opened | by all methods | refused | not built |",
         "|---|---|---|---|---|---|",

@@ -137,6 +137,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     # Sparse from eight tokens on; at fewer, transformers switches the model to full attention, and for good.
     "big_bird": {},  # block-sparse above 704 tokens; shorter texts get full attention, as here
     "bigbird_pegasus": {},
+    "bros": {"hidden_size": 64},
     "canine": {"local_transformer_stride": 8, "num_hash_buckets": 32},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"],
@@ -287,6 +288,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
 _Entries = dict[str, tuple[tuple[int, ...], int]]
 _BOX: _Entries = {"bbox": ((4,), 32)}
 _MORE: dict[str, _Entries] = {
+    "bros": _BOX,
     "layoutlm": _BOX,
     "layoutlmv3": _BOX,
     "lilt": _BOX,
