@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
-from whyformer.models.loading import is_regression, labels_of, text_config
+from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
 from whyformer.recorder.given import expanded
 from whyformer.recorder.trace import Entering
+from whyformer.tasks.task import Task
 
 Progress = Callable[[int, int], None]  # called with what is done, and of how much
 Queries = Literal["reader", "mean", "all"]
@@ -89,6 +90,11 @@ class Prediction:
         return self._run.trace
 
     @property
+    def task(self) -> Task:
+        """What the model says."""
+        return self.trace.outputs.says
+
+    @property
     def traced(self) -> Trace:
         """The trace with its sites, for relevance.
 
@@ -154,16 +160,13 @@ class Prediction:
     @property
     def parts(self) -> tuple["Prediction", ...]:
         """The predictions that are explained one by one and added up: the start and the end of an answer, or this."""
-        if self.trace.outputs.task != "answer" or bool((self.target < 0).any()):
-            return (self,)
-        return tuple(self._part(number) for number in range(2))
+        targets = self.task.single(self.target)
+        against = [None] * len(targets) if self.versus is None else self.task.single(self.versus)
+        return (self,) if len(targets) == 1 else tuple(map(self._part, targets, against))
 
-    def _part(self, number: int) -> "Prediction":
-        left_out = torch.arange(2, device=self.target.device) != number
-        versus = None if self.versus is None else self.versus.masked_fill(left_out, -1)
+    def _part(self, target: Tensor, versus: Tensor | None) -> "Prediction":
         part = self.towards(None)
-        part.target, part.versus = self.target.masked_fill(left_out, -1), versus
-        part.padding = self.padding
+        part.target, part.versus, part.padding = target, versus, self.padding
         return part
 
     def read(self, rows: Tensor) -> Tensor:
@@ -273,15 +276,7 @@ class Prediction:
 
     def loss(self, logits: Tensor) -> Tensor:
         """Cross-entropy of the explained class, [batch]."""
-        if self.trace.outputs.task != "classes":
-            raise BadOption("the loss is that of a classifier: explain the logit")
-        if self.versus is not None:
-            raise BadOption("the loss explains one class: leave `versus` out, or explain the logit")
-        if logits.shape[-1] == 1 or is_regression(self.model):
-            raise BadOption("a model of scores, or with one output, has no cross-entropy: explain the logit")
-        if getattr(getattr(self.model, "config", None), "problem_type", None) == "multi_label_classification":
-            return -nn.functional.logsigmoid(logits.gather(1, self.target[:, None]).squeeze(1))
-        return nn.functional.cross_entropy(logits, self.target, reduction="none")
+        return self.task.loss(logits, self.target, self.versus)
 
     def edited(self, edit: Edit) -> "Prediction":
         """The same input and outputs, run anew with other embeddings."""

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer.rounding import close
-from whyformer.tasks.outputs import ANSWER_LENGTH, Outputs
+from whyformer.tasks.answers import ANSWER_LENGTH, Answers
+from whyformer.tasks.task import Outputs
 
 
 def test_a_head_that_reads_a_part_of_the_width_reads_that_position() -> None:
@@ -26,12 +27,12 @@ def test_a_head_that_reads_a_part_of_the_width_reads_that_position() -> None:
 def test_no_predicted_answer_is_longer(end: int, found: bool, dtype: torch.dtype) -> None:
     logits = torch.zeros(1, 2, 50, dtype=dtype)
     logits[0, 0, 0] = logits[0, 1, end] = 5
-    outputs = Outputs(logits, "answer", torch.ones(1, 50, dtype=torch.bool))
+    outputs = Outputs(logits, Answers(), torch.ones(1, 50, dtype=torch.bool))
     assert (outputs.predicted.tolist() == [[0, end]]) == found
 
 
 def test_a_target_in_padding_is_refused() -> None:
-    outputs = Outputs(torch.zeros(2, 2, 5), "answer", torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool())
+    outputs = Outputs(torch.zeros(2, 2, 5), Answers(), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool())
     assert outputs.chosen((1, 2)).tolist() == [[1, 2], [1, 2]]
     with pytest.raises(whyformer.BadOption, match="position 4 of example 1 is padding"):
         outputs.chosen((1, 4))

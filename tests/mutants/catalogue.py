@@ -545,43 +545,49 @@ of(
     ),
 )
 of(
-    "tasks.outputs",
+    "tasks.answers",
     "contract/test_tasks.py::test_the_predicted_answer_is_the_best_span",
-    ("Outputs._best_answers", "(length < 0)", "(length < -1)"),
+    ("_spans", "(length < 0)", "(length < -1)"),
     (
-        "Outputs._best_answers",
+        "_spans",
         "length >= ANSWER_LENGTH",
         "length > 2 * ANSWER_LENGTH",
         "contract/test_readers_and_answers.py",
     ),
     (
-        "Outputs._best_answers",
-        "masked_fill(~self.attended[:, None], blocked)",
-        "masked_fill(self.attended[:, None] & False, blocked)",
+        "Answers.best",
+        "masked_fill(~outputs.attended[:, None], blocked)",
+        "masked_fill(outputs.attended[:, None] & False, blocked)",
     ),
     (
-        "Outputs.parts",
+        "Answers.parts",
         "chosen[:, n] + n * units",
         "chosen[:, n]",
         "golden/test_answers.py::test_start_and_end_are_added_up golden/test_answers.py::test_attcat",
     ),
     (
-        "Outputs.parts",
-        "chosen[:, 1] * self.logits.shape[-1] + chosen[:, 0]",
-        "chosen[:, 0] * self.logits.shape[-1] + chosen[:, 1]",
-        "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
+        "position_in",
+        "if not bool(outputs.attended[row, position]):",
+        "if False:",
+        "contract/test_readers_and_answers.py",
     ),
+)
+of(
+    "tasks.tokens",
+    "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
+    (
+        "Tokens.parts",
+        "chosen[:, 1] * logits.shape[-1] + chosen[:, 0]",
+        "chosen[:, 0] * logits.shape[-1] + chosen[:, 1]",
+    ),
+)
+of(
+    "tasks.labels",
+    "contract/test_tasks.py::test_a_bad_target_is_refused",
     (
         "class_index",
         "0 <= target < classes",
         "0 <= target <= classes",
-        "contract/test_tasks.py::test_a_bad_target_is_refused",
-    ),
-    (
-        "Outputs._position",
-        "if not bool(self.attended[row, position]):",
-        "if False:",
-        "contract/test_readers_and_answers.py",
     ),
 )
 of(

@@ -24,7 +24,7 @@ from whyformer.attention_heads.sentences import RELATIONS, Aligned, Sentence, al
 from whyformer.attention_heads.strongest import Arcs, attention_maps, count_offsets, first_keys, strongest, word_keys
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Encoded, Text, collate, encode
-from whyformer.models.loading import Subject, Task
+from whyformer.models.loading import Subject
 from whyformer.prediction import Progress
 
 Pieces = Literal["joined", "first"]
@@ -103,7 +103,7 @@ class _Reading(Subject):
     """A subject that reads a sentence: also a model for questions takes one without a context."""
 
     @property
-    def task(self) -> Task:
+    def task(self) -> str:
         return "classes"
 
     @classmethod

@@ -130,7 +130,7 @@ def explain(
     given = _given(question, context, context_file, text=text, pair=pair, file=file, column=column, on_error=on_error)
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
-        given = as_questions(given["texts"], file)
+        given = as_questions(given["text"], file)
     chosen = explainer.method(method, way)
     if method == "auto":
         checked = _parsed(chosen.of, options)
@@ -187,7 +187,7 @@ def compare(
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    found = explainer.compare(one.pop("texts", None), chosen, target=target, versus=versus, **one)
+    found = explainer.compare(one.pop("text", None), chosen, target=target, versus=versus, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:
@@ -247,7 +247,7 @@ def _given(
 ) -> dict[str, Any]:
     """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
     if (question, context, context_file) == (None, None, None):
-        return {"texts": _texts(text, pair, file, column, on_error)}
+        return {"text": _texts(text, pair, file, column, on_error)}
     if (text, pair, file, column) != (None, None, None, None):
         raise BadOption("--question and --context stand alone: leave TEXT, --pair and --file out")
     if context_file is not None:

@@ -23,8 +23,8 @@ from whyformer.prediction import Prediction
 from whyformer.registry.declared import Measured, Method, Metric, Scores, method_named
 from whyformer.registry.specs import Spec
 from whyformer.results.records import Record
-from whyformer.results.said import best_answer, check_classes
 from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.tasks.task import ExampleOutputs
 
 
 @dataclass(frozen=True)
@@ -126,28 +126,25 @@ class Asked:
         subject = self.of.subject
         batch = collate(subject, [item.encoded for item in items])
         prediction = Prediction(subject.model, batch, relevance=relevance)
-        if subject.task == "answer":
-            logits = prediction.trace.logits.detach().double().cpu()
-            rows = zip(logits, batch.examples, strict=True)
-            return prediction.towards([best_answer(row[:, : len(e.units)], e) for row, e in rows])
-        if prediction.trace.outputs.task != "classes":
+        outputs, task = prediction.trace.outputs, prediction.task
+        if task.name not in ("classes", "answer"):
             raise UnsupportedModel(f"{type(subject.model).__name__} neither classifies nor answers questions")
-        check_classes(prediction)
-        return prediction
+        task.check(outputs, subject.model)
+        if task.name == "classes":
+            return prediction
+        each = (ExampleOutputs(outputs, row, example) for row, example in enumerate(batch.examples))
+        return prediction.towards([task.best_in(one) for one in each])
 
     def _note(self, prediction: Prediction, items: Sequence[Item]) -> None:
-        classifies = self.of.subject.task == "classes"
-        config = getattr(self.of.subject.model, "config", None)
-        labels_are_free = getattr(config, "problem_type", None) == "multi_label_classification"
         logits = prediction.trace.logits.detach().double().cpu()
+        probabilities = prediction.task.probabilities(logits) if prediction.task.name == "classes" else None
         for place, item in enumerate(items):
             said: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.said.gold}
             if item.encoded.dropped:
                 said["dropped"] = item.encoded.dropped
-            if classifies:
+            if probabilities is not None:
                 index = int(prediction.predicted[place])
-                shares = logits[place].sigmoid() if labels_are_free else logits[place].softmax(-1)
-                probability = float(shares[index])
+                probability = float(probabilities[place, index])
                 said |= {"predicted": index, "probability": probability}
                 likeliest = self.of.settings.likeliest
                 if likeliest is not None and probability < likeliest:

@@ -15,27 +15,23 @@ from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
+from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
-from whyformer.inputs.texts import Text, asked, texts_of
+from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for
-from whyformer.models.loading import Subject, Task, load, subject_of
+from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, part_of
-from whyformer.recorder import Target, plain_target
 from whyformer.registry.declared import Method, PerExample, Scores
 from whyformer.registry.specs import EVERY, FAST, Spec, Written
 from whyformer.results.explanation import Comparison, Explanation
-from whyformer.results.said import Said, Targets, said_of
 from whyformer.results.table import Table
 from whyformer.results.trust import Trust
+from whyformer.tasks import Classes, Task, task_of
+from whyformer.tasks.targets import Target
 
 PER_UNIT = ("sign", "step")  # diagnostics with a number for each unit
-GIVES = {
-    "classes": "the logits of classes",
-    "answer": "the start and end of an answer",
-    "token": "logits at every position",
-}
 
 
 class Explainer:
@@ -61,26 +57,45 @@ class Explainer:
         return cls(load(name, **options), choices=choices)
 
     @overload
-    def explain(self, text: Text, method: str = ..., **options: Any) -> Explanation: ...
+    def explain(self, input: Text, /, method: str = ..., **options: Any) -> Explanation: ...
 
     @overload
-    def explain(self, text: Iterable[Text], method: str = ..., **options: Any) -> list[Explanation]: ...
+    def explain(self, input: Iterable[Text], /, method: str = ..., **options: Any) -> list[Explanation]: ...
 
     @overload
-    def explain(self, *, question: str, context: str, **options: Any) -> Explanation: ...
+    def explain(self, input: None = ..., /, method: str = ..., *, text: Text, **options: Any) -> Explanation: ...
 
     @overload
-    def explain(self, *, question: Iterable[str], context: Iterable[str], **options: Any) -> list[Explanation]: ...
+    def explain(
+        self, input: None = ..., /, method: str = ..., *, question: str, context: str, **options: Any
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self,
+        input: None = ...,
+        /,
+        method: str = ...,
+        *,
+        question: Iterable[str],
+        context: Iterable[str],
+        **options: Any,
+    ) -> list[Explanation]: ...
 
     def explain(
         self,
-        text: Text | Iterable[Text] | None = None,
+        input: Text | Iterable[Text] | None = None,
+        /,
         method: str = "auto",
         *,
+        text: Text | Iterable[Text] | None = None,
         question: str | Iterable[str] | None = None,
         context: str | Iterable[str] | None = None,
+        choices: Sequence[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        word: Any = None,
+        position: Any = None,
         effort: Effort | None = None,
         batch_size: int = 16,
         **options: Any,
@@ -89,30 +104,39 @@ class Explainer:
 
         A generator, a column (of pandas, numpy, datasets …) or a table with one column of texts is as good as a list.
         A tuple of two texts is a pair. A model that answers questions takes a question and its context, or a list of
-        each.
+        each. `docs/tasks.md` shows every kind of model.
 
         Without a target what the model says is explained: of a classifier a class, of a question the best answer in
-        the context, or none. A target is a class by index or name, of which the beginning will do; an answer by its
-        text (where it first stands in the context), or as `(start, end)`: its first and last token. `versus`
-        explains the difference of two. In a list, `target` may be a list too. Options of the method are keywords.
+        the context, or none, of a language model the next token. A target is a class by index or name, of which the
+        beginning will do; an answer by its text (where it first stands in the context), or as `(start, end)`: its first
+        and last token; a token by its text or id. `versus` explains the difference of two; `"runner_up"` is the most
+        probable one beside the target. `word` says which word's label is explained, `position` which mask or token.
+        Of one text several targets, or words, in a list give a list; in a list of texts there is one for each.
+        Options of the method are keywords.
 
         `method="auto"` is the method recorded for this model, or else the one that wins in general, with an effort:
         `"fast"` in one pass, `"balanced"` in 3 and `"best"` in 10 steps of `stepwise`.
         """
-        texts, single = self._given(text, question, context)
+        texts, single = self._inputs(input if text is None else text, question, context, choices)
+        asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
         options = {**options, "effort": effort, "batch_size": batch_size, "progress": True}
-        found = list(self._stream(texts, method, target, versus, **options))
-        return found[0] if single else found
+        explanations = list(self._stream(texts, method, asked, **options))
+        return explanations[0] if single and not asked.several else explanations
 
     def stream(
         self,
-        texts: Text | Iterable[Text] | None = None,
+        input: Text | Iterable[Text] | None = None,
+        /,
         method: str = "auto",
         *,
+        text: Text | Iterable[Text] | None = None,
         question: str | Iterable[str] | None = None,
         context: str | Iterable[str] | None = None,
+        choices: Sequence[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        word: Any = None,
+        position: Any = None,
         effort: Effort | None = None,
         batch_size: int = 16,
         progress: bool = False,
@@ -122,16 +146,16 @@ class Explainer:
 
         A generator is read as it goes, a batch at a time.
         """
-        texts, _ = self._given(texts, question, context)
+        texts, single = self._inputs(input if text is None else text, question, context, choices)
+        asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
         options = {**options, "effort": effort, "batch_size": batch_size, "progress": progress}
-        yield from self._stream(texts, method, target, versus, **options)
+        yield from self._stream(texts, method, asked, **options)
 
     def _stream(
         self,
         texts: Iterable[Text],
         method: str,
-        target: Target,
-        versus: Target,
+        asked: Questions,
         *,
         effort: Effort | None,
         batch_size: int,
@@ -141,30 +165,32 @@ class Explainer:
         spec = self.method(method, effort)
         chosen, checked = spec.of, {**spec.options, **spec.of.checked(options)}
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
-        targets, against = (_each(t, self.subject.task, count) for t in (target, versus))
+        asked.check(count)
         rest, done = iter(texts), 0
         with counting(chosen.name) if progress else nullcontext(_quiet) as tell:
             while batch := list(islice(rest, size)):
-                part = slice(done, done + len(batch))
-                run = self._run(batch, _of(targets, part), _of(against, part), chosen.relevance, done)
+                run = self._run(batch, asked, chosen.relevance, done)
                 if count is not None:
-                    run.prediction.progress = part_of(tell, done // size, -(-count // size))
-                    run.prediction.report(0, 1)
+                    part = part_of(tell, done // size, -(-count // size))
+                    run = run.watched(part)
                 done += len(batch)
                 yield from self._explanations(run, chosen, checked)
-        for each in (targets, against):
-            if isinstance(each, list) and len(each) != done:
-                raise BadInput(f"{len(each)} targets for {done} texts: give one, or one for each")
+        asked.check(done)
 
     def compare(
         self,
-        text: Text | None = None,
+        input: Text | None = None,
+        /,
         methods: Sequence[str] | str = FAST,
         *,
+        text: Text | None = None,
         question: str | None = None,
         context: str | None = None,
+        choices: Sequence[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        word: Any = None,
+        position: Any = None,
         effort: Effort | None = None,
     ) -> Comparison:
         """Explain one text, or one question and its context, by several methods, from one forward pass.
@@ -173,21 +199,23 @@ class Explainer:
         with its reason.
         """
         chosen = self._specs(methods, effort)
-        targets, against = (_each(t, self.subject.task, 1) for t in (target, versus))
         relevance = any(spec.of.relevance for spec in chosen)
-        texts, single = self._given(text, question, context)
+        texts, single = self._inputs(input if text is None else text, question, context, choices)
         if not single:
-            one = "one question and its context are" if self.subject.task == "answer" else "a text or a pair is"
+            one = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
             raise BadInput(f"{one} needed to compare methods, found several: call compare for each")
-        run = self._run(list(texts), _of(targets, slice(1)), _of(against, slice(1)), relevance)
+        asked = Questions.of(self.task, True, target=target, versus=versus, word=word, position=position)
+        if asked.several:
+            raise BadInput("one output is needed to compare methods, found several: call compare for each")
+        run = self._run(list(texts), asked, relevance)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
         with counting("compare") as tell:
             for number, spec in enumerate(chosen):
-                run.prediction.progress = part_of(tell, number, len(chosen))
-                run.prediction.report(0, 1)
                 try:
-                    done += self._explanations(run, spec.of, dict(spec.options))
+                    done += self._explanations(
+                        run.watched(part_of(tell, number, len(chosen))), spec.of, dict(spec.options)
+                    )
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -219,26 +247,18 @@ class Explainer:
     def _specs(self, names: Written, effort: Effort | None) -> tuple[Spec[Method], ...]:
         return methods_for(self.subject if self.choices else None, names, effort)
 
-    def _given(self, text: Any, question: Any, context: Any) -> tuple[Iterable[Any], bool]:
-        """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
-        answers = self.subject.task == "answer"
-        if question is None and context is None:
-            if answers:
-                raise BadInput("this model answers questions: give question= and context= (--question and --context)")
-            if text is None:
-                raise BadInput("there is nothing to explain: a text or a pair (text, text) is needed")
-            if isinstance(text, Dataset):
-                return (example.text for example in text), False
-            several = texts_of(text)
-            return ([text], True) if several is None else (several, False)
-        if not answers:
-            raise BadInput("this model answers no questions, it classifies texts: give a text or a pair")
-        if text is not None:
-            raise BadInput("a question and its context stand alone: leave the text out")
-        pairs = asked(question, context)
-        return (pairs, False) if isinstance(pairs, list) else ([pairs], True)
+    @property
+    def task(self) -> Task:
+        """What the model says."""
+        return task_of(self.subject.model) or Classes.of(self.subject.model)
 
-    def _run(self, texts: Sequence[Text], target: Targets, versus: Targets, relevance: bool, first: int = 0) -> Said:
+    def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
+        """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
+        if isinstance(text, Dataset):
+            text = (example.text for example in text)
+        return self.task.inputs(text, question, context, choices)
+
+    def _run(self, texts: Sequence[Text], asked: Questions, relevance: bool, first: int = 0) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
 
         `first` is the number of the first text among all.
@@ -246,14 +266,13 @@ class Explainer:
         examples = [self._encoded(text, first + n if first or len(texts) > 1 else None) for n, text in enumerate(texts)]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance)
-        task = self.subject.task
-        found = prediction.trace.outputs.task
-        if found != task:
+        task = prediction.task
+        if task.name != self.task.name:
             raise UnsupportedModel(
-                f"{type(self.subject.model).__name__} gives {GIVES[found]}, not {GIVES[task]}: a sequence classifier "
+                f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
                 "or question-answering model (…ForQuestionAnswering) is needed; on tensors use whyformer.attribute"
             )
-        return said_of(prediction, task, target, versus)
+        return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
 
     def _encoded(self, text: Text, number: int | None) -> Encoded:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
@@ -264,14 +283,15 @@ class Explainer:
         encoded.warn()
         return encoded
 
-    def _explanations(self, run: Said, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
-        scores = method(run.prediction, **options)
-        for row, example in enumerate(run.prediction.batch.examples):
-            yield self._explanation(run, method, options, scores, row, example)
+    def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
+        scores = [method(turn, **options) for turn in run.turns]
+        for question in run.questions:
+            yield self._explanation(question, method, options, scores[question.turn])
 
     def _explanation(
-        self, run: Said, method: Method, options: dict[str, Any], scores: Scores, row: int, example: Encoded
+        self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
     ) -> Explanation:
+        example, row = question.example, question.row
         length = len(example.units)
         layers = scores.layers
         diagnostics = _of_row(scores.diagnostics, row)
@@ -283,9 +303,9 @@ class Explainer:
             units=example.units,
             scores=scores.total[row, :length].double().cpu().numpy(),
             layers=None if layers is None else layers[:, row, :length].double().cpu().numpy(),
-            prediction=run.said[row],
-            target=run.targets[row],
-            versus=None if run.versus is None else run.versus[row],
+            prediction=question.predicted,
+            target=question.target,
+            versus=question.versus,
             method=method.name,
             signed=bool(scores.signed),
             texts=example.texts,
@@ -327,30 +347,6 @@ def _size(batch_size: Any) -> int:
     if isinstance(batch_size, bool) or not isinstance(batch_size, SupportsIndex) or batch_size.__index__() < 1:
         raise BadInput(f"batch_size must be at least 1, and a whole number; found {shown(batch_size)}")
     return min(batch_size.__index__(), sys.maxsize)
-
-
-def _each(target: Target, task: Task, count: int | None) -> Any:
-    """The targets of `count` texts, if that is known: a list with one for each, or one for all.
-
-    A tuple, or two positions in a list, is one answer; of classes it holds several.
-    """
-    given = plain_target(target)
-    if task == "classes" and isinstance(given, tuple):
-        given = list(given)
-    if task == "answer" and isinstance(given, list) and len(given) == 2 and all(isinstance(g, int) for g in given):
-        given = tuple(given)
-    if isinstance(given, list) and count not in (None, len(given)):
-        raise BadInput(f"{len(given)} targets for {count} texts: give one, or one for each")
-    return given
-
-
-def _of(target: Any, part: slice) -> Targets:
-    """The targets of some of the texts."""
-    if target is None or not isinstance(target, list):
-        return None if target is None else [target] * (part.stop - (part.start or 0))
-    if len(target) < part.stop:
-        raise BadInput(f"{len(target)} targets for {part.stop} texts or more: give one, or one for each")
-    return target[part]
 
 
 def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
     """The inputs with no scores yet, if this model is the one that was explained."""
     batch = collate(subject, [question.encoded for question in questions])
     prediction = Prediction(subject.model, batch, [question.target for question in questions])
-    if prediction.trace.outputs.task != "classes":
+    if prediction.task.name != "classes":
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
     whole = case.probabilities([[[]] for _ in questions], "delete")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, BadOption, TruncationWarning, UnknownWordsWarning, listed, shown
+from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
 from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
@@ -24,7 +24,7 @@ from whyformer.inputs.tensors import (
 )
 from whyformer.inputs.texts import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
-from whyformer.models.loading import Subject, Task, text_config, vocabulary_size
+from whyformer.models.loading import Subject, text_config, vocabulary_size
 
 NO_ANSWER = "(no answer)"
 NO_LIMIT = 10**30  # tokens, as transformers writes it
@@ -83,38 +83,6 @@ class Encoded:
                 UnknownWordsWarning,
                 stacklevel=3,
             )
-
-    def answer(self, target: Any) -> tuple[int, int]:
-        """The first and the last token of an answer, given by its text or by these two positions."""
-        if isinstance(target, str):
-            return self._answer_called(target)
-        context, none = self.context, self.no_answer
-        if not isinstance(target, tuple) or len(target) != 2 or not all(isinstance(t, int) for t in target):
-            raise BadOption(f"target {shown(target)}: an answer is given by its text, or as (start, end) in tokens")
-        start, end = target
-        if start == end == none or (start in context and end in context and start <= end):
-            return start, end
-        nothing = "" if none is None else f", or ({none}, {none}) for no answer"
-        raise BadOption(
-            f"target {shown(target)} is no answer: give the first and the last token of one, within {context[0]} … "
-            f"{context[-1]}, where the context stands{nothing}"
-        )
-
-    def _answer_called(self, text: str) -> tuple[int, int]:
-        """The tokens of a text where it first stands in the context."""
-        place = places(text.strip(), self.texts[1])[:1]
-        spans = {i: self.units[i].span for i in self.context}
-        inside = [i for i, span in spans.items() for a, b in place if span and span[0] < b and a < span[1]]
-        if inside:
-            return inside[0], inside[-1]
-        if text == NO_ANSWER and self.no_answer is not None:
-            return self.no_answer, self.no_answer
-        if positions := re.fullmatch(r"\(?(\d{1,18}), ?(\d{1,18})\)?", text, re.ASCII):
-            return self.answer((int(positions[1]), int(positions[2])))
-        raise BadOption(
-            f"target {shown(text)} does not stand in the context: copy the answer from there, or give its first and "
-            "last token as (start, end)"
-        )
 
     def characters(self, start: int, end: int) -> Span | None:
         """Where the tokens from `start` to `end` stand in their text; None for special tokens."""
@@ -337,7 +305,7 @@ def window_of(subject: Subject) -> int:
     return min(limits)
 
 
-def _checked(text: Any, task: Task) -> tuple[str, ...]:
+def _checked(text: Any, task: str) -> tuple[str, ...]:
     texts = (text,) if isinstance(text, str) else text
     if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(t, str) for t in texts):
         needed = "one question and its context are" if task == "answer" else "a text or a pair (text, text) is"

@@ -211,7 +211,7 @@ def _check(prediction: Prediction, layer: int | str | None, layers: str | None, 
         raise BadOption(f"top is how many tokens count in each position, at least 1; found {top}")
     if vocabulary < 0:
         raise BadOption(f"vocabulary is how many tokens are told for each position; found {vocabulary}")
-    if (decoding["matrix"] or vocabulary) and prediction.trace.outputs.task == "answer":
+    if (decoding["matrix"] or vocabulary) and prediction.task.in_parts:
         raise BadOption(
             "matrix and vocabulary are told for one output, and the start and the end of an answer are explained one "
             "after the other: leave them out"

@@ -112,7 +112,7 @@ class Case:
     @property
     def classes(self) -> int:
         """How many classes the model tells apart."""
-        if self.prediction.trace.outputs.task != "classes" or is_regression(self.prediction.model):
+        if self.prediction.task.name != "classes" or is_regression(self.prediction.model):
             raise BadInput("this metric is for models that classify")
         return int(self.prediction.trace.logits.shape[-1])
 

@@ -5,26 +5,24 @@ import hashlib
 import importlib.metadata
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
+from whyformer.models.heads import auto_class, head_of, task_name
 from whyformer.rounding import ROUNDING
 from whyformer.storage.files import read_json
-
-Task = Literal["classes", "answer"]
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
 DTYPES = tuple(ROUNDING)  # in which models are explained
 ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
 PIPELINES = ("text-classification", "sentiment-analysis", "question-answering")
-HEADS: dict[str, Task] = {"ForSequenceClassification": "classes", "ForQuestionAnswering": "answer"}  # in class names
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -49,9 +47,9 @@ class Subject:
     _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
-    def task(self) -> Task:
-        """What the model says: a class, or the answer to a question. A wrapped model says what is in it."""
-        return task_of(type(module).__name__ for module in self.model.modules()) or "classes"
+    def task(self) -> str:
+        """The name of what the model says, as `tasks.TASKS` has it."""
+        return task_name(self.model) or "classes"
 
     @property
     def device(self) -> torch.device:
@@ -151,11 +149,6 @@ def _check_pipeline(pipeline: Any) -> None:
     raise UnsupportedModel(
         f"a pipeline for {task!r} is not explained, only {PIPELINES[0]} and {PIPELINES[-1]} are: {advice}"
     )
-
-
-def task_of(classes: Iterable[str]) -> Task | None:
-    """What a model says, by the first of these class names that tells."""
-    return next((task for name in classes for head, task in HEADS.items() if head in name), None)
 
 
 def labels_of(model: nn.Module) -> tuple[str, ...]:
@@ -308,17 +301,16 @@ def _configuration(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:
 
 def _kind(checkpoint: Checkpoint, config: Any) -> Any:
     """The auto class that builds what the configuration says it is."""
-    from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification
-
     architectures = config.architectures or []
     names = [str(name) for name in (architectures if isinstance(architectures, list) else [architectures])]
-    task = task_of(names)
-    if task is None:
+    head = head_of(names)
+    kind = None if head is None else auto_class(head)
+    if kind is None:
         raise UnsupportedModel(
             f"{checkpoint.name!r} holds {' or '.join(names[:5]) or 'a model that does not say its class'}; a sequence "
             "classifier (…ForSequenceClassification) or question-answering model (…ForQuestionAnswering) is needed"
         )
-    return AutoModelForQuestionAnswering if task == "answer" else AutoModelForSequenceClassification
+    return kind
 
 
 def _check_attention(checkpoint: Checkpoint, config: Any, trusted: bool) -> None:

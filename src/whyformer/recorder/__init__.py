@@ -3,6 +3,7 @@
 from whyformer.recorder.lrp.books import BOOKS, Book
 from whyformer.recorder.run import Edit, record
 from whyformer.recorder.trace import Layers, Trace, differentiating
-from whyformer.tasks.outputs import Outputs, Target, plain_target
+from whyformer.tasks.targets import Target, plain_target
+from whyformer.tasks.task import Outputs
 
 __all__ = ["BOOKS", "Book", "Edit", "Layers", "Outputs", "Target", "Trace", "differentiating", "plain_target", "record"]

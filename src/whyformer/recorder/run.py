@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
-from whyformer.models.loading import device_of, input_embeddings, labels_of, text_config
+from whyformer.models.loading import device_of, input_embeddings, text_config
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
@@ -23,7 +23,7 @@ from whyformer.recorder.lrp.merged import Composites
 from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.mode import Recorder, finite
 from whyformer.recorder.trace import RECORDING, Layers, Trace, differentiating
-from whyformer.tasks.outputs import Outputs, Task
+from whyformer.tasks.task import Outputs, Task, said_by, task_of
 
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
@@ -63,7 +63,7 @@ def record(
     if getattr(getattr(model, "config", None), "return_dict", True) is False:
         kwargs["return_dict"] = True
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
-    modules = dict(model.named_modules())
+    modules, task = dict(model.named_modules()), task_of(model)
     with ExitStack() as stack:
         stack.enter_context(RECORDING)
         stack.enter_context(differentiating())
@@ -83,7 +83,7 @@ def record(
         if relevance:
             stack.enter_context(Composites(recorder))
         with named_failures(type(model).__name__), recorder:
-            output = model(**kwargs)
+            output = model(**(kwargs if task is None else task.arguments(kwargs)))
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
 
 
@@ -101,7 +101,7 @@ def _trace(
             RandomnessWarning,
             stacklevel=3,
         )
-    logits, task = _logits(model, output, recorder.batch)
+    logits, task = _outputs(model, output, recorder.batch)
     layers: Layers | WhyformerError
     try:
         layers = _layers(name, recorder.attentions, calls, logits)
@@ -115,11 +115,10 @@ def _trace(
             raise
         shape = embeddings.shape[:2]
     attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
-    causal = name.endswith(("ForCausalLM", "LMHeadModel"))
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
     return Trace(
-        outputs=Outputs(logits, task, attended.to(logits.device), labels_of(model), causal),
+        outputs=Outputs(logits, task, attended.to(logits.device)),
         layers=layers,
         embeddings=embeddings,
         pixels=recorder.pixels,
@@ -232,24 +231,19 @@ def _check_stack(name: str, layers: Sequence[Call], calls: Calls) -> None:
         )
 
 
-def _logits(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
+def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
     """What the model said, as numbers that can be asked for, and what they mean."""
     name = type(model).__name__
-    start, end = getattr(output, "start_logits", None), getattr(output, "end_logits", None)
-    task: Task
-    logits: Any
-    if isinstance(start, Tensor) and isinstance(end, Tensor):
-        with differentiating():
-            logits, task = torch.stack((start, end), 1), "answer"
-    else:
+    with differentiating():
+        said = said_by(model, output)
+    if said is None:
         logits = getattr(output, "logits", None)
-        if not isinstance(logits, Tensor) or logits.dim() not in (2, 3):
-            found = "no logits" if not isinstance(logits, Tensor) else f"logits of shape {tuple(logits.shape)}"
-            raise UnsupportedModel(
-                f"{name} returns {found}; needed are logits [batch, classes], start and end logits of an answer, or "
-                "logits [batch, units, vocabulary]"
-            )
-        task = "classes" if logits.dim() == 2 else "token"
+        found = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
+        raise UnsupportedModel(
+            f"{name} returns {found}; needed are logits [batch, classes], start and end logits of an answer, or "
+            "logits [batch, units, vocabulary]"
+        )
+    logits, task = said
     if not finite(logits):
         raise UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "

@@ -19,7 +19,8 @@ from whyformer.recorder.lrp.books import Book, book_named, check_closed, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import after, scratch
 from whyformer.recorder.lrp.sites import Rule, Site, governed
-from whyformer.tasks.outputs import Outputs, Target
+from whyformer.tasks.targets import Target
+from whyformer.tasks.task import Outputs
 
 RECORDING = threading.RLock()  # runs and passes wait for each other, so that threads may share models and traces
 Entering = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
@@ -109,11 +110,8 @@ class Trace:
 
         Without a target it is the predicted one of each example. An answer's is the sum of its two logits.
         """
-        flat = self.logits.flatten(1)
-        outputs = [flat.gather(1, part[:, None]).squeeze(1) for part in self._parts(target)]
-        if versus is not None:
-            outputs += [-flat.gather(1, part[:, None]).squeeze(1) for part in self._parts(versus)]
-        return torch.stack(outputs).sum(0)
+        chosen, against = self.outputs.chosen(target), None if versus is None else self.outputs.chosen(versus)
+        return self.outputs.says.output(self.logits, chosen, against)
 
     def gradient(self, of: Tensors, target: Target = None, versus: Target = None) -> Tensors:
         """The gradient of each example's explained output with respect to tensors of this trace."""
@@ -212,17 +210,12 @@ class Trace:
         has a gradient. That is the first one in BERT, the last real token in a causal classifier, all real tokens
         under mean pooling; for an answer its position, for a language model the one that the token is said at.
         """
-        if self.outputs.task == "classes":
-            return self._read_for_classes
-        if self.outputs.task == "answer":
-            return self._positions_read(self.output(target))
-        chosen = self.outputs.chosen(target)
-        rows = self.logits[torch.arange(len(chosen), device=chosen.device), chosen[:, 1]]
-        return self._positions_read(any_of(rows))
+        read_by = self.outputs.says.read_by(self.logits, self.outputs.chosen(target))
+        return self._read_for_all if read_by is self.logits else self._positions_read(any_of(read_by))
 
     @cached_property
     @differentiating()
-    def _read_for_classes(self) -> Tensor:
+    def _read_for_all(self) -> Tensor:
         return self._positions_read(any_of(self.logits))
 
     def _positions_read(self, outputs: Tensor) -> Tensor:
@@ -235,7 +228,7 @@ class Trace:
         return read / read.sum(-1, keepdim=True)
 
     def _parts(self, target: Target) -> list[Tensor]:
-        return self.outputs.parts(self.outputs.chosen(target))
+        return self.outputs.says.parts(self.logits, self.outputs.chosen(target))
 
 
 def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:

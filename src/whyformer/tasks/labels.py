@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from whyformer.errors import listed
+from whyformer.errors import BadOption, listed, nearest, shown
 
 SHORTEST_BEGINNING = 3  # letters of a label's beginning that stand for the whole
 NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*", re.ASCII)
@@ -32,6 +33,25 @@ def indices_of(name: str, labels: Sequence[str]) -> list[int]:
 def numbered(labels: Sequence[str], indices: Sequence[int] | None = None) -> str:
     """Classes for a message: `0 = NEGATIVE, 1 = POSITIVE`."""
     return listed([f"{i} = {labels[i]}" for i in (range(len(labels)) if indices is None else indices)])
+
+
+def class_index(target: Any, labels: Sequence[str], classes: int) -> int:
+    """The index of a class given by name, as `indices_of` finds it, or by index."""
+    names = list(labels) if len(labels) == classes else [str(i) for i in range(classes)]
+    if isinstance(target, str):
+        indices = indices_of(target, names)
+        if not indices and NUMBER.fullmatch(target):
+            raise BadOption(f"target {shown(target)[1:-1]} is no class of this model; it has {numbered(names)}")
+        if not indices:
+            raise BadOption(f"target {shown(target)} is no label of this model; {nearest(target, names)}")
+        if len(indices) > 1:
+            raise BadOption(f"target {shown(target)} may be any of {numbered(names, indices)}: give the index")
+        return indices[0]
+    if not isinstance(target, int):
+        raise BadOption(f"target {shown(target)} is no class: give its name or its index")
+    if not 0 <= target < classes:
+        raise BadOption(f"target {target} is no class of this model; it has {numbered(names)}")
+    return target
 
 
 def _plain(name: str) -> str:

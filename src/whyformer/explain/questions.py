@@ -1,0 +1,136 @@
+"""Questions: which outputs of which texts are to be explained, and the run of the model that they are asked about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from whyformer.errors import BadInput, BadOption
+from whyformer.inputs.encoding import Encoded
+from whyformer.prediction import Prediction, Progress
+from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import plain_target
+from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Task
+
+Pair = tuple[Chosen, Chosen | None]  # an output, and what it is set against
+
+ALL = "all"  # every word that has a label
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What people ask of texts: of a single one any number of outputs, of several texts one or more of each.
+
+    `lists` has what was given as a list, by its name in `Asked`: for a single text one entry for each of its outputs,
+    for several texts one for each text. `same` is for all.
+    """
+
+    single: bool
+    same: Asked
+    lists: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, task: Task, single: bool, *, target: Any, versus: Any, word: Any, position: Any) -> "Questions":
+        """The questions, as `Explainer.explain` takes them."""
+        written = {"target": task.several(plain_target(target)), "versus": task.several(plain_target(versus))}
+        written |= {"word": word, "position": position}
+        lists = {name: value for name, value in written.items() if isinstance(value, list)}
+        if single and len({len(value) for value in lists.values()}) > 1:
+            counts = " and ".join(f"{len(value)} for {name}" for name, value in lists.items())
+            raise BadInput(f"lists of different lengths ({counts}): give as many of each, or one for all")
+        return cls(single, Asked(**{n: None if n in lists else value for n, value in written.items()}), lists)
+
+    @property
+    def several(self) -> bool:
+        """Whether several outputs of a text may be asked for."""
+        return self.single and (any(len(each) > 1 for each in self.lists.values()) or self.same.word == ALL)
+
+    def check(self, count: int | None) -> None:
+        """Raise if there is not one for each text, where that is how many there are."""
+        for value in () if self.single or count is None else self.lists.values():
+            if len(value) != count:
+                raise BadInput(f"{len(value)} targets for {count} texts: give one, or one for each")
+
+    def of_text(self, number: int) -> list[Asked]:
+        """What is asked of one text."""
+        if not self.single and any(len(value) <= number for value in self.lists.values()):
+            short = min(len(value) for value in self.lists.values())
+            raise BadInput(f"{short} targets for {number + 1} texts or more: give one, or one for each")
+        if not self.single:
+            return [replace(self.same, **{name: value[number] for name, value in self.lists.items()})]
+        count = max((len(value) for value in self.lists.values()), default=1)
+        return [replace(self.same, **{name: value[n] for name, value in self.lists.items()}) for n in range(count)]
+
+
+@dataclass(frozen=True)
+class ExplainedOutput:
+    """One output that is explained: of which text, in which turn, and what people read of it."""
+
+    turn: int
+    row: int
+    example: Encoded
+    predicted: Predicted
+    target: Label
+    versus: Label | None
+
+
+@dataclass(frozen=True)
+class ExplainedRun:
+    """A run of the model on a batch, turned towards what is explained: once, or where texts have several outputs more.
+
+    `questions` has them in order of the texts.
+    """
+
+    turns: tuple[Prediction, ...]
+    questions: tuple[ExplainedOutput, ...]
+
+    def watched(self, progress: Progress) -> "ExplainedRun":
+        """The same run; methods report to `progress` how far they are."""
+        for turn in self.turns:
+            turn.progress = progress
+            turn.report(0, 1)
+        return self
+
+
+def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> ExplainedRun:
+    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time."""
+    task, outputs, batch = prediction.task, prediction.trace.outputs, prediction.batch
+    task.check(outputs, prediction.model)
+    texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
+    pairs = [[pair for one in each for pair in task.questions(of, one)] for of, each in zip(texts, asked, strict=True)]
+    against = {versus is not None for own in pairs for _, versus in own}
+    if len(against) > 1:
+        raise BadOption("versus: give one for every text, or leave it out")
+    turns = [
+        _turned(prediction, [_of_turn(of, own, turn, True in against) for of, own in zip(texts, pairs, strict=True)])
+        for turn in range(max(map(len, pairs)))
+    ]
+    labelled = [
+        ExplainedOutput(
+            turn,
+            of.row,
+            of.example,
+            task.predicted(of, chosen, versus),
+            task.label(of, chosen),
+            None if versus is None else task.label(of, versus, beside=chosen),
+        )
+        for of, own in zip(texts, pairs, strict=True)
+        for turn, (chosen, versus) in enumerate(own)
+    ]
+    return ExplainedRun(tuple(turns), tuple(labelled))
+
+
+def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:
+    """What is explained of a text in a turn: where it has no more outputs, some output that nobody will see."""
+    if pairs:
+        return pairs[turn if turn < len(pairs) else 0]
+    task = of.outputs.says
+    chosen = task.any_in(of)
+    return chosen, task.runner_up_in(of, chosen) if against else None
+
+
+def _turned(prediction: Prediction, pairs: Sequence[Pair]) -> Prediction:
+    """The prediction of one output of each text."""
+    against = [versus for _, versus in pairs if versus is not None]
+    turned = prediction.towards([chosen for chosen, _ in pairs], against or None)
+    _ = turned.versus  # what is wrong with it is said, whatever the method
+    return turned

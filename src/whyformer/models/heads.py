@@ -1,0 +1,39 @@
+"""Heads: what a model is for, as transformers' Auto classes tell it."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+HEADS: dict[str, str] = {  # the task of AutoModelFor<head>; tasks from outside are added
+    "SequenceClassification": "classes",
+    "QuestionAnswering": "answer",
+}
+
+
+def head_of(classes: Iterable[str]) -> str | None:
+    """The head that a model has, by the first of these class names that tells: by its ending, or its Auto class."""
+    names = list(classes)
+    ending = next((head for name in names for head in HEADS if f"For{head}" in name), None)
+    return ending or next((head for name in names for head in HEADS if name in _built_by(head)), None)
+
+
+def task_name(model: nn.Module) -> str | None:
+    """The name of what a model says, by its class; a wrapped model says what is in it."""
+    head = head_of(type(module).__name__ for module in model.modules())
+    return None if head is None else HEADS[head]
+
+
+def auto_class(head: str) -> Any:
+    """The Auto class that loads models of a head; None if transformers has none."""
+    import transformers
+
+    return getattr(transformers, f"AutoModelFor{head}", None)
+
+
+@cache
+def _built_by(head: str) -> frozenset[str]:
+    """The names of the classes that an Auto class builds."""
+    names = getattr(getattr(auto_class(head), "_model_mapping", None), "_model_mapping", {}).values()
+    return frozenset(name for some in names for name in ([some] if isinstance(some, str) else some))

@@ -1,0 +1,107 @@
+"""Classes: one of several, or any number of them where labels are independent."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.models.loading import is_regression, labels_of
+from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.labels import class_index
+from whyformer.tasks.task import Chosen, ExampleOutputs, Outputs, Task, register
+
+
+@register
+@dataclass(frozen=True)
+class Classes(Task):
+    """A class of the whole input. Logits are [batch, classes], a target is a class by index or name."""
+
+    name, head, gives = "classes", "SequenceClassification", "the logits of classes"
+    does = "classifies texts"
+
+    multi_label: bool = False  # whether each class is there or not, whatever the others are
+    regression: bool = False  # whether the outputs are scores
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Self:
+        """With the names and the kind of the classes, as the configuration has them."""
+        problem = getattr(getattr(model, "config", None), "problem_type", None)
+        return cls(labels_of(model), problem == "multi_label_classification", is_regression(model))
+
+    def logits(self, output: Any) -> Tensor | None:
+        """Logits [batch, classes]."""
+        logits = getattr(output, "logits", None)
+        return logits if isinstance(logits, Tensor) and logits.dim() == 2 else None
+
+    def check(self, outputs: Outputs, model: nn.Module) -> None:
+        """Raise for a model with several outputs that are scores, or whose labels are not those of its outputs."""
+        name, count = type(model).__name__, outputs.logits.shape[-1]
+        if count > 1 and self.regression:
+            raise UnsupportedModel(
+                f"{name} predicts {count} scores (problem_type is 'regression'), not classes with probabilities: "
+                "explain one of them from tensors, whyformer.attribute(model, inputs, target=0)"
+            )
+        if len(self.labels) not in (0, count):
+            raise UnsupportedModel(
+                f"{name} has {count} outputs, and its configuration names {len(self.labels)} labels: set "
+                "model.config.id2label to one name for each output"
+            )
+
+    def best(self, outputs: Outputs) -> Tensor:
+        """The class with the highest logit."""
+        return outputs.logits.detach().argmax(-1)
+
+    def parsed(self, target: Any, outputs: Outputs, row: int) -> int:
+        """The index of a class."""
+        return class_index(target, self.labels, outputs.logits.shape[-1])
+
+    def several(self, target: Any) -> Any:
+        """A tuple is a list too: a class is one name or number."""
+        return list(target) if isinstance(target, tuple) else target
+
+    def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
+        """The class with the highest logit but one."""
+        if outputs.logits.shape[-1] == 1:
+            raise BadOption("versus='runner_up': this model has one output, and nothing to set it against")
+        return outputs.logits.detach().scatter(1, chosen[:, None], -torch.inf).argmax(-1)
+
+    def parts(self, logits: Tensor, chosen: Tensor) -> list[Tensor]:
+        """The logit of the class."""
+        return [chosen]
+
+    def probabilities(self, logits: Tensor) -> Tensor | None:
+        """Softmax, or sigmoid of independent labels; none of scores."""
+        if logits.dim() != 2 or self.regression or (logits.shape[-1] == 1 and not self.multi_label):
+            return None
+        return logits.double().sigmoid() if self.multi_label else logits.double().softmax(-1)
+
+    def loss(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Tensor:
+        """Cross-entropy of the class."""
+        if versus is not None:
+            raise BadOption("the loss explains one class: leave `versus` out, or explain the logit")
+        if logits.shape[-1] == 1 or self.regression:
+            raise BadOption("a model of scores, or with one output, has no cross-entropy: explain the logit")
+        if self.multi_label:
+            return -nn.functional.logsigmoid(logits.gather(1, chosen[:, None]).squeeze(1))
+        return nn.functional.cross_entropy(logits, chosen, reduction="none")
+
+    def called(self, chosen: Any) -> str:
+        """The name of a class."""
+        return self.labels[chosen] if chosen < len(self.labels) else str(chosen)
+
+    def label(self, of: ExampleOutputs, chosen: Chosen, beside: Chosen | None = None) -> Label:
+        """The name of the class."""
+        assert isinstance(chosen, int)
+        return Label(chosen, self.called(chosen))
+
+    def predicted(self, of: ExampleOutputs, chosen: Chosen, versus: Chosen | None) -> Predicted:
+        """The predicted class, with the outputs of all."""
+        logits = of.logits
+        shares = self.probabilities(logits[None])
+        probabilities = None if shares is None else tuple(shares[0].tolist())
+        index = int(of.outputs.predicted[of.row])
+        probability = None if probabilities is None else probabilities[index]
+        names = tuple(self.called(i) for i in range(len(logits)))
+        return Predicted(names[index], index, probability, tuple(logits.tolist()), probabilities, names)

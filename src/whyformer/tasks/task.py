@@ -1,0 +1,305 @@
+"""Task: what a model says. One subclass for each kind of output; everything else asks it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, BadOption, shown
+from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.texts import texts_of
+from whyformer.models.heads import HEADS, task_name
+from whyformer.models.loading import labels_of
+from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Target, plain_target
+
+Chosen = int | tuple[int, ...]  # an output of one example, as plain numbers; -1 for a part that is left out
+RUNNER_UP = "runner_up"  # the most probable output beside the target
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """A model's logits, in the graph, and the task that knows what they mean."""
+
+    logits: Tensor
+    says: "Task"
+    attended: Tensor  # [batch, units]: what is no padding
+
+    @property
+    def task(self) -> Literal["classes", "answer", "token"]:
+        """The form of the logits: [batch, classes], [batch, 2, units] or [batch, units, vocabulary]."""
+        return self.says.form
+
+    @property
+    def causal(self) -> bool:
+        """Whether a position sees only what stands before it."""
+        return self.says.causal
+
+    @property
+    def predicted(self) -> Tensor:
+        """The predicted targets, as `chosen` gives them."""
+        return self.says.best(self)
+
+    def chosen(self, target: Target) -> Tensor:
+        """A target for each example: [batch], or [batch, numbers] with -1 for a part left out.
+
+        A tuple is one target, a list holds one for each example.
+        """
+        written = plain_target(target)
+        if written is None:
+            return self.predicted
+        batch = len(self.logits)
+        written = self.says.several(written)
+        each = written if isinstance(written, list) else [written] * batch
+        if len(each) != batch:
+            raise BadOption(f"{len(each)} targets for {batch} examples: give one, or one for each")
+        chosen = [self.says.parsed(one, self, row) for row, one in enumerate(each)]
+        self.says.check_alike(chosen, target)
+        return torch.tensor(chosen, device=self.logits.device)
+
+    def set_against(self, chosen: Tensor, versus: Target) -> Tensor:
+        """What the chosen outputs are set against, in the same form: of every example another output."""
+        if isinstance(versus, str) and versus == RUNNER_UP:
+            return self.says.runners_up(self, chosen)
+        against = self.chosen(versus)
+        self.says.check_against(chosen, against)
+        same = (against == chosen).reshape(len(chosen), -1).all(1).nonzero().flatten().tolist()
+        if same:
+            example = f" of example {same[0]}" if len(chosen) > 1 else ""
+            raise BadOption(
+                f"target and versus{example} are the same, {self.says.called(chosen[same[0]].tolist())}, so there is "
+                "nothing to explain: give another, or leave versus out"
+            )
+        return against
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of an example a person wants explained; None where nothing was said."""
+
+    target: Any = None
+    versus: Any = None
+    word: Any = None
+    position: Any = None
+
+
+@dataclass(frozen=True)
+class ExampleOutputs:
+    """What a model gave for one text of a batch: the outputs, and the text as the model saw it."""
+
+    outputs: Outputs
+    row: int
+    example: Encoded
+    tokenizer: Any = None
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits of this example, in float64, without the graph; padding is still among them."""
+        return self.outputs.logits[self.row].detach().double().cpu()
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """What a model says: how it is read from the model's output, how a target is written, and what it is called.
+
+    A task belongs to one model: `labels` are the names of its classes, where it has any. Tensors of targets are
+    [batch] or [batch, numbers], as `parsed` gives them for one example.
+    """
+
+    labels: tuple[str, ...] = ()
+
+    name: ClassVar[str]
+    head: ClassVar[str | None] = None  # of transformers' AutoModelFor<head>, the models that have this task
+    gives: ClassVar[str]  # what such a model returns, and
+    does: ClassVar[str]  # does, for errors
+    form: ClassVar[Literal["classes", "answer", "token"]] = "classes"
+    takes: ClassVar[frozenset[str]] = frozenset()  # which of `word` and `position` it understands
+    in_parts: ClassVar[bool] = False  # whether an output is the sum of several logits, explained one by one
+    causal: ClassVar[bool] = False  # whether a position sees only what stands before it
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Self:
+        """The task of a model."""
+        return cls(labels_of(model))
+
+    def arguments(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """How a batch of texts, [batch, units] each, is handed to the model's forward."""
+        return dict(tensors)
+
+    @abstractmethod
+    def logits(self, output: Any) -> Tensor | None:
+        """The numbers that can be explained, in a model's output; None if they are not there."""
+
+    def check(self, outputs: Outputs, model: nn.Module) -> None:
+        """Raise where a model's outputs are not what people can be told about: by default they are."""
+        return
+
+    # What it is given
+
+    def inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
+        """The texts or pairs that a person means, if the model takes them; and whether it is a single one."""
+        if question is not None or context is not None:
+            raise BadInput(f"this model answers no questions, it {self.does}: give a text or a pair")
+        if choices is not None:
+            raise BadInput(f"this model chooses from no choices, it {self.does}: leave choices= out")
+        if text is None:
+            raise BadInput("there is nothing to explain: a text or a pair (text, text) is needed")
+        several = texts_of(text)
+        return ([text], True) if several is None else (several, False)
+
+    # Which number is explained
+
+    @abstractmethod
+    def best(self, outputs: Outputs) -> Tensor:
+        """The predicted target of each example."""
+
+    @abstractmethod
+    def parsed(self, target: Any, outputs: Outputs, row: int) -> Chosen:
+        """A target as plain numbers, for one example of ready tensors."""
+
+    def several(self, target: Any) -> Any:
+        """A plain target, with a list where it means one for each example, and a tuple where it is one."""
+        return target
+
+    def check_alike(self, chosen: Sequence[Chosen], target: Target) -> None:
+        """Raise if targets cannot be explained together: by default they can."""
+        return
+
+    def check_against(self, chosen: Tensor, against: Tensor) -> None:
+        """Raise if targets cannot be set against others: by default they can."""
+        return
+
+    @abstractmethod
+    def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
+        """The most probable output beside the chosen one, of each example."""
+
+    @abstractmethod
+    def parts(self, logits: Tensor, chosen: Tensor) -> list[Tensor]:
+        """The explained numbers, each [batch] as an index of the flattened logits; their sum is the output."""
+
+    def output(self, logits: Tensor, chosen: Tensor, versus: Tensor | None = None) -> Tensor:
+        """The explained outputs of logits [batch, …]: the target's, or its distance from that of `versus`.
+
+        Targets of one example serve for a batch of its copies.
+        """
+        flat = logits.flatten(1)
+        indices = [(1, part) for part in self.parts(logits, chosen)]
+        indices += [] if versus is None else [(-1, part) for part in self.parts(logits, versus)]
+        return torch.stack([sign * flat.gather(1, i.expand(len(flat))[:, None]).squeeze(1) for sign, i in indices]).sum(
+            0
+        )
+
+    def single(self, chosen: Tensor) -> list[Tensor]:
+        """The targets that are explained one by one and added up: by default the target itself."""
+        return [chosen]
+
+    def positions(self, chosen: Tensor) -> Tensor:
+        """The positions at which the outputs are said, [batch, positions]; none for a class, -1 for a part left out."""
+        return chosen.new_zeros((len(chosen), 0))
+
+    def moved(self, chosen: Tensor, places: Sequence[Mapping[int, int]]) -> Tensor:
+        """The same targets in other rows; `places` has the new position of each old one, for each example."""
+        return chosen
+
+    def read_by(self, logits: Tensor, chosen: Tensor) -> Tensor:
+        """The logits [batch, numbers] that are asked where the head reads: by default all."""
+        return logits
+
+    # How probable it is
+
+    def probabilities(self, logits: Tensor) -> Tensor | None:
+        """The probabilities that logits mean, in float64 and of the same shape; None where they mean none."""
+        return None
+
+    def loss(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Tensor:
+        """Cross-entropy of the explained output, [batch]."""
+        raise BadOption("the loss is that of a classifier: explain the logit")
+
+    # What people write and read
+
+    def questions(self, of: ExampleOutputs, asked: Asked) -> list[tuple[Chosen, Chosen | None]]:
+        """The outputs of one text that are to be explained, each with the one it is set against, if any."""
+        self.refuse_places(asked)
+        chosen = self.best_in(of) if asked.target is None else self.written(asked.target, of)
+        return [(chosen, self.against(of, chosen, asked.versus))]
+
+    def against(self, of: ExampleOutputs, chosen: Chosen, versus: Any) -> Chosen | None:
+        """What one output of a text is set against."""
+        if versus is None:
+            return None
+        return self.runner_up_in(of, chosen) if versus == RUNNER_UP else self.written(versus, of)
+
+    def any_in(self, of: ExampleOutputs) -> Chosen:
+        """Some output of a text of which nothing is to be explained, while others of its batch are explained."""
+        return self.best_in(of)
+
+    def refuse_places(self, asked: Asked) -> None:
+        """Raise for a word or position where the task has none."""
+        for name in ("word", "position"):
+            if name not in self.takes and getattr(asked, name) is not None:
+                raise BadOption(
+                    f"{name}={shown(getattr(asked, name))} means nothing to a model that {self.does}: leave it out"
+                )
+
+    def best_in(self, of: ExampleOutputs) -> Chosen:
+        """What the model predicts for one text."""
+        return _plain(self.best(of.outputs)[of.row])
+
+    def written(self, target: Any, of: ExampleOutputs) -> Chosen:
+        """A target of one text as a person writes it."""
+        return self.parsed(target, of.outputs, of.row)
+
+    def runner_up_in(self, of: ExampleOutputs, chosen: Chosen) -> Chosen:
+        """The most probable output of one text beside the chosen one."""
+        rows = torch.tensor([chosen] * len(of.outputs.logits), device=of.outputs.logits.device)
+        return _plain(self.runners_up(of.outputs, rows)[of.row])
+
+    def called(self, chosen: Any) -> str:
+        """An output in an error."""
+        return str(chosen)
+
+    @abstractmethod
+    def label(self, of: ExampleOutputs, chosen: Chosen, beside: Chosen | None = None) -> Label:
+        """What people read for an output, `beside` another one that it is set against."""
+
+    @abstractmethod
+    def predicted(self, of: ExampleOutputs, chosen: Chosen, versus: Chosen | None) -> Predicted:
+        """What people read of the model's prediction, where the chosen output is explained."""
+
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register(task: type[Task]) -> type[Task]:
+    """Make a task known by its name, and to models of its head; a decorator of its class."""
+    if TASKS.get(task.name, task) is not task:
+        raise BadOption(f"there is a task {task.name!r} already: choose another name")
+    TASKS[task.name] = task
+    if task.head is not None:
+        HEADS.setdefault(task.head, task.name)
+    return task
+
+
+def task_of(model: nn.Module) -> Task | None:
+    """The task of a model, by its class; None where that does not tell."""
+    name = task_name(model)
+    return None if name is None or name not in TASKS else TASKS[name].of(model)
+
+
+def said_by(model: nn.Module, output: Any) -> tuple[Tensor, Task] | None:
+    """A model's logits and what they mean: by its class, or else by their form; None if there are none."""
+    first = task_of(model)
+    forms = [TASKS[name].of(model) for name in ("answer", "classes", "token")]
+    for task in forms if first is None else [first, *forms]:
+        logits = task.logits(output)
+        if logits is not None:
+            return logits, task
+    return None
+
+
+def _plain(chosen: Tensor) -> Chosen:
+    numbers = chosen.tolist()
+    return tuple(numbers) if isinstance(numbers, list) else int(numbers)
