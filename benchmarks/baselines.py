@@ -27,10 +27,9 @@ from torch import Tensor
 
 from whyformer import Explainer
 from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Method
-from whyformer.registry.specs import Spec, method_specs
 
 TEXTS = (
     "unflinchingly bleak and desperate",
@@ -76,7 +75,7 @@ def plain(model: Any, batch: Batch) -> Tensor:
     return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
 
 
-def explain(subject: Subject, batch: Batch, spec: Spec[Method], cost: Cost) -> None:
+def explain(subject: Subject, batch: Batch, spec: MethodSpec, cost: Cost) -> None:
     """Explain a batch from the beginning, and note what it took."""
     handle = subject.model.register_forward_hook(cost.count)
     try:
@@ -97,7 +96,7 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def measure(subject: Subject, stock: Any, texts: list[str], specs: tuple[Spec[Method], ...], size: int) -> None:
+def measure(subject: Subject, stock: Any, texts: list[str], specs: tuple[MethodSpec, ...], size: int) -> None:
     """Print the table."""
     costs = {spec.label: Cost() for spec in specs}
     whole = 0.0

@@ -20,9 +20,9 @@ from results import RUNS, lines, marked, named, rows_of, save
 
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
+from whyformer.methods.specs import method_specs
 from whyformer.models.loading import load
 from whyformer.papers import reproduction_named
-from whyformer.registry.specs import method_specs
 from whyformer.results.aggregate import Results
 from whyformer.results.table import Table
 from whyformer.results.word_table import TokenTable, tables_of

@@ -23,11 +23,12 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.plan import Measuring
 from whyformer.explain.explainer import attribute
 from whyformer.inputs.encoding import collate, encode
+from whyformer.methods.registry import method_named
+from whyformer.methods.specs import method_specs
+from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.perturb import Fillers, Row, count_of, hidden
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import method_named
-from whyformer.registry.specs import method_specs, metric_specs
 from whyformer.results.records import Chunk
 
 METHODS = [

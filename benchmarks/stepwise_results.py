@@ -16,8 +16,8 @@ from results import RUNS, Run, lines, marked, named, number, rows_of
 
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
+from whyformer.methods.specs import method_specs
 from whyformer.models.loading import load
-from whyformer.registry.specs import method_specs
 from whyformer.results.aggregate import Results
 from whyformer.results.table import REFERENCES, Difference, Table
 

@@ -33,10 +33,10 @@ from torch import Tensor
 
 import whyformer
 from whyformer import method
+from whyformer.methods.registry import method_named
+from whyformer.methods.specs import method_specs
 from whyformer.perturb import Fillers, Hideable, hideable, remains, shares_of
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import method_named
-from whyformer.registry.specs import method_specs
 
 VARIANTS = {  # each beside what it has to beat
     "attn_lrp": "attn_lrp",

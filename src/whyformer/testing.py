@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from whyformer.errors import MissingExtra, WhyformerError
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Method
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Method
 from whyformer.rounding import ROUNDING, arithmetic, distance
 
 CLOSE_IN_FLOAT32 = 1e-3  # of the peak

@@ -9,8 +9,8 @@ from torch import Tensor
 
 import whyformer
 from tests.helpers import families
+from whyformer.methods.registry import Method
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Method
 from whyformer.rounding import close
 from whyformer.testing import check_method, state
 

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import types
 import zipfile
 from pathlib import Path
@@ -21,15 +22,8 @@ import whyformer
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
-LAYERS = (  # a room imports only those that stand before it; within a room everything may
-    *("errors", "escapes", "progress", "rounding", "storage", "models", "inputs", "tasks", "recorder", "prediction"),
-    *("perturb", "attention_heads", "lm_heads", "registry", "methods", "datasets", "metrics", "results", "show"),
-    *("evaluation", "explain", "papers", "testing", "public", "cli", "__main__"),
-)
-LATER = {
-    "registry": {"methods", "metrics"},
-    "results": {"show", "explain"},  # what shows and judges them
-}  # what registers, shows and judges them, inside functions
+LAYERS: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["whyformer"]["layers"]
+LATER = {"results": {"show", "explain"}}  # what shows and judges them, inside functions
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
@@ -75,7 +69,7 @@ def test_importing_the_package_or_its_command_line_alone_imports_nothing_else() 
     [
         "from whyformer import *; list_methods, attribute; import whyformer.metrics",
         "import whyformer.methods; from whyformer import show",
-        "from whyformer.registry.declared import method_named; method_named('attcat')",
+        "from whyformer.methods.registry import method_named; method_named('attcat')",
     ],
 )
 def test_methods_and_metrics_are_functions_whatever_is_imported_first(code: str) -> None:

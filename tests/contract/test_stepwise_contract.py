@@ -15,9 +15,9 @@ from tests.helpers import families
 from tests.helpers.cases import PAIR, TEXTS, predicted, subject
 from whyformer import Explainer
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Scores
+from whyformer.methods.specs import method_specs
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores
-from whyformer.registry.specs import method_specs
 from whyformer.rounding import close
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, strengths, strongest, two_sided
 from whyformer.show.terminal import explanation_text

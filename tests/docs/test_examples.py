@@ -10,7 +10,8 @@ import torch
 import whyformer
 from tests.helpers import families
 from whyformer.cli import main
-from whyformer.registry import declared as registry
+from whyformer.methods.registry import METHODS
+from whyformer.metrics.registry import METRICS
 
 ROOT = Path(__file__).parents[2]
 REVIEWS = "text,label\na gorgeous and witty film,POSITIVE\na dull and lifeless mess,NEGATIVE\nnot bad at all,POSITIVE\n"
@@ -31,8 +32,8 @@ def commands() -> list[str]:
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reviews.csv").write_text(REVIEWS)
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setattr(registry, "_METRICS", dict(registry._METRICS))
+    monkeypatch.setattr(METHODS, "known", dict(METHODS.known))
+    monkeypatch.setattr(METRICS, "known", dict(METRICS.known))
     subject = whyformer.Explainer.load("sentiment").subject
     names = {"whyformer": whyformer, "model": subject.model, "tokenizer": subject.tokenizer}
     if page.name == "CONTRIBUTING.md":

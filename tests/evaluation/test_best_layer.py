@@ -31,9 +31,9 @@ from whyformer.methods.recorded import (
     recorded_layer,
     shipped_layer,
 )
+from whyformer.methods.specs import method_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.registry.specs import method_specs
 
 FALL = "comprehensiveness(fractions=0.01)"  # without one unit: nothing is better than leaving each out once
 CHOICE = LayerChoice(1, "decoded_grad_cam", "hiding_game", 0.3, 0.2, 0.4, 50, "reviews.csv")

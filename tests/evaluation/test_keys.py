@@ -13,11 +13,13 @@ import whyformer
 from tests.helpers import evaluated
 from whyformer.errors import BadOption
 from whyformer.evaluation.examples import hashed
+from whyformer.methods.registry import RESERVED, method
+from whyformer.methods.specs import method_specs
+from whyformer.metrics.registry import metric
+from whyformer.metrics.specs import metric_specs
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import RESERVED, method, metric
 from whyformer.registry.options import MethodName
 from whyformer.registry.own_code import code_of
-from whyformer.registry.specs import method_specs, metric_specs
 
 FACTS = {"family": "own", "signed": True, "class_specific": True, "paper": "–"}
 FACTOR = 2

@@ -17,13 +17,14 @@ from whyformer.evaluation.recommend import recommend
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods import recorded as choices
 from whyformer.methods.default import AUTO
+from whyformer.methods.registry import method_named
+from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import method_named
-from whyformer.registry.specs import method_specs, metric_specs
 
 FALL = evaluated.FALL
 QUIET = {"progress": False}

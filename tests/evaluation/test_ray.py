@@ -28,11 +28,12 @@ from whyformer.evaluation.engines import ENGINES, Worker, engine_named, local, o
 from whyformer.evaluation.evaluate import Evaluation, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Measuring, Task
+from whyformer.methods.registry import METHODS, method
+from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
+from whyformer.metrics.registry import METRICS, metric
+from whyformer.metrics.specs import metric_specs
 from whyformer.prediction import Prediction
-from whyformer.registry import declared as registry
-from whyformer.registry.declared import method, metric
-from whyformer.registry.specs import method_specs, metric_specs
 from whyformer.results.records import Chunk
 from whyformer.results.table import Table
 
@@ -50,8 +51,8 @@ WORDS = ["the", "a", "film", "fine", "bad", "is", "acting", "actors", "not", "li
 @pytest.fixture(autouse=True)
 def own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten behind it."""
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setattr(registry, "_METRICS", dict(registry._METRICS))
+    monkeypatch.setattr(METHODS, "known", dict(METHODS.known))
+    monkeypatch.setattr(METRICS, "known", dict(METRICS.known))
 
 
 @pytest.fixture(scope="module")

@@ -24,14 +24,16 @@ from whyformer.datasets import open_dataset, recipes
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Chunk, Record
+from whyformer.methods.registry import METHODS, Method, list_methods, method_named
+from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.metrics.registry import list_metrics, metric_named
+from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, load
 from whyformer.papers import Column, Measure, Number, Reproduction, Row, reproduction_named, reproductions, run
 from whyformer.papers.drawn import drawing
 from whyformer.papers.examples import shares
 from whyformer.papers.recipe import EXAMPLES, MASKS, grid
 from whyformer.papers.words import shared_words
-from whyformer.registry.declared import Method, list_methods, list_metrics, method_named, metric_named
-from whyformer.registry.specs import Spec, method_specs, metric_specs
 from whyformer.results.aggregate import Results
 from whyformer.results.explanation import Explanation
 from whyformer.results.table import Table
@@ -254,13 +256,11 @@ def test_the_authors_settings() -> None:
 def registered(monkeypatch: pytest.MonkeyPatch, **known: Any) -> None:
     made = {name: Method(name, function, "test", True, True, "-") for name, function in known.items()}
     now = {name: method for name, method in list_methods().items() if name not in known}
-    monkeypatch.setattr("whyformer.registry.declared._METHODS", {**now, **made})
+    monkeypatch.setattr(METHODS, "known", {**now, **made})
 
 
 def unregistered(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(
-        "whyformer.registry.declared._METHODS", {n: m for n, m in list_methods().items() if n not in names}
-    )
+    monkeypatch.setattr(METHODS, "known", {n: m for n, m in list_methods().items() if n not in names})
 
 
 def mask_lrp(
@@ -719,7 +719,7 @@ def quietly(*arguments: Any, **options: Any) -> Table:
     return evaluate(*arguments, progress=False, **options)
 
 
-def explain(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+def explain(subject: Subject, text: Any, spec: MethodSpec) -> Explanation:
     return Explainer(subject).explain(text, method=spec.of.name, **spec.options)
 
 
@@ -804,7 +804,7 @@ def test_a_question_is_looked_up_in_the_data(tmp_path: Path) -> None:
     recipe = reproduction_named("attcat-figure-5")
     asked: list[Any] = []
 
-    def noted(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+    def noted(subject: Subject, text: Any, spec: MethodSpec) -> Explanation:
         asked.append((text, spec.label))
         return Explainer(sentiment()).explain("a fine film", method=spec.of.name, **spec.options)
 
@@ -829,7 +829,7 @@ def test_differences_are_between_shares(tmp_path: Path, monkeypatch: pytest.Monk
     registered(monkeypatch, mask_lrp=mask_lrp)
     recipe = reproduction_named("mask-lrp-figure-6")
 
-    def stand_in(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+    def stand_in(subject: Subject, text: Any, spec: MethodSpec) -> Explanation:
         if spec.of.name == "lrp":
             raise BadInput("not this one")
         name = "attcat" if spec.of.name == "mask_lrp" else spec.of.name
@@ -855,7 +855,7 @@ def test_differences_are_between_shares(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_figure_without_its_own_row_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, mask_lrp=mask_lrp)
 
-    def stand_in(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+    def stand_in(subject: Subject, text: Any, spec: MethodSpec) -> Explanation:
         raise BadInput("no heads were found")
 
     options: dict[str, Any] = {"explain": stand_in, "instead": {"sst2": "x"}, "load": lambda name: sentiment()}

@@ -21,13 +21,12 @@ from whyformer.cli import main
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.lm_heads import fitting
+from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.idf import Idf
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.papers import Reproduced, Reproduction, reproduction_named, run
 from whyformer.papers.drawn import word_drawing
 from whyformer.papers.words import shared_curves, shared_words, word_tables
-from whyformer.registry.declared import Method
-from whyformer.registry.specs import Spec, method_specs
 from whyformer.results.explanation import Explanation
 from whyformer.results.table import Table
 from whyformer.rounding import close
@@ -76,7 +75,7 @@ def quietly(*arguments: Any, **options: Any) -> Table:
     return evaluate(*arguments, progress=False, **options)
 
 
-def explain(subject: Subject, text: Any, spec: Spec[Method]) -> Explanation:
+def explain(subject: Subject, text: Any, spec: MethodSpec) -> Explanation:
     return Explainer(subject).explain(text, method=spec.of.name, **spec.options)
 
 

@@ -33,10 +33,10 @@ from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.encoding import Batch
+from whyformer.methods.registry import method_named
 from whyformer.models.loading import Subject
 from whyformer.papers import Reproduced, Reproduction, Row, masks, reproduction_named, run
 from whyformer.papers.drawn import drawing, mask_drawing
-from whyformer.registry.declared import method_named
 from whyformer.results.table import Table
 
 TABLE_1, TABLE_2, TABLE_3 = (reproduction_named(f"mask-lrp-table-{n}") for n in (1, 2, 3))

@@ -6,8 +6,10 @@ import torch
 import whyformer
 from tests.helpers import cases
 from whyformer.errors import BadOption
-from whyformer.registry.declared import method_named, metric_named
-from whyformer.registry.specs import Spec, method_specs, metric_specs
+from whyformer.methods.registry import method_named
+from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.metrics.registry import metric_named
+from whyformer.metrics.specs import metric_specs
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_facts_hold_the_defaults_too() -> None:
     plain, given = method_specs("random,random(seed=7)")
     assert plain.facts == {"name": "random", "options": {"seed": 0}}
     assert given.facts == {"name": "random", "options": {"seed": 7}}
-    assert Spec(method_named("random")).facts == plain.facts
+    assert MethodSpec(method_named("random")).facts == plain.facts
     assert metric_specs("aopc")[0].facts["options"].keys() == metric_named("aopc").options.keys()
 
 

@@ -18,8 +18,8 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods import recorded as choices
 from whyformer.methods.default import methods_for
 from whyformer.methods.recorded import LayerChoice, record_layer
+from whyformer.methods.specs import method_specs
 from whyformer.prediction import Prediction
-from whyformer.registry.specs import method_specs
 
 LONG_WORDS = "an unbelievably overwrought, charmless, unfunny snoozefest, yet gorgeous"
 

@@ -21,9 +21,9 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.tally import idf_called, token_tables
 from whyformer.inputs.units import Unit
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import metric_named
 from whyformer.results.aggregate import Results
 from whyformer.results.word_table import load_tables, save_tables, tables_of
 from whyformer.tasks.label import Label, Predicted

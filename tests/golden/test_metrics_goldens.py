@@ -12,9 +12,9 @@ from torch import Tensor
 from tests.helpers.golden import DATA, goldens
 from whyformer.inputs.encoding import batch_of
 from whyformer.metrics import Annotation, Case, faithfulness
+from whyformer.metrics.registry import metric_named
 from whyformer.perturb import Hide, Outcomes, hidden
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import metric_named
 
 STORED = goldens("metrics_bert_cls")
 SCORES = goldens("bert_cls")

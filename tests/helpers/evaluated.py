@@ -22,13 +22,14 @@ from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Measuring
+from whyformer.methods.registry import METHODS, method
+from whyformer.methods.specs import method_specs
 from whyformer.metrics import Idf
+from whyformer.metrics.registry import METRICS
+from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes, hidden, rows_of
 from whyformer.prediction import Prediction
-from whyformer.registry import declared as registry
-from whyformer.registry.declared import method
-from whyformer.registry.specs import method_specs, metric_specs
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Table
 from whyformer.rounding import ROUNDING
@@ -48,8 +49,8 @@ Found = dict[tuple[int, str, str], Record]  # by row, method and metric
 def own_registry() -> Iterator[None]:
     """What is registered within it is forgotten behind it."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(registry, "_METHODS", dict(registry._METHODS))
-        patched.setattr(registry, "_METRICS", dict(registry._METRICS))
+        patched.setattr(METHODS, "known", dict(METHODS.known))
+        patched.setattr(METRICS, "known", dict(METRICS.known))
         yield
 
 

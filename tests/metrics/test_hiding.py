@@ -8,9 +8,9 @@ from tests.helpers.cases import KINDS, PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.metrics import Case, measure
+from whyformer.metrics.registry import metric_named
 from whyformer.perturb import Fillers, Hide, Outcomes, Row, count_of, hidden, rows_of
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import metric_named
 from whyformer.testing import state
 
 HIDES: tuple[Hide, ...] = ("delete", "mask", "mask_unattended", "pad", "pad_attended")

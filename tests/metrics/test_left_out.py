@@ -9,9 +9,9 @@ from whyformer.inputs.units import Unit
 from whyformer.metrics import Annotation, Rationale
 from whyformer.metrics.overlap import word_record
 from whyformer.metrics.plausibility import _words
+from whyformer.metrics.registry import metric_named
 from whyformer.perturb.hiding import Row
 from whyformer.perturb.outcomes import PADDING, _batches
-from whyformer.registry.declared import metric_named
 
 
 def test_a_text_of_just_as_many_tokens_is_kept() -> None:

@@ -16,8 +16,8 @@ from whyformer import BadInput, BadOption
 from whyformer.inputs.units import split_words
 from whyformer.metrics import Annotation, Case, Idf, Rationale, answer_tokens, measure
 from whyformer.metrics.overlap import word_totals
+from whyformer.metrics.registry import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes
-from whyformer.registry.declared import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.rounding import close
 
 HIDING = ("aopc", "log_odds", "comprehensiveness", "sufficiency", "hiding_game", "revealing_game")

@@ -57,7 +57,7 @@ of(
     ("maximum_flows", "_whole(matrix).ravel()", "_whole(matrix.mT).ravel()", f"{DERIVED}::test_attention_flow"),
 )
 same(
-    *("rollout", "maximum_flows", " / FLOW_SCALE", "", f"{DERIVED}::test_attention_flow"),
+    *("methods.rollout", "maximum_flows", " / FLOW_SCALE", "", f"{DERIVED}::test_attention_flow"),
     "attention_flow divides by the sum of the flows",
 )
 
@@ -431,7 +431,7 @@ of(
     ("norm_held", "gradient if weight is None else gradient * weight", "gradient"),
 )
 same(
-    *("recorder.rules", "_rows_with", "* 2 < present.numel()", "* 2 >= present.numel()"),
+    *("recorder.lrp.rules", "_rows_with", "* 2 < present.numel()", "* 2 >= present.numel()"),
     f"{RULES}::test_rule contract/test_relevance.py::test_conservation_is_reported",
     "which rows are multiplied decides how long it takes: the others hold zeros",
 )
@@ -958,7 +958,7 @@ of(
     ("_locked", "lock.acquire(timeout=0)", "pass", f"{JOURNAL}::test_a_second_run_is_refused_at_once"),
 )
 same(
-    *("journal", "_sealed", "parts is None or int(parts[2]) > len(lines)", "parts is None"),
+    *("evaluation.journal", "_sealed", "parts is None or int(parts[2]) > len(lines)", "parts is None"),
     f"{JOURNAL}::test_a_tail_torn_at_any_byte_is_cut_off {JOURNAL}::test_a_missing_line_is_damage",
     "fewer lines than were committed have another checksum",
 )
@@ -977,7 +977,7 @@ of(
 # Trust
 
 of(
-    "explain.trust",
+    "results.trust",
     f"{TRUST}::test_percentile_and_share_by_hand",
     ("Trust.percentile", "below - above", "above - below"),
     ("Trust.share", "self.ceiling - self.chance < NOTHING", "self.ceiling - self.chance < 0"),
@@ -985,7 +985,11 @@ of(
     ("Trust._counts", "other < self.aopc", "other <= self.aopc"),
     ("Trust._against_chance", "below > above, below == above", "below >= above, False", f"{TRUST}::test_the_sentence"),
     ("Trust._of_the_attainable", "if share >= 1:", "if share > 1:", f"{TRUST}::test_the_sentence"),
-    ("_ranked", "-own[n]", "own[n]", f"{TRUST}::test_own_scores_ties_and_special_tokens"),
+)
+of(
+    "explain.trust",
+    f"{TRUST}::test_own_scores_ties_and_special_tokens",
+    ("_ranked", "-own[n]", "own[n]"),
     ("_case", "> SAME_MODEL", "> 1", f"{TRUST}::test_another_model_is_refused"),
     (
         "_take_over",
@@ -1119,7 +1123,7 @@ of(
 of(
     "registry.specs",
     f"{KEYS}::test_numbers_of_changed_code_are_not_taken_from_the_journal",
-    ("Spec.facts", '"code": code,', '"code": None,'),
+    ("Spec.facts", '"code": code}', '"code": None}'),
 )
 of(
     "registry.options",

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores
 
 TARGET, VERSUS = 2, 0
 LENGTHS = (9, 5, 7)

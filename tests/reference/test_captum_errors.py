@@ -13,8 +13,8 @@ import whyformer
 from tests.helpers import families
 from whyformer import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores
 from whyformer.rounding import close
 from whyformer.testing import check_method, state
 

@@ -19,9 +19,9 @@ from whyformer import Explainer, attribute
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head
+from whyformer.methods.registry import Scores
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores
 from whyformer.rounding import close
 from whyformer.testing import check_method
 

@@ -17,8 +17,8 @@ from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.errors import CompletenessWarning
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods import by_captum, paths
+from whyformer.methods.registry import Scores, method_named
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores, method_named
 from whyformer.rounding import ROUNDING
 
 EXACT = ROUNDING[torch.float64]

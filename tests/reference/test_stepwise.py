@@ -14,9 +14,8 @@ from tests.helpers import families
 from tests.helpers.cases import KINDS, PAIR, TEXTS, predicted, subject
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import METHODS, Method, Scores
 from whyformer.prediction import Prediction
-from whyformer.registry import declared as registry
-from whyformer.registry.declared import Scores
 
 LONG = TEXTS[2]
 TARGET = 2
@@ -224,8 +223,8 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         whole = (ids == 11).any(1, keepdim=True)
         return torch.where(whole, 20 - ids, torch.where(ids == 15, -ids, ids))
 
-    made = registry.Method("told", told, "test", signed=True, class_specific=True, paper="-")
-    monkeypatch.setattr(registry, "_METHODS", {**registry._METHODS, "told": made})
+    made = Method("told", told, "test", signed=True, class_specific=True, paper="-")
+    monkeypatch.setattr(METHODS, "known", {**METHODS.known, "told": made})
 
 
 @pytest.mark.usefixtures("by_hand")
@@ -258,8 +257,8 @@ def test_the_order_by_hand(steps: int, order: list[int]) -> None:
 
 @pytest.mark.usefixtures("by_hand")
 def test_ties_go_in_order_of_position_and_share_equally(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = registry.Method("nothing", lambda p: torch.zeros_like(p.real), "test", True, True, "-")
-    monkeypatch.setitem(registry._METHODS, "nothing", nothing)
+    nothing = Method("nothing", lambda p: torch.zeros_like(p.real), "test", True, True, "-")
+    monkeypatch.setitem(METHODS.known, "nothing", nothing)
     e = Explainer(subject()).explain(TEXTS[0], "stepwise", of="nothing", steps=2)
     assert e.ranked == sorted(e.ranked)
     dropped = Explainer(subject()).explain(TEXTS[0], "stepwise", of="nothing", steps=2, report="drop")

@@ -11,7 +11,8 @@ from whyformer.cli.streams import put, say
 from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
 from whyformer.methods.default import EFFORT, Effort
-from whyformer.registry.declared import Method, Metric
+from whyformer.methods.registry import Method
+from whyformer.metrics.registry import Metric
 from whyformer.show.pictures import picture_format, write_figure
 from whyformer.storage.files import check_place
 

@@ -34,9 +34,9 @@ from whyformer.evaluation.tally import idf_called
 from whyformer.explain.explainer import Explainer
 from whyformer.inputs.encoding import Text
 from whyformer.methods import recorded as choices
+from whyformer.methods.specs import FAST, MethodSpec
+from whyformer.metrics.registry import Metric, list_metrics, metric_named
 from whyformer.models.loading import Subject
-from whyformer.registry.declared import Method, Metric, list_metrics, metric_named
-from whyformer.registry.specs import FAST, Spec
 from whyformer.results.aggregate import Results
 from whyformer.results.explanation import Explanation
 from whyformer.results.table import Table
@@ -270,7 +270,7 @@ def _opened(
     return open_dataset(data, columns=columns_of(text, label), labels=labels, **options)
 
 
-def _explained(subject: Subject, text: Text, spec: Spec[Method]) -> Explanation:
+def _explained(subject: Subject, text: Text, spec: MethodSpec) -> Explanation:
     given: dict[str, Any] = {"text": text}
     if subject.task == "answer":
         given = dict(zip(("question", "context"), text, strict=True))

@@ -34,9 +34,10 @@ from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
 from whyformer.inputs.encoding import Text
 from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
-from whyformer.registry.declared import Method, list_methods, method_named
+from whyformer.methods.registry import Method, list_methods, method_named
+from whyformer.methods.specs import EVERY, FAST, MethodSpec, method_specs
 from whyformer.registry.options import Option
-from whyformer.registry.specs import EVERY, FAST, Spec, method_specs, names_of
+from whyformer.registry.specs import names_of
 from whyformer.results.explanation import Comparison, Explanation
 from whyformer.storage.files import read, write
 
@@ -208,7 +209,7 @@ def _shown(explainer: Explainer, name: str, effort: Effort | None, words: bool) 
         return name
     spec = explainer.method(name, effort if name == "auto" else None)
     by_words = words and spec.of.name == "stepwise" and "units" not in spec.options
-    return Spec(spec.of, {**spec.options, "units": "word"}).label if by_words else spec.label
+    return MethodSpec(spec.of, {**spec.options, "units": "word"}).label if by_words else spec.label
 
 
 @app.command("methods")

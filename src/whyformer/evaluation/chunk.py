@@ -14,14 +14,16 @@ from torch import Tensor
 from whyformer.errors import BadOption, CompletenessWarning, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item
 from whyformer.inputs.encoding import collate
+from whyformer.methods.registry import Scores, method_named
+from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.case import Case
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.registry import Measured
+from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject, is_regression
 from whyformer.perturb import ORDERS, Outcomes, fits_in_memory
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Measured, Method, Metric, Scores, method_named
-from whyformer.registry.specs import Spec
 from whyformer.results.records import Record
 from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.task import ExampleOutputs
@@ -48,8 +50,8 @@ class Wanted:
     """What is wanted of every example: one number for each method and each metric that goes with it."""
 
     subject: Subject
-    methods: tuple[Spec[Method], ...]
-    metrics: tuple[Spec[Metric], ...]
+    methods: tuple[MethodSpec, ...]
+    metrics: tuple[MetricSpec, ...]
     settings: Settings = field(default_factory=Settings)
     idf: Idf | None = None
 
@@ -83,7 +85,7 @@ class Question:
     """A metric that is asked about a method's explanations of some items."""
 
     method: str
-    metric: Spec[Metric]
+    metric: MetricSpec
     case: Case
     items: Sequence[Item]
 
@@ -153,7 +155,7 @@ class Asked:
 
     def _questions(
         self,
-        spec: Spec[Method],
+        spec: MethodSpec,
         prediction: Prediction,
         items: Sequence[Item],
         others: dict[tuple[int, ...], Prediction],
@@ -267,7 +269,7 @@ class Asked:
         return Record(key, item.row, *pair, _number(value.item()), tuple(map(_number, curve)), detail)
 
 
-def _scores(spec: Spec[Method], prediction: Prediction) -> Scores:
+def _scores(spec: MethodSpec, prediction: Prediction) -> Scores:
     """What a method gives; that scores do not add up is not told of every batch: how good they are is measured."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompletenessWarning)

@@ -17,10 +17,11 @@ from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Measuring, Task
 from whyformer.methods.default import methods_for
+from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
-from whyformer.registry.declared import Method, Metric
-from whyformer.registry.specs import FAST, Spec, Written, metric_specs
+from whyformer.registry.specs import Written
 from whyformer.results.aggregate import Results
 from whyformer.results.table import Pair, Table
 from whyformer.show.live import Watch
@@ -121,7 +122,7 @@ def _positive(name: str, number: int | None) -> int | None:
     return number
 
 
-def _fitting(subject: Subject, data: Dataset, methods: tuple[Spec[Method], ...]) -> tuple[Spec[Metric], ...]:
+def _fitting(subject: Subject, data: Dataset, methods: tuple[MethodSpec, ...]) -> tuple[MetricSpec, ...]:
     """All metrics that go with the model's task and with what the first example has."""
     first = next(iter(data), None)
     gold = first is not None and first.label is not None

@@ -12,10 +12,11 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
 from whyformer.methods.recorded import Choice, LayerChoice, record, record_layer
+from whyformer.methods.specs import FAST, MethodSpec, method_specs
+from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Method, Metric
-from whyformer.registry.specs import FAST, Spec, Written, method_specs, metric_specs
+from whyformer.registry.specs import Written
 from whyformer.results.table import SMALL, TOO_FEW, Cell, Difference, Table
 
 BASELINE = "random"
@@ -141,16 +142,16 @@ def recommend_layer(
     return replace(found, recorded=record_layer(subject.model, choice))
 
 
-def _of_each_layer(subject: Subject, spec: Spec[Method]) -> list[Spec[Method]]:
+def _of_each_layer(subject: Subject, spec: MethodSpec) -> list[MethodSpec]:
     """The method at every layer; a model that it refuses, as one without an LM head, is refused here."""
     text = "a" if subject.task == "classes" else ("a", "a")
     prediction = Prediction(subject.model, collate(subject, [encode(subject, text)]), relevance=spec.of.relevance)
-    found = [Spec(spec.of, {**spec.options, "layer": n}) for n in range(len(prediction.hidden))]
+    found = [MethodSpec(spec.of, {**spec.options, "layer": n}) for n in range(len(prediction.hidden))]
     _ = found[-1](prediction)
     return found
 
 
-def _ranking(metric: str) -> Spec[Metric]:
+def _ranking(metric: str) -> MetricSpec:
     """The metric, if methods can be ranked by it."""
     chosen = metric_specs([metric])[0]
     if chosen.of.level == "corpus":
@@ -163,8 +164,8 @@ def _ranking(metric: str) -> Spec[Metric]:
 def _ranked(
     subject: Subject,
     data: Dataset | Data,
-    methods: Sequence[Spec[Method]],
-    metric: Spec[Metric],
+    methods: Sequence[MethodSpec],
+    metric: MetricSpec,
     limit: int | None,
     options: dict[str, Any],
 ) -> Recommendation:

@@ -14,9 +14,10 @@ from whyformer.evaluation.plan import Measuring, Task
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import WordSums
+from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Progress
-from whyformer.registry.specs import Written, metric_specs
+from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
 from whyformer.results.word_table import METRIC, TokenTable
 

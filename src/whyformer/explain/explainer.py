@@ -20,11 +20,12 @@ from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
 from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for
+from whyformer.methods.registry import Method, PerExample, Scores
+from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, part_of
-from whyformer.registry.declared import Method, PerExample, Scores
-from whyformer.registry.specs import EVERY, FAST, Spec, Written
+from whyformer.registry.specs import Written
 from whyformer.results.explanation import Comparison, Explanation
 from whyformer.results.table import Table
 from whyformer.results.trust import Trust
@@ -240,11 +241,11 @@ class Explainer:
         with counting("trust") as progress:
             return trust_of(each, self.subject, progress)
 
-    def method(self, name: str = "auto", effort: Effort | None = None) -> Spec[Method]:
+    def method(self, name: str = "auto", effort: Effort | None = None) -> MethodSpec:
         """The method of that name, or `name(option=value)`; `auto`: the one recorded for this model, else the best."""
         return self._specs([name], effort)[0]
 
-    def _specs(self, names: Written, effort: Effort | None) -> tuple[Spec[Method], ...]:
+    def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
         return methods_for(self.subject if self.choices else None, names, effort)
 
     @property

@@ -12,12 +12,13 @@ from torch import Tensor
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.inputs.encoding import Encoded, collate, encode
 from whyformer.inputs.units import join_words
+from whyformer.methods.registry import method_named
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
+from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject, is_regression
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, Row, hidden
 from whyformer.prediction import Prediction, Progress
-from whyformer.registry.declared import method_named, metric_named
 from whyformer.results.explanation import Explanation
 from whyformer.results.trust import Trust
 

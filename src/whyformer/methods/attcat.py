@@ -7,8 +7,8 @@ from torch import Tensor
 
 from whyformer.methods.attention import at_layer
 from whyformer.methods.places import check_cancelled, summed
+from whyformer.methods.registry import method
 from whyformer.prediction import Prediction, Queries
-from whyformer.registry.declared import method
 
 States = Literal["outputs", "inputs"]
 

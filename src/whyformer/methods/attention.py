@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.methods.registry import method
 from whyformer.methods.rollout import maximum_flows, roll_out, with_residual
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import method
 
 FLOW_LIMIT = 128  # units
 FLOW_SECONDS_AT_LIMIT = 0.26  # per layer, on one core, and growing with this power: `python benchmarks/flow.py`

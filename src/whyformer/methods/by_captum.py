@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import CompletenessWarning
+from whyformer.methods.registry import Scores
 from whyformer.perturb.explained import Baseline, Explained, examples_of
 from whyformer.prediction import Prediction
 from whyformer.recorder.trace import RECORDING
-from whyformer.registry.declared import Scores
 from whyformer.rounding import ROUNDING
 
 Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`

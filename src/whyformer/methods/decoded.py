@@ -13,8 +13,8 @@ from whyformer.lm_heads import LmHead, head_for
 from whyformer.methods.attention import at_layer
 from whyformer.methods.places import check_cancelled
 from whyformer.methods.recorded import best_layer, shipped_layer
+from whyformer.methods.registry import PerExample, Scores, method
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import PerExample, Scores, method
 
 Score = Literal["grad_cam", "saliency", "attcat", "att_grads", "raw_attention"]
 OF_ATTENTION = ("attcat", "att_grads", "raw_attention")  # layer 0, the embedding output, has none of these

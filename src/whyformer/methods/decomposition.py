@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from whyformer.methods.registry import method
 from whyformer.methods.rollout import roll_out
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.value_paths import ValuePath, parts, rows_at_once, value_paths
-from whyformer.registry.declared import method
 
 
 @method(family="decomposition", signed=False, class_specific=False, paper="Ferrando et al. 2022", relevance=True)

@@ -4,9 +4,10 @@ from typing import Literal, cast, get_args
 
 from whyformer.errors import BadOption
 from whyformer.methods.recorded import best_layer, recorded
+from whyformer.methods.registry import method_named
+from whyformer.methods.specs import EVERY, MethodSpec, method_specs
 from whyformer.models.loading import Subject
-from whyformer.registry.declared import Method, method_named
-from whyformer.registry.specs import EVERY, Spec, Written, method_specs, names_of
+from whyformer.registry.specs import Written, names_of
 
 Effort = Literal["fast", "balanced", "best"]
 
@@ -15,7 +16,7 @@ EFFORT: Effort = "fast"  # unless told otherwise
 STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" is one pass
 
 
-def auto_method(subject: Subject | None = None, effort: str | None = None) -> Spec[Method]:
+def auto_method(subject: Subject | None = None, effort: str | None = None) -> MethodSpec:
     """What `auto` means: the winner recorded for this model, or else the method that wins in general."""
     way = effort_named(EFFORT if effort is None else effort)
     found = None if subject is None else recorded(subject)
@@ -29,11 +30,11 @@ def auto_method(subject: Subject | None = None, effort: str | None = None) -> Sp
         raise BadOption(f"{error}; {one_pass.label} was recorded for this model: {advice}") from error
 
 
-def with_effort(spec: Spec[Method], effort: Effort) -> Spec[Method]:
+def with_effort(spec: MethodSpec, effort: Effort) -> MethodSpec:
     """A method as it is, with the effort `"fast"`; with `"balanced"` and `"best"` through the steps of `stepwise`."""
     if effort == "fast":
         return spec
-    steps = Spec(method_named("stepwise"), {"of": spec.label, "steps": STEPS[effort]})
+    steps = MethodSpec(method_named("stepwise"), {"of": spec.label, "steps": STEPS[effort]})
     try:
         _ = steps.made_of
     except BadOption as error:
@@ -48,7 +49,7 @@ def effort_named(effort: str) -> Effort:
     return cast(Effort, effort)
 
 
-def methods_for(subject: Subject | None, written: Written, effort: str | None = None) -> tuple[Spec[Method], ...]:
+def methods_for(subject: Subject | None, written: Written, effort: str | None = None) -> tuple[MethodSpec, ...]:
     """The methods named, as `method_specs` gives them; `auto` is what it means for this model, with this effort.
 
     So is `layer=best`.
@@ -66,10 +67,10 @@ def methods_for(subject: Subject | None, written: Written, effort: str | None = 
     return specs if subject is None else tuple(_with_layer(subject, spec) for spec in specs)
 
 
-def _with_layer(subject: Subject, spec: Spec[Method]) -> Spec[Method]:
+def _with_layer(subject: Subject, spec: MethodSpec) -> MethodSpec:
     """With the number of the layer that `layer=best` is for this model, so that a journal's key knows it."""
     if spec.made_of is not None and (of := _with_layer(subject, spec.made_of).label) != spec.made_of.label:
         return spec.made_of_label(of)
     if spec.options.get("layer") != "best":
         return spec
-    return Spec(spec.of, {**spec.options, "layer": best_layer(subject.model)})
+    return MethodSpec(spec.of, {**spec.options, "layer": best_layer(subject.model)})

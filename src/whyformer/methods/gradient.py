@@ -9,9 +9,9 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.methods.places import At, Place, place_of, summed
+from whyformer.methods.registry import method
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import Edit
-from whyformer.registry.declared import method
 from whyformer.registry.options import Count
 
 Protocol = Literal["allennlp"] | None

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.methods.registry import Scores, method
 from whyformer.methods.relevance import transformer_attribution
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.models.loading import BUNDLED, bundled_models
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.rules import divide
 from whyformer.recorder.lrp.sites import Site
-from whyformer.registry.declared import Scores, method
 
 if TYPE_CHECKING:
     from whyformer.attention_heads import HeadMask

@@ -16,13 +16,13 @@ from whyformer.inputs.encoding import Batch
 from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.places import At, Place, place_of
+from whyformer.methods.registry import Scores, method
 from whyformer.perturb.explained import Baseline, Explained
 from whyformer.perturb.outcomes import fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
 from whyformer.recorder.calls import in_this_thread
 from whyformer.recorder.failures import named_failures
-from whyformer.registry.declared import Scores, method
 from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10

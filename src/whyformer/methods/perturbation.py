@@ -8,9 +8,9 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.methods.by_captum import Report, adding_up, captum_attr, one_by_one
+from whyformer.methods.registry import Scores, method
 from whyformer.perturb.explained import Baseline, Explained
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores, method
 from whyformer.registry.options import Count
 
 HOURS = "each is a run of the model, and more would take hours for one text"

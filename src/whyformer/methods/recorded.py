@@ -13,9 +13,8 @@ from filelock import FileLock, Timeout
 from torch import nn
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import BUNDLED, Subject, bundled_models
-from whyformer.registry.declared import Method
-from whyformer.registry.specs import Spec, method_specs
 from whyformer.storage.files import naming, read_json, regular, write
 from whyformer.storage.forms import Format, count, fields, named, number, text
 
@@ -38,7 +37,7 @@ class Choice:
     data: str
 
     @property
-    def spec(self) -> Spec[Method]:
+    def spec(self) -> MethodSpec:
         """The method with its options."""
         try:
             return method_specs([self.method])[0]

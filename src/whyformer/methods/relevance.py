@@ -8,9 +8,9 @@ from torch import Tensor
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.attention import from_layer
 from whyformer.methods.places import AtRelevance, Place, place_of
+from whyformer.methods.registry import Scores, method
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Scores, method
 
 BookName = Literal["alpha_beta", "z_plus", "eq4"]
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.methods.registry import Scores, method, method_named
+from whyformer.methods.specs import MethodSpec
 from whyformer.perturb import Fillers, Hide, Hideable, hideable, remains, shares_of
 from whyformer.prediction import Prediction, Progress
-from whyformer.registry.declared import Method, Scores, method, method_named
 from whyformer.registry.options import Count, MethodName
-from whyformer.registry.specs import Spec
 
 Report = Literal["order", "drop"]
 USUAL = MethodName("attn_lrp")
@@ -143,9 +143,9 @@ class _Seen:
         return {"logit": self.logits, "probability": own, "probabilities": self.shares}
 
 
-def _explaining(of: str, report: Report) -> Spec[Method]:
+def _explaining(of: str, report: Report) -> MethodSpec:
     """The method that explains each step, if it can."""
-    spec = Spec(method_named(stepwise.__name__), {"of": of}).made_of
+    spec = MethodSpec(method_named(stepwise.__name__), {"of": of}).made_of
     assert spec is not None
     if report == "drop" and not spec.of.class_specific:
         raise BadOption(
@@ -155,7 +155,7 @@ def _explaining(of: str, report: Report) -> Spec[Method]:
     return spec
 
 
-def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Seen, explaining: Spec[Method], hide: Hide) -> bool:
+def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Seen, explaining: MethodSpec, hide: Hide) -> bool:
     """Take the steps, all texts side by side; the run of a step is let go before the next. Whether scores had signs."""
     fillers = Fillers.of(prediction.model, prediction.batch.tokenizer)
     current, turns = prediction, max((len(walk.turns) for walk in walks), default=0)

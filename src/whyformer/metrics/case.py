@@ -14,10 +14,10 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Encoded
 from whyformer.inputs.units import Span, join_words
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.registry import Measured, Metric
 from whyformer.models.loading import is_regression
 from whyformer.perturb import Hide, Outcomes, Positions, Row, Search, best_orders, hidden, rows_of
 from whyformer.prediction import Prediction
-from whyformer.registry.declared import Measured, Metric
 
 Units = Literal["token", "word"]
 Combine = Literal["sum", "max"]

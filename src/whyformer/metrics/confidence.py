@@ -12,8 +12,8 @@ from torch import Tensor
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
 from whyformer.metrics.faithfulness import TENTHS, flat, shares
+from whyformer.metrics.registry import Measured, metric
 from whyformer.perturb import Hide, count_of
-from whyformer.registry.declared import Measured, metric
 
 
 @metric(

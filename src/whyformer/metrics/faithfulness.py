@@ -10,8 +10,8 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
+from whyformer.metrics.registry import Measured, metric
 from whyformer.perturb import Hide, count_of
-from whyformer.registry.declared import Measured, metric
 
 Protocol = Literal["attcat", "mask_lrp"]
 

@@ -12,7 +12,7 @@ from whyformer.errors import BadOption
 from whyformer.inputs.units import Unit, join_words
 from whyformer.metrics.case import Case, Floats
 from whyformer.metrics.idf import Idf
-from whyformer.registry.declared import Measured, metric
+from whyformer.metrics.registry import Measured, metric
 
 Totals = dict[int, dict[str, float]]  # of each predicted class its words with their sums
 

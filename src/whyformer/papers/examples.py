@@ -9,13 +9,12 @@ import numpy as np
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, WhyformerError
 from whyformer.inputs.encoding import Text
+from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.papers.recipe import Asked, Column, Reproduction
-from whyformer.registry.declared import Method
-from whyformer.registry.specs import Spec, method_specs
 from whyformer.results.explanation import Array, Comparison, Explanation
 
-Explain = Callable[[Subject, Text, Spec[Method]], Explanation]
+Explain = Callable[[Subject, Text, MethodSpec], Explanation]
 
 
 def texts_of(recipe: Reproduction, column: Column, data: Dataset | None, count: int) -> tuple[Text, ...]:

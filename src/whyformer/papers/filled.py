@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput
+from whyformer.methods.specs import method_specs
 from whyformer.papers.lm_heads import ColumnHead
 from whyformer.papers.masks import ColumnMask, is_parsed
 from whyformer.papers.recipe import Column, Reproduction, Row
-from whyformer.registry.specs import method_specs
 
 
 def filled(

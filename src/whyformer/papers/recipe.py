@@ -7,8 +7,10 @@ from typing import Literal, NamedTuple
 
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import Text
-from whyformer.registry.declared import list_methods, list_metrics
-from whyformer.registry.specs import method_specs, metric_specs
+from whyformer.methods.registry import list_methods
+from whyformer.methods.specs import method_specs
+from whyformer.metrics.registry import list_metrics
+from whyformer.metrics.specs import metric_specs
 
 Kind = (
     Literal["table", "bars", "curves", "layers", "comparison", "differences", "heads", "positions", "figure"]

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from whyformer.attention_heads import HeadMask
+from whyformer.methods.specs import method_specs
+from whyformer.metrics.specs import metric_specs
 from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
-from whyformer.registry.specs import method_specs, metric_specs
 from whyformer.results.explanation import Comparison
 from whyformer.results.table import Cell, Table
 

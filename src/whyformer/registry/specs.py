@@ -5,21 +5,22 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from whyformer.errors import BadOption
-from whyformer.registry.declared import Method, Metric, R, list_methods, list_metrics, method_named, metric_named
+from whyformer.registry.base import R
 from whyformer.registry.own_code import code_of
 
 Written = str | Sequence[str]
-FAST = "fast"  # every method that runs the model once, forward and backward
-EVERY = ("all", FAST)
 LONGEST_PATH = 4096  # characters
 
 
 @dataclass(frozen=True)
 class Spec(Generic[R]):
-    """A registered function and the options that it is called with; those left out have their defaults."""
+    """A registered function and the options that it is called with; those left out have their defaults.
+
+    Methods and metrics each have their own kind of it, which can be called.
+    """
 
     of: R
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -47,57 +48,11 @@ class Spec(Generic[R]):
         facts: dict[str, Any] = {"name": self.of.name}
         facts["options"] = {name: known[name].in_key(value) for name, value in options.items()}
         code = code_of(self.of.function, getattr(self.of, "reduce", None))
-        beside = {"files": files or None, "code": code, "made_of": self.made_of and self.made_of.facts}
+        beside = {"files": files or None, "code": code}
         return facts | {name: fact for name, fact in beside.items() if fact is not None}
 
-    @property
-    def of_option(self) -> str | None:
-        """The name of the option that says which method this one is made of, if it is made of one."""
-        return next((name for name, option in self.of.options.items() if option.names_method), None)
 
-    @property
-    def made_of(self) -> "Spec[Method] | None":
-        """The method that this one is made of: what an option of type `MethodName` names."""
-        if self.of_option is None:
-            return None
-        option = self.of.options[self.of_option]
-        spec = method_specs([self.options.get(option.name, option.default)])[0]
-        if spec.of.name == self.of.name:
-            raise BadOption(
-                f"{self.of.name} cannot be made of itself: give {option.name}= a method that explains in one pass"
-            )
-        return spec
-
-    def made_of_label(self, label: str) -> "Spec[R]":
-        """The same, made of the method that is written so."""
-        return self if self.of_option is None else Spec(self.of, {**self.options, self.of_option: label})
-
-    @property
-    def class_specific(self) -> bool:
-        """Whether a method's scores depend on the class: not if those of the method that it is made of do not."""
-        own: bool = getattr(self.of, "class_specific", False)
-        return own and (self.made_of is None or self.made_of.class_specific)
-
-    def __call__(self, given: Any) -> Any:
-        """Call it with these options."""
-        return self.of(given, **self.options)  # type: ignore[operator]
-
-
-def method_specs(written: Written) -> tuple[Spec[Method], ...]:
-    """The methods named, `all` for every one, `fast` for those of one pass; options follow a name in brackets."""
-    return _specs([name for part in names_of(written) for name in _meant(part)], method_named)
-
-
-def _meant(name: str) -> list[str]:
-    """The methods that a word for several stands for, or the one that is named."""
-    if name not in EVERY:
-        return [name]
-    return [own for own, method in list_methods().items() if name == "all" or method.passes == "one"]
-
-
-def metric_specs(written: Written) -> tuple[Spec[Metric], ...]:
-    """The metrics named, `all` for every one."""
-    return _specs(list(list_metrics()) if written == "all" else written, metric_named)
+S = TypeVar("S", bound=Spec[Any])
 
 
 def names_of(written: Written) -> list[str]:
@@ -108,14 +63,15 @@ def names_of(written: Written) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _specs(written: Written, named: Callable[[str], R]) -> tuple[Spec[R], ...]:
-    found = [_spec(part, named) for part in names_of(written)]
-    if not found:
+def specs_of(written: Written, named: Callable[[str], R], make: Callable[[R, Mapping[str, Any]], S]) -> tuple[S, ...]:
+    """What is written, each once: `named` finds what a name stands for, `make` adds the options to it."""
+    specs = [make(*_read(part, named)) for part in names_of(written)]
+    if not specs:
         raise BadOption("nothing is named: give at least one name, or `all`")
-    return tuple({spec.label: spec for spec in found}.values())
+    return tuple({spec.label: spec for spec in specs}.values())
 
 
-def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
+def _read(written: str, named: Callable[[str], R]) -> tuple[R, dict[str, Any]]:
     shape = re.fullmatch(r"([^()]*)(?:\((.*)\))?", written, re.DOTALL)
     if shape is None:
         raise BadOption(f"{written!r} is not written as name or name(option=value, option=value)")
@@ -129,9 +85,7 @@ def _spec(written: str, named: Callable[[str], R]) -> Spec[R]:
             raise BadOption(f"{written!r}: {name} is given twice")
         of.checked({name: None} if name not in of.options else {})  # raises if there is no such option
         options[name] = of.options[name].parsed(value)
-    spec = Spec(of, options)
-    made_of = spec.made_of  # raises if it cannot be made of that
-    return spec if made_of is None or spec.of_option not in options else spec.made_of_label(made_of.label)
+    return of, options
 
 
 def _split(text: str, at: str) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption, WhyformerError, nearest
-from whyformer.registry.declared import list_metrics, metric_named
+from whyformer.metrics.registry import list_metrics, metric_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

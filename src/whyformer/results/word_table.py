@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from whyformer.datasets import label_index
 from whyformer.errors import BadInput, BadOption
+from whyformer.methods.registry import list_methods, method_named
+from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import Totals, WordSums, shared_share, top_words, word_record
-from whyformer.registry.declared import list_methods, method_named
-from whyformer.registry.specs import Spec
 from whyformer.results.explanation import Explanation
 from whyformer.results.table import Table
 from whyformer.storage.files import read_json, write
@@ -261,7 +261,7 @@ def _predicted(explanation: Explanation) -> int:
 def _called(explanation: Explanation) -> str:
     """The method as it is written; one that is not registered here, with all its options."""
     if explanation.method in list_methods():
-        return Spec(method_named(explanation.method), explanation.options).label
+        return MethodSpec(method_named(explanation.method), explanation.options).label
     options = ", ".join(f"{name}={value}" for name, value in sorted(explanation.options.items()))
     return f"{explanation.method}({options})" if options else explanation.method
 

@@ -1,0 +1,147 @@
+"""Methods by name: what each declares about itself, and what it computes.
+
+Importing any module of this package registers all methods of Whyformer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.prediction import Prediction
+from whyformer.recorder import differentiating
+from whyformer.registry.base import Registered, Registry, keyword_only
+
+RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`
+    (
+        *("input", "inputs", "text", "texts", "pair", "question", "context", "context_file", "file", "choices"),
+        *("model", "method", "methods", "target", "versus", "word", "words", "position", "options", "effort"),
+        *("batch_size", "progress", "trust", "html", "json", "device", "dtype", "allow_pickle", "trust_remote_code"),
+        *("no_cache", "debug", "help"),
+    )
+)
+
+
+class PerExample(tuple[Tensor, ...]):
+    """A diagnostic whose shape differs from example to example: a tensor for each, [examples]."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a method computed: [batch, units], or [layers, batch, units] where the layers are to be summed.
+
+    `signed` says whether scores below zero speak against the target, where an option decides it; otherwise it is what
+    the method declares.
+    """
+
+    values: Tensor
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    signed: bool | None = None
+
+    @property
+    def layers(self) -> Tensor | None:
+        """The scores of each layer, if the method gives them."""
+        return self.values if self.values.dim() == 3 else None
+
+    @property
+    def total(self) -> Tensor:
+        """The scores, [batch, units]."""
+        return self.values.sum(0) if self.values.dim() == 3 else self.values
+
+
+Passes = Literal["one", "many"]
+
+
+@dataclass(frozen=True)
+class Method(Registered):
+    """A registered method: the function and what it declares.
+
+    `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
+    `relevance`: it needs a trace that relevance can flow through. `passes`: whether it runs the model once or often.
+    """
+
+    signed: bool
+    class_specific: bool
+    paper: str
+    relevance: bool = False
+    passes: Passes = "one"
+
+    def __call__(self, prediction: Prediction, **options: Any) -> Scores:
+        """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
+
+        The start and the end of an answer are scored one by one, and added up.
+        """
+        arguments = self.arguments(options)
+        with differentiating():
+            found = [self.function(part, **arguments) for part in prediction.parts]
+        scores = _added([f if isinstance(f, Scores) else Scores(f) for f in found])
+        expected = tuple(prediction.padding.shape)
+        if tuple(scores.values.shape[-2:]) != expected or scores.values.dim() not in (2, 3):
+            raise TypeError(f"{self.name} returned scores of shape {tuple(scores.values.shape)}, not {expected}")
+        values = scores.values.detach().masked_fill(prediction.padding, 0)
+        if not bool(torch.isfinite(values).all()):
+            raise UnsupportedModel(
+                f"{self.name} gave scores that are not numbers on this model in {prediction.trace.logits.dtype}; "
+                "load it in float32"
+            )
+        return Scores(values, scores.diagnostics, self.signed if scores.signed is None else scores.signed)
+
+
+METHODS: Registry[Method] = Registry("method")
+
+
+def method(
+    *, family: str, signed: bool, class_specific: bool, paper: str, relevance: bool = False, passes: Passes = "one"
+) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
+    """Register a function as the method of its name."""
+
+    def register(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
+        made = Method(function.__name__, function, family, signed, class_specific, paper, relevance, passes)
+        if taken := sorted(RESERVED & keyword_only(function)):
+            raise BadOption(
+                f"method {made.name!r} cannot have an option {taken[0]!r}: explain has a parameter of that name, and "
+                f"the method would not get it; rename it. Reserved are {', '.join(sorted(RESERVED))}"
+            )
+        return METHODS.add(made)
+
+    return register
+
+
+def list_methods() -> dict[str, Method]:
+    """All methods by name."""
+    return METHODS.listed()
+
+
+def method_named(name: str) -> Method:
+    """The method of that name, or an error with the nearest one."""
+    return METHODS.named(name)
+
+
+def _added(parts: list[Scores]) -> Scores:
+    """The sum; what the parts report is added up too where it is a number, and listed where it is not.
+
+    Whole numbers of units, as which step hid each, are listed by part: [batch, parts, units].
+    """
+    if len(parts) == 1:
+        return parts[0]
+    values = torch.stack([p.values for p in parts]).sum(0)
+    return Scores(values, _joined([p.diagnostics for p in parts]), parts[0].signed)
+
+
+def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    joined: dict[str, Any] = {}
+    for name, first in reports[0].items():
+        values = [report[name] for report in reports]
+        if isinstance(first, dict):
+            joined[name] = _joined(values)
+        else:
+            joined[name] = _together(values) if isinstance(first, Tensor) else values
+    return joined
+
+
+def _together(values: list[Tensor]) -> Tensor:
+    listed = values[0].dim() > 1 and not values[0].is_floating_point()
+    return torch.stack(values, 1) if listed else torch.stack(values).sum(0)

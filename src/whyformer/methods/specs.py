@@ -1,0 +1,73 @@
+"""Methods with their options, as they are written: `attcat(states=inputs)`, `all`, `fast`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whyformer.errors import BadOption
+from whyformer.methods.registry import Method, Scores, list_methods, method_named
+from whyformer.prediction import Prediction
+from whyformer.registry.specs import Spec, Written, names_of, specs_of
+
+FAST = "fast"  # every method that runs the model once, forward and backward
+EVERY = ("all", FAST)
+
+
+@dataclass(frozen=True)
+class MethodSpec(Spec[Method]):
+    """A method with its options."""
+
+    def __call__(self, prediction: Prediction) -> Scores:
+        """The scores with these options."""
+        return self.of(prediction, **self.options)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What determines a number: that of the method, and of the method that it is made of."""
+        facts = super().facts
+        return facts if self.made_of is None else facts | {"made_of": self.made_of.facts}
+
+    @property
+    def of_option(self) -> str | None:
+        """The name of the option that says which method this one is made of, if it is made of one."""
+        return next((name for name, option in self.of.options.items() if option.names_method), None)
+
+    @property
+    def made_of(self) -> "MethodSpec | None":
+        """The method that this one is made of: what an option of type `MethodName` names."""
+        if self.of_option is None:
+            return None
+        option = self.of.options[self.of_option]
+        spec = method_specs([self.options.get(option.name, option.default)])[0]
+        if spec.of.name == self.of.name:
+            raise BadOption(
+                f"{self.of.name} cannot be made of itself: give {option.name}= a method that explains in one pass"
+            )
+        return spec
+
+    def made_of_label(self, label: str) -> "MethodSpec":
+        """The same, made of the method that is written so."""
+        return self if self.of_option is None else MethodSpec(self.of, {**self.options, self.of_option: label})
+
+    @property
+    def class_specific(self) -> bool:
+        """Whether its scores depend on the class: not if those of the method that it is made of do not."""
+        return self.of.class_specific and (self.made_of is None or self.made_of.class_specific)
+
+
+def method_specs(written: Written) -> tuple[MethodSpec, ...]:
+    """The methods named, `all` for every one, `fast` for those of one pass; options follow a name in brackets."""
+    return specs_of([name for part in names_of(written) for name in _meant(part)], method_named, _spec)
+
+
+def _meant(word: str) -> list[str]:
+    """The methods that a word for several stands for, or the one that is named."""
+    if word not in EVERY:
+        return [word]
+    return [name for name, method in list_methods().items() if word == "all" or method.passes == "one"]
+
+
+def _spec(method: Method, options: Mapping[str, Any]) -> MethodSpec:
+    spec = MethodSpec(method, options)
+    made_of = spec.made_of  # raises if it cannot be made of that
+    return spec if made_of is None or spec.of_option not in options else spec.made_of_label(made_of.label)

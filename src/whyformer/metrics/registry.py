@@ -1,0 +1,135 @@
+"""Metrics by name: what each declares about itself, and what it finds.
+
+Importing any module of this package registers all metrics of Whyformer.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from whyformer.errors import BadInput, BadOption
+from whyformer.registry.base import Registered, Registry, keyword_only
+
+CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a metric found: one number per example, [batch]; NaN where an example is left out.
+
+    `curve` has the numbers that were averaged, [batch, steps], and `at` says where each was taken. Corpus metrics give
+    one plain `record` per example instead of, or beside, a number: `Metric.reduced` turns those of all into one number.
+    """
+
+    values: Tensor
+    curve: Tensor | None = None
+    at: tuple[float, ...] = ()
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    records: tuple[Any, ...] = ()
+
+
+Level = Literal["example", "corpus"]
+Records = Sequence[Any]
+
+NEEDS = {  # what a metric may need of a data set, or of a method
+    "gold": "the gold label of each example",
+    "rationale": "a human rationale for each example",
+    "answer": "the gold answer of each question",
+    "idf": "the inverse document frequency of words",
+    "classes": "a method whose scores depend on the class",
+}
+
+
+@dataclass(frozen=True)
+class Metric(Registered):
+    """A registered metric: the function and what it declares.
+
+    `needs`: what it cannot do without, see `NEEDS`. `level`: whether it has a number for each example, or for a corpus
+    only. `hides`: it asks what the model says of a text with units hidden. `explains`: the class whose explanation it
+    is about, unless an option `target` says otherwise. `ceiling`: an order that lowers the probability fast scores
+    well, so that searching for one tells what is attainable; its options `CEILING_OPTIONS` say how to search.
+    """
+
+    higher_is_better: bool
+    bounds: tuple[float, float]
+    paper: str
+    needs: frozenset[str] = frozenset()
+    level: Level = "example"
+    hides: bool = False
+    explains: Literal["predicted", "gold"] = "predicted"
+    reduce: Callable[..., float] | None = None
+    ceiling: bool = False
+
+    def refusal(self, given: Mapping[str, bool]) -> str | None:
+        """Why this metric cannot be computed, if something that it needs is not given."""
+        missing = [need for need in sorted(self.needs) if not given.get(need)]
+        if not missing:
+            return None
+        return f"{self.name} needs {' and '.join(NEEDS[need] for need in missing)}, which is not given"
+
+    def __call__(self, case: Any, **options: Any) -> Measured:
+        """Measure the explanations of a case (`whyformer.metrics.Case`)."""
+        arguments = self.arguments(options)
+        refusal = self.refusal(case.given)
+        if refusal:
+            raise BadInput(refusal)
+        found = self.function(case, **arguments)
+        measured: Measured = found if isinstance(found, Measured) else Measured(found)
+        if tuple(measured.values.shape) != (len(case),):
+            raise TypeError(f"{self.name} returned values of shape {tuple(measured.values.shape)}, not {(len(case),)}")
+        return measured
+
+    def reduced(self, records: Records, **options: Any) -> float:
+        """One number from the records of all examples, for a metric of level `corpus`."""
+        if self.reduce is None:
+            raise BadOption(f"{self.name} has a number for each example: take their mean")
+        chosen = {name: option.default for name, option in self.options.items()} | dict(options)
+        return self.reduce([record for record in records if record is not None], **self.arguments(chosen))
+
+
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def metric(
+    *,
+    family: str,
+    higher_is_better: bool,
+    bounds: tuple[float, float],
+    paper: str,
+    needs: Collection[str] = (),
+    level: Level = "example",
+    hides: bool = False,
+    explains: Literal["predicted", "gold"] = "predicted",
+    reduce: Callable[..., float] | None = None,
+    ceiling: bool = False,
+) -> Callable[[Callable[..., Measured | Tensor]], Callable[..., Measured | Tensor]]:
+    """Register a function as the metric of its name."""
+    if unknown := sorted(set(needs) - set(NEEDS)):
+        raise ValueError(f"no data set can be asked for {unknown[0]!r}; known: {', '.join(NEEDS)}")
+    if (level == "corpus") != (reduce is not None):
+        raise ValueError("a metric of level 'corpus', and no other, says how its records are reduced")
+    facts = (higher_is_better, bounds, paper, frozenset(needs), level, hides, explains, reduce, ceiling)
+
+    def register(function: Callable[..., Measured | Tensor]) -> Callable[..., Measured | Tensor]:
+        missing = [name for name in CEILING_OPTIONS if name not in keyword_only(function)]
+        if ceiling and missing:
+            raise BadOption(
+                f"metric {function.__name__!r} says ceiling=True, so a search for the best order has to know how it "
+                f"ranks and hides: give it the keyword-only options {', '.join(CEILING_OPTIONS)}, as comprehensiveness "
+                f"has them (missing: {', '.join(missing)}), or leave ceiling out"
+            )
+        return METRICS.add(Metric(function.__name__, function, family, *facts))
+
+    return register
+
+
+def list_metrics() -> dict[str, Metric]:
+    """All metrics by name."""
+    return METRICS.listed()
+
+
+def metric_named(name: str) -> Metric:
+    """The metric of that name, or an error with the nearest one."""
+    return METRICS.named(name)

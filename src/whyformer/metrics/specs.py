@@ -1,0 +1,21 @@
+"""Metrics with their options, as they are written: `comprehensiveness(hide=pad)`, `all`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from whyformer.metrics.registry import Measured, Metric, list_metrics, metric_named
+from whyformer.registry.specs import Spec, Written, specs_of
+
+
+@dataclass(frozen=True)
+class MetricSpec(Spec[Metric]):
+    """A metric with its options."""
+
+    def __call__(self, case: Any) -> Measured:
+        """Measure the explanations of a case (`whyformer.metrics.Case`)."""
+        return self.of(case, **self.options)
+
+
+def metric_specs(written: Written) -> tuple[MetricSpec, ...]:
+    """The metrics named, `all` for every one."""
+    return specs_of(list(list_metrics()) if written == "all" else written, metric_named, MetricSpec)
