@@ -38,9 +38,9 @@ from transformers import PreTrainedModel
 import whyformer
 from tests.helpers import zoo
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Method
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
-from whyformer.registry.declared import Method
 from whyformer.rounding import ROUNDING, arithmetic, distance
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
@@ -101,7 +101,8 @@ class Row:
         if self.built:
             return "not built"
         if self.layers:
-            return "tokens" if set(TOKEN_METHODS) - set(self.refused) - {"random"} else "refused"
+            tried = set(TOKEN_METHODS) if self.head == zoo.SEQUENCE.name else set(TOKEN_METHODS) - set(PERTURBING)
+            return "tokens" if tried - set(self.refused) - {"random"} else "refused"
         return "supported"
 
 
@@ -270,7 +271,7 @@ def page_by_task(rows: list[Row]) -> str:
         if not of_head:
             continue
         opened = [row for row in of_head if row.verdict in ("supported", "tokens")]
-        whole = [row for row in opened if not row.refused]
+        whole = [row for row in opened if not row.refused and not _varies(row)]
         refused = [row for row in of_head if row.verdict in ("refused", "failed")]
         not_built = [row for row in of_head if row.verdict == "not built"]
         counts = " | ".join(str(len(group)) for group in (of_head, opened, whole, refused, not_built))
@@ -293,8 +294,12 @@ def _why(row: Row) -> str:
         return row.failed or row.built.replace("|", "\\|")
     if row.verdict == "refused":
         return _short(row.refused["input_x_gradient"])
-    further = _refusals(row)
-    return "; ".join(reason for reason in (_short(row.layers), further) if reason)
+    batch = f"scores depend on the batch ({_number(row.invariance)})" if _varies(row) else ""
+    return "; ".join(reason for reason in (_short(row.layers), _refusals(row), batch) if reason)
+
+
+def _varies(row: Row) -> bool:
+    return row.invariance is not None and row.invariance > row.rounding
 
 
 def _number(value: float | None) -> str:

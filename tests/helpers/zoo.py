@@ -133,12 +133,14 @@ _BY_HAND: dict[str, dict[str, Any]] = {
         "index_n_heads": 4,
         "gated_norm_rank": 4,
     },
+    "bailing_hybrid": _LATENT,
     "bamba": {**_MAMBA_2, "attn_layer_indices": [1]},
     # Sparse from eight tokens on; at fewer, transformers switches the model to full attention, and for good.
     "big_bird": {},  # block-sparse above 704 tokens; shorter texts get full attention, as here
     "bigbird_pegasus": {},
     "bros": {"hidden_size": 64},
     "canine": {"local_transformer_stride": 8, "num_hash_buckets": 32},
+    "codegen": {"rotary_dim": 4},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"],
         "rope_parameters": {
@@ -159,6 +161,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     },
     "deepseek_v2": {**_LATENT, "first_k_dense_replace": 1},
     "deepseek_v3": {**_LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
+    "deepseek_v32": _LATENT,
     # Not `is_moe`: there transformers mixes the examples of a batch.
     "doge": {"keep_window_size": 4},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
@@ -182,6 +185,8 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     },
     "gemma4": {"text_config": _PER_LAYER},
     "gemma4_text": _PER_LAYER,
+    "glm4_moe_lite": _LATENT,
+    "glm_moe_dsa": _LATENT,
     "gpt_bigcode": {"num_key_value_heads": 1},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "gpt_oss": {"rope_parameters": {**_YARN, "truncate": False}},
@@ -193,6 +198,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     },
     # The Mamba layers of Jamba and Zamba run without their CUDA kernels.
     "jamba": {**_MAMBA, "attn_layer_period": 2, "attn_layer_offset": 1},
+    "kimi_linear": {**_LATENT, "num_experts_per_token": 2},
     "layoutlmv3": {"coordinate_size": 5, "shape_size": 6, "input_size": 32},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "lilt": {"hidden_size": 48},
@@ -269,6 +275,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     "t5gemma": {"encoder": _WIDER, "decoder": _WIDER},
     "tapas": {"type_vocab_sizes": [3, 8, 8, 2, 8, 8, 10]},
     "xmod": {"languages": ["en_XX", "de_DE"], "default_language": "en_XX"},
+    "youtu": _LATENT,
     "zamba": {**_MAMBA, **_SHARED},
     "zamba2": {
         **_SHARED,
@@ -297,7 +304,7 @@ _MORE: dict[str, _Entries] = {
     "tapas": {"token_type_ids": ((7,), 2)},
 }
 
-SINGLE = frozenset({"canine"})  # its mask is NaN in double precision
+SINGLE = frozenset({"beam", "canine", "mllama", "xglm"})  # in double precision they fail, or their mask is NaN
 
 _IMPOSSIBLE = {
     "layoutlmv2": "needs the package detectron2",

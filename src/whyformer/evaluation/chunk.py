@@ -21,11 +21,12 @@ from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
-from whyformer.models.loading import Subject, is_regression
+from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS, Outcomes, fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.results.records import Record
 from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.tasks.score import Score
 from whyformer.tasks.task import ExampleOutputs
 
 
@@ -57,7 +58,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         for metric in self.metrics:
-            if is_regression(self.subject.model):
+            if Score.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
             if "answer" not in metric.of.needs and self.subject.task != "classes":
                 raise BadOption(f"{metric.of.name} is for models that classify; this one answers questions")

@@ -15,7 +15,6 @@ from whyformer.inputs.encoding import Encoded
 from whyformer.inputs.units import Span, join_words
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
-from whyformer.models.loading import is_regression
 from whyformer.perturb import Hide, Outcomes, Positions, Row, Search, best_orders, hidden, rows_of
 from whyformer.prediction import Prediction
 
@@ -112,7 +111,7 @@ class Case:
     @property
     def classes(self) -> int:
         """How many classes the model tells apart."""
-        if self.prediction.task.name != "classes" or is_regression(self.prediction.model):
+        if self.prediction.task.name != "classes":
             raise BadInput("this metric is for models that classify")
         return int(self.prediction.trace.logits.shape[-1])
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
-from whyformer.models.loading import device_of, is_regression
+from whyformer.models.loading import device_of
 from whyformer.perturb.hiding import Fillers, Row, padded
 from whyformer.recorder.run import evaluating, with_padding_id
 from whyformer.recorder.trace import RECORDING
+from whyformer.tasks.score import is_regression
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
 PADDING = 0.05  # of a batch's tokens, at most

@@ -114,6 +114,10 @@ def _trace(
         if embeddings is None:
             raise
         shape = embeddings.shape[:2]
+    if task.form == "token" and logits.shape[1] != shape[1]:
+        raise UnsupportedModel(
+            f"{name} gives outputs at {logits.shape[1]} positions, and has states of {shape[1]} units"
+        )
     attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]

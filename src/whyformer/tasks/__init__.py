@@ -3,6 +3,7 @@
 from whyformer.tasks.answers import Answers as Answers
 from whyformer.tasks.classes import Classes as Classes
 from whyformer.tasks.next_token import NextToken as NextToken
+from whyformer.tasks.score import Score as Score
 from whyformer.tasks.task import TASKS as TASKS
 from whyformer.tasks.task import Asked as Asked
 from whyformer.tasks.task import ExampleOutputs as ExampleOutputs

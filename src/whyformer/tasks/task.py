@@ -125,6 +125,11 @@ class Task(ABC):
         """The task of a model."""
         return cls(labels_of(model))
 
+    @classmethod
+    def fits(cls, model: nn.Module) -> bool:
+        """Whether a model has this task rather than the usual one of its head, if it is not that itself."""
+        return False
+
     def arguments(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """How a batch of texts, [batch, units] each, is handed to the model's forward."""
         return dict(tensors)
@@ -286,18 +291,24 @@ def register(task: type[Task]) -> type[Task]:
 def task_of(model: nn.Module) -> Task | None:
     """The task of a model, by its class; None where that does not tell."""
     name = task_name(model)
-    return None if name is None or name not in TASKS else TASKS[name].of(model)
+    return None if name is None or name not in TASKS else _of(TASKS[name], model)
 
 
 def said_by(model: nn.Module, output: Any) -> tuple[Tensor, Task] | None:
     """A model's logits and what they mean: by its class, or else by their form; None if there are none."""
     first = task_of(model)
-    forms = [TASKS[name].of(model) for name in ("answer", "classes", "token")]
+    forms = [_of(TASKS[name], model) for name in ("answer", "classes", "token")]
     for task in forms if first is None else [first, *forms]:
         logits = task.logits(output)
         if logits is not None:
             return logits, task
     return None
+
+
+def _of(usual: type[Task], model: nn.Module) -> Task:
+    """The task of a model: the usual one of its head, or another that fits."""
+    others = (task for task in TASKS.values() if task.head == usual.head and task.fits(model))
+    return next(others, usual).of(model)
 
 
 def _plain(chosen: Tensor) -> Chosen:
