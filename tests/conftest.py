@@ -24,6 +24,7 @@ import torch
 
 from tests.helpers import arithmetics
 
+sys.dont_write_bytecode = False  # rewriting the assertions of all tests takes longer than collecting them
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 arithmetics.apply(os.environ.get(arithmetics.VARIABLE, ""))
 

@@ -20,6 +20,7 @@ __all__ = [
     "Measured",
     "MissingExtra",
     "NoAttention",
+    "PluginWarning",
     "RandomnessWarning",
     "Recommendation",
     "Scores",

@@ -14,7 +14,8 @@ WhyformerWarning
  ├─ TruncationWarning         tokens did not fit into the model's window
  ├─ UnknownWordsWarning       many words are unknown to the model's tokenizer
  ├─ CompletenessWarning       scores do not add up to what they should
- └─ RandomnessWarning         the model gives another output each time it is run
+ ├─ RandomnessWarning         the model gives another output each time it is run
+ └─ PluginWarning             a plug-in cannot be loaded
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,6 +76,10 @@ class CompletenessWarning(WhyformerWarning):
 
 class RandomnessWarning(WhyformerWarning):
     """The model draws random numbers in eval mode, so its explanations differ from run to run."""
+
+
+class PluginWarning(WhyformerWarning):
+    """A plug-in of another distribution could not be loaded, and is left out."""
 
 
 def shown(value: object, longest: int = LONGEST) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.models.loading import labels_of, text_config
-from whyformer.recorder import BOOKS, Edit, Layers, Target, Trace, record
+from whyformer.recorder import Book, Edit, Layers, Target, Trace, record
 from whyformer.recorder.given import expanded
-from whyformer.recorder.trace import Entering
+from whyformer.recorder.lrp.books import book_named
 from whyformer.tasks.task import Task
 
 Progress = Callable[[int, int], None]  # called with what is done, and of how much
@@ -81,7 +82,7 @@ class Prediction:
         self.labels = labels_of(model)
         self._target = target
         self._versus = versus
-        self._by_book: dict[str, Relevances] = {}
+        self._by_book: WeakKeyDictionary[Book, Relevances] = WeakKeyDictionary()
         self._run = _Run(model, self.batch.tensors, relevance, trace)
 
     @property
@@ -224,49 +225,48 @@ class Prediction:
             of = (*trace.attention, *trace.hidden, *of)
         return tuple(_precise(g) for g in trace.gradient(of, self.target, self.versus))
 
-    def attention_relevances(self, book: str) -> tuple[Tensor, ...]:
+    def attention_relevances(self, book: str | Book) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""
         return self.relevances(book, whole=False).attention
 
-    def embedding_relevances(self, book: str) -> Tensor:
+    def embedding_relevances(self, book: str | Book) -> Tensor:
         """Relevance of the explained outputs at the embedding output, under a rule book."""
         _ = self.trace.hidden  # raises if there are no layers
         state = self.relevances(book).state
         assert state is not None
         return state
 
-    def token_relevances(self, book: str) -> Tensor:
+    def token_relevances(self, book: str | Book) -> Tensor:
         """Relevance of the explained outputs at the token embeddings, before positions and norm."""
         self._embedding_leaf()
         found = self.relevances(book).embeddings
         assert found is not None
         return found
 
-    def relevances(self, book: str, *, whole: bool = True, entering: Entering | None = None) -> "Relevances":
+    def relevances(self, book: str | Book, *, whole: bool = True) -> "Relevances":
         """What one backward pass under a rule book gives; another one is run only if more is asked for.
 
-        Unless `whole`, it stops at the first layer's attention: nothing below is needed for the maps. With `entering`,
-        which exchanges what arrives at each layer's product of attention and values, it is run each time.
+        Unless `whole`, it stops at the first layer's attention: nothing below is needed for the maps. It is kept
+        as long as the book lives.
         """
         if not whole:
             _ = self.trace.attention
-        if entering is not None:
-            return self._pass(book, whole, entering)
-        found = self._by_book.get(book)
-        if found is None or (whole and not found.whole):
-            found = self._by_book[book] = self._pass(book, whole)
-        return found
+        chosen = book_named(book)
+        relevances = self._by_book.get(chosen)
+        if relevances is None or (whole and not relevances.whole):
+            relevances = self._by_book[chosen] = self._pass(chosen, whole)
+        return relevances
 
-    def _pass(self, book: str, whole: bool, entering: Entering | None = None) -> "Relevances":
+    def _pass(self, book: Book, whole: bool) -> "Relevances":
         trace, layers = self.traced, self.trace.layers
         maps = trace.attention if isinstance(layers, Layers) else ()
         state = layers.hidden[0 if whole else 1] if isinstance(layers, Layers) else None
         above = layers.calls[min(1, len(layers.calls) - 1)] if isinstance(layers, Layers) and not whole else -1
         taking = [a for a, call in zip(trace.absorbers, trace.absorber_calls, strict=True) if call > above]
-        from_value = BOOKS[book].starts_from == "value" and whole
+        from_value = book.starts_from == "value" and whole
         ends = [state, trace.pixels if whole else None, trace.embeddings if from_value else None]
         of = [*maps, *taking, *(end for end in ends if end is not None)]
-        found = iter(trace.relevance(tuple(of), book, self.target, self.versus, entering=entering))
+        found = iter(trace.relevance(tuple(of), book, self.target, self.versus))
         attention = tuple(_precise(next(found)) for _ in maps)
         absorbed = torch.zeros_like(self.real[:, 0])
         for _ in taking:

@@ -7,6 +7,7 @@ from whyformer.errors import BadOption as BadOption
 from whyformer.errors import CompletenessWarning as CompletenessWarning
 from whyformer.errors import MissingExtra as MissingExtra
 from whyformer.errors import NoAttention as NoAttention
+from whyformer.errors import PluginWarning as PluginWarning
 from whyformer.errors import RandomnessWarning as RandomnessWarning
 from whyformer.errors import TruncationWarning as TruncationWarning
 from whyformer.errors import UncoveredOperation as UncoveredOperation

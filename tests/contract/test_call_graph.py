@@ -4,9 +4,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import call_graph
 import pytest
-from call_graph import BEFORE, Graph, layers, profiled, report, two_way
+
+from benchmarks import call_graph
+from benchmarks.call_graph import BEFORE, Graph, layers, profiled, report, two_way
 
 ORDER = ("low", "middle", "high")
 DOWN = (("high/a.py", "f"), ("low.py", "g"))

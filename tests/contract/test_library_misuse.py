@@ -15,6 +15,7 @@ import whyformer
 from tests.helpers import families
 from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
 from whyformer import BadInput, Explainer, WhyformerError, open_dataset
+from whyformer.rounding import close
 
 TEXTS = ["who won the game", "they lost it", "the humans"]
 PAIR = ("who won", "the humans won")
@@ -278,7 +279,8 @@ def test_a_mapping_of_a_tokenizer_is_taken_as_it_is(explainer: Explainer) -> Non
     encoding = subject.tokenizer("who won", return_tensors="pt", return_special_tokens_mask=True)
     found = whyformer.attribute(subject.model, encoding, "input_x_gradient")
     assert found.shape == encoding["input_ids"].shape
-    assert whyformer.attribute(subject.model, {**encoding, "attention_mask": None}, "input_x_gradient").equal(found)
+    unmasked = whyformer.attribute(subject.model, {**encoding, "attention_mask": None}, "input_x_gradient")
+    assert close(unmasked, found, torch.float32)  # two runs of a product that nearly cancels
 
 
 def test_whatever_is_given_no_other_error_is_raised(explainer: Explainer) -> None:

@@ -23,6 +23,7 @@ def test_relevance_is_conserved(family: str) -> None:
 @pytest.mark.parametrize("family", families.ALL)
 def test_relevance_depends_neither_on_the_batch_nor_on_padding(family: str) -> None:
     model, inputs = families.build(family), families.batch()
+    allowed = 1e-5 if family == "bloom" else 1e-6  # Bloom's positions are in float32
     together = whyformer.record(model, inputs)
     wider = whyformer.record(model, families.batch(extra=2))
     found = together.relevance((*together.attention, together.hidden[0]), "z_plus", 1)
@@ -32,8 +33,8 @@ def test_relevance_depends_neither_on_the_batch_nor_on_padding(family: str) -> N
         expected = alone.relevance((*alone.attention, alone.hidden[0]), "z_plus", 1)
         for batched, more, single in zip(found, padded, expected, strict=True):
             part = (row, slice(None), slice(length), slice(length)) if single.dim() == 4 else (row, slice(length))
-            assert (batched[part] - single[0]).abs().max() <= 1e-6 * single.abs().max()
-            assert (more[part] - single[0]).abs().max() <= 1e-6 * single.abs().max()
+            assert (batched[part] - single[0]).abs().max() <= allowed * single.abs().max()
+            assert (more[part] - single[0]).abs().max() <= allowed * single.abs().max()
 
 
 class Layer(nn.Module):
@@ -139,7 +140,7 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
     monkeypatch.setattr(
         whyformer.Trace,
         "relevance",
-        lambda s, of, book, *a, **k: counts.update([book]) or relevance(s, of, book, *a, **k),
+        lambda s, of, book, *a, **k: counts.update([book.name]) or relevance(s, of, book, *a, **k),
     )
     prediction = Prediction(model, batch_of(model, families.batch()), 1, relevance=True)
     try:

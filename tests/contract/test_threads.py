@@ -1,17 +1,24 @@
-"""A model that one thread explains and another runs: each sees what it would see alone."""
+"""Models in several threads: each thread sees what it would see alone."""
 
 import copy
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import families
-from whyformer.rounding import ROUNDING
+from whyformer import Explainer
+from whyformer.models import borrow
+from whyformer.models.borrow import lock_of
+from whyformer.rounding import ROUNDING, close
 
 PREDICTIONS = 5_000
 METHODS = {
@@ -89,3 +96,103 @@ def test_a_model_predicts_while_another_thread_explains_it() -> None:
     assert running.count >= PREDICTIONS
     assert running.furthest <= ROUNDING[torch.float32]
     assert max(furthest.values()) <= ROUNDING[torch.float32]
+
+
+def together(*calls: Callable[[], Any]) -> list[Any]:
+    """What the calls return, each in a thread of its own."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result(timeout=60) for future in [pool.submit(call) for call in calls]]
+
+
+def meeting(model: nn.Module, barrier: threading.Barrier) -> None:
+    """Make the first run of a model wait inside its forward until others are inside theirs."""
+    waiting = [barrier]
+
+    def wait(*_: object) -> None:
+        if waiting:
+            waiting.pop().wait(timeout=20)
+
+    model.register_forward_pre_hook(wait)
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "smooth_grad", "transformer_attribution"])
+def test_two_models_run_at_the_same_time(method: str) -> None:
+    """Each waits inside its forward for the other, which would never come if there were one lock for all models."""
+    models = [copy.deepcopy(families.build(name)) for name in ("bert", "gpt2")]
+
+    def explained(model: nn.Module) -> Tensor:
+        return whyformer.attribute(model, EXPLAINED, method, target=1)
+
+    expected = [explained(model) for model in models]
+    barrier = threading.Barrier(2)
+    for model in models:
+        meeting(model, barrier)
+    for found, due in zip(together(*(partial(explained, model) for model in models)), expected, strict=True):
+        assert close(found, due)
+
+
+def test_two_explainers_of_different_models_at_the_same_time() -> None:
+    loaded = Explainer.load("sentiment", choices=False).subject
+    explainers = [Explainer(copy.deepcopy(loaded.model), loaded.tokenizer, choices=False) for _ in range(2)]
+    with torch.no_grad():
+        next(iter(explainers[1].subject.model.parameters())).mul_(0.5)
+    expected = [explainer.explain("a fine film").scores for explainer in explainers]
+    assert not close(*expected)
+    barrier = threading.Barrier(2)
+    for explainer in explainers:
+        meeting(explainer.subject.model, barrier)
+    found = together(*(partial(explainer.explain, "a fine film") for explainer in explainers))
+    for explanation, due in zip(found, expected, strict=True):
+        assert close(explanation.scores, due)
+
+
+@pytest.mark.usefixtures("switching")
+def test_one_model_in_two_threads_gives_right_numbers() -> None:
+    """In training mode, and without a padding token: what is changed for one run must not be given back in another."""
+    model = copy.deepcopy(families.build("gpt2")).train()
+    batches = [families.batch((4, 7), seed=seed) for seed in range(2)]
+
+    def explained() -> Tensor:
+        return whyformer.attribute(model, batches[0], "attn_lrp", target=1)
+
+    def predicted() -> Tensor:
+        with torch.no_grad(), borrow.borrowed(model, batches[1]) as (plain, arguments):
+            return plain(**arguments).logits
+
+    runs = (explained, predicted)
+    expected = [run() for run in runs]
+
+    def often(run: Callable[[], Tensor]) -> list[Tensor]:
+        return [run() for _ in range(20)]
+
+    for found, due in zip(together(*(partial(often, run) for run in runs)), expected, strict=True):
+        assert all(close(one, due) for one in found)
+    assert all(module.training for module in model.modules())
+    assert model.config.pad_token_id is None
+
+
+def test_models_that_share_modules_or_a_configuration_share_their_lock() -> None:
+    model, other = (copy.deepcopy(families.build("bert")) for _ in range(2))
+    assert lock_of(model) is lock_of(model) is lock_of(torch.compile(model)) is lock_of(model.bert)
+    assert lock_of(model) is not lock_of(other)
+    both = nn.ModuleList([model, other])
+    with lock_of(both):
+        assert not together(lambda: lock_of(model).acquire(blocking=False))[0]
+        assert not together(lambda: lock_of(other).acquire(blocking=False))[0]
+    head = copy.deepcopy(other)
+    head.bert = other.bert
+    assert lock_of(head) is lock_of(other)
+    first = copy.deepcopy(families.build("gpt2"))
+    assert first.config.pad_token_id is None
+    second = type(first)(first.config)
+    assert lock_of(first) is lock_of(second)
+
+
+def test_a_lock_lives_as_long_as_its_model() -> None:
+    before = len(borrow._LOCKS)
+    model = copy.deepcopy(families.build("bert"))
+    lock_of(model)
+    assert len(borrow._LOCKS) > before
+    del model
+    gc.collect()
+    assert len(borrow._LOCKS) <= before

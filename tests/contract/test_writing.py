@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 import whyformer
 from whyformer import Comparison, Explainer, Explanation
@@ -25,7 +24,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
 from whyformer.lm_heads import stored
 from whyformer.methods.recorded import recorded
-from whyformer.papers.reproduced import Reproduced
+from whyformer.papers.result import Reproduced
 from whyformer.results.aggregate import Results
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Table
@@ -52,6 +51,12 @@ def words() -> TokenTable:
     return TokenTable({0: {"war": 1.0}}, ("BAD",), "attcat", {0: 1})
 
 
+def empty_figure() -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure()
+
+
 WAYS: dict[str, Callable[[Path], Any]] = {
     "explanation": lambda path: explanation().save(path),
     "page": lambda path: explanation().to_html(path),
@@ -60,7 +65,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
     "words": lambda path: words().save(path),
     "tables": lambda path: save_tables({"attcat": words()}, path),
     "mask": lambda path: HeadMask(np.eye(2)).save(path),
-    "picture": lambda path: write_figure(Figure(), path),
+    "picture": lambda path: write_figure(empty_figure(), path),
 }
 
 
@@ -160,9 +165,9 @@ def test_a_journal_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatc
 
 def test_pictures_have_an_ending_that_is_known(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match=r"x\.foo' is no picture: known endings are .*png"):
-        write_figure(Figure(), tmp_path / "x.foo")
-    assert write_figure(Figure(), tmp_path / "X.SVG").read_bytes().startswith(b"<?xml")
-    assert write_figure(Figure(), tmp_path / "plain").read_bytes().startswith(b"\x89PNG")
+        write_figure(empty_figure(), tmp_path / "x.foo")
+    assert write_figure(empty_figure(), tmp_path / "X.SVG").read_bytes().startswith(b"<?xml")
+    assert write_figure(empty_figure(), tmp_path / "plain").read_bytes().startswith(b"\x89PNG")
 
 
 def test_cells_of_a_spreadsheet() -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import scipy
 import torch
-from scipy import stats
 
 from tests.helpers import cases, evaluated
 from tests.helpers.evaluated import (
@@ -91,7 +91,9 @@ def test_the_table_is_that_of_the_records(data: Path, tmp_path: Path) -> None:
                 continue
             assert cell.n == len(own) == (8 if method in (CEILING, CHANCE) else ROWS)
             assert cell.mean == pytest.approx(sum(own) / len(own), abs=1e-12)
-            expected = stats.t.interval(0.95, len(own) - 1, np.mean(own), stats.sem(own))  # of fewer than 30 rows
+            expected = scipy.stats.t.interval(
+                0.95, len(own) - 1, np.mean(own), scipy.stats.sem(own)
+            )  # of fewer than 30 rows
             assert (cell.low, cell.high) == pytest.approx(expected, abs=1e-9)
     assert table["rollout", "kendall_tau"] is None
     best = max(("attcat", "rollout", "random"), key=lambda method: table[method, "aopc"].mean)

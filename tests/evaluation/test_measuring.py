@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import scipy
 import torch
-from scipy.stats import kendalltau
 
 import whyformer
 from tests.helpers import cases, evaluated
@@ -77,7 +77,7 @@ def test_kendall_tau_is_that_of_scores_for_each_other_class(one_chunk: Chunk, na
         if len(own.rankable) == 1:
             assert said is None
         else:
-            taus = [kendalltau(ranked[own.predicted], ranked[other]).statistic for other in others]
+            taus = [scipy.stats.kendalltau(ranked[own.predicted], ranked[other]).statistic for other in others]
             assert said == pytest.approx(sum(taus) / 2, abs=EXACT)
     assert (0, "rollout", "kendall_tau") not in found(one_chunk)
 

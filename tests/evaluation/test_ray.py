@@ -295,9 +295,8 @@ def test_a_model_on_a_gpu_needs_one_in_ray() -> None:
 class Recorded:
     """In place of Ray: what it was asked to do."""
 
-    data = ray.data
-
     def __init__(self, running: bool):
+        self.data = ray.data  # which is slow to import
         self.running, self.asked = running, []
 
     def is_initialized(self) -> bool:

@@ -15,6 +15,7 @@ import torch
 import transformers as hf
 
 from tests.helpers import cases, families
+from tests.helpers.recipes import as_kind, run
 from whyformer import Explainer
 from whyformer import papers as reproduce
 from whyformer.cli import main
@@ -24,9 +25,8 @@ from whyformer.lm_heads import fitting
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.idf import Idf
 from whyformer.models.loading import Subject, load, subject_of
-from whyformer.papers import Reproduced, Reproduction, reproduction_named, run
-from whyformer.papers.drawn import word_drawing
-from whyformer.papers.words import shared_curves, shared_words, word_tables
+from whyformer.papers import Reproduced, Reproduction, reproduction_named
+from whyformer.papers.word_figures import CountFigure, ShareFigure, shared_words, word_tables
 from whyformer.results.explanation import Explanation
 from whyformer.results.table import Table
 from whyformer.rounding import close
@@ -326,7 +326,8 @@ def test_curves_of_shared_words(words: Reproduced) -> None:
     assert len(sums) > 1, "the tiny model predicts several classes"
     tops = {name: sorted(own, key=lambda word: (-own[word], word)) for name, own in sums.items()}
     pairs = list(combinations(tops.values(), 2))
-    curve, counts = (shared_curves(part, kind)["Simple"] for kind in ("shares", "counts"))  # type: ignore[arg-type]
+    assert isinstance(words.recipe, ShareFigure)
+    curve, counts = (kind.curves(part)["Simple"] for kind in (words.recipe, as_kind(CountFigure, words.recipe)))
     for k in range(1, 51):
         shared = sum(len(set(one[:k]) & set(other[:k])) for one, other in pairs) / len(pairs)
         assert curve[k] == pytest.approx(100 * shared / k)
@@ -335,7 +336,7 @@ def test_curves_of_shared_words(words: Reproduced) -> None:
     (entry,) = [e for e in words.entries if e.row == "Simple"]
     assert entry.ours is not None
     assert entry.ours.mean == pytest.approx(curve[50])
-    figure = word_drawing(words, part)
+    figure = words.recipe.column_drawing(part)
     assert figure is not None
     drawn = {str(line.get_label()): line for line in figure.axes[0].get_lines()}
     assert list(drawn["Simple"].get_ydata()) == pytest.approx(list(curve.values()))
@@ -346,7 +347,8 @@ def test_curves_are_printed_and_written(tmp_path: Path, words: Reproduced) -> No
     files = reproduce.write(words, tmp_path / "out")
     assert [file.name for file in files] == [f"decoded-figure-4{end}" for end in (".md", ".csv", "-sst-2.png")]
     lines = [line for line in comma_separated.DictReader(io.StringIO(files[1].read_text())) if line["row"] == "Simple"]
-    curve = shared_curves(words.parts[0], "shares")["Simple"]
+    assert isinstance(words.recipe, ShareFigure)
+    curve = words.recipe.curves(words.parts[0])["Simple"]
     assert {line["measure"]: float(line["ours"]) for line in lines} == pytest.approx(
         {f"top {k}": value for k, value in curve.items()}
     )
@@ -359,7 +361,7 @@ def test_curves_are_printed_and_written(tmp_path: Path, words: Reproduced) -> No
 
 
 def word_figure(found: Reproduced) -> Any:
-    return word_drawing(found, found.parts[0])
+    return found.recipe.column_drawing(found.parts[0])
 
 
 def test_one_class_alone_shares_nothing(tmp_path: Path) -> None:

@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import spacy
 import torch
-from spacy.language import Language
-from spacy.tokens import Doc
 
 from tests.helpers import cases
 from tests.helpers.evaluated import WORDS, answering
+from tests.helpers.recipes import run
 from whyformer import papers as reproduce
 from whyformer.attention_heads import (
     HeadMask,
@@ -35,8 +33,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.registry import method_named
 from whyformer.models.loading import Subject
-from whyformer.papers import Reproduced, Reproduction, Row, masks, reproduction_named, run
-from whyformer.papers.drawn import drawing, mask_drawing
+from whyformer.papers import Reproduced, Reproduction, Row, masks, placeholders, reproduction_named
 from whyformer.results.table import Table
 
 TABLE_1, TABLE_2, TABLE_3 = (reproduction_named(f"mask-lrp-table-{n}") for n in (1, 2, 3))
@@ -96,8 +93,9 @@ def no_counting(*_: Any, **__: Any) -> HeadMask:
     raise AssertionError("the heads are counted again")
 
 
-@Language.component("objects_and_subjects_of_like")
-def objects_and_subjects(document: Doc) -> Doc:
+def objects_and_subjects(document: Any) -> Any:
+    from spacy.tokens import Doc
+
     root = next((token.i for token in document if token.text == "like"), 0)
     labels = [{"film": "dobj", "actors": "nsubj"}.get(token.text, "dep") for token in document]
     labels = ["ROOT" if place == root else label for place, label in enumerate(labels)]
@@ -108,6 +106,9 @@ def objects_and_subjects(document: Doc) -> Doc:
 
 @pytest.fixture
 def pipeline() -> Any:
+    import spacy
+
+    spacy.Language.component("objects_and_subjects_of_like", func=objects_and_subjects)
     made = spacy.blank("en")
     made.add_pipe("objects_and_subjects_of_like")
     return made
@@ -186,7 +187,7 @@ def test_the_written_rate_keeps_as_many_heads() -> None:
     prediction = cases.predicted(["the film is fine"])
     for kept in range(1, 9):
         mask = HeadMask((np.arange(8) < kept).reshape(2, 4))
-        own = reproduce.filled.filled(SMALL, SMALL.columns[0], masks.ColumnMask(mask, Path("heads.json"), ""))
+        own = placeholders.filled(SMALL, SMALL.columns[0], masks.ColumnMask(mask, Path("heads.json"), ""))
         written = next(row for row in own.rows if row.label == "Random mask").seeded(1)[0][0]
         rate = float(written.partition("rate=")[2].partition(",")[0])
         scores = method_named("mask_lrp")(prediction, head_mask="random", rate=rate)
@@ -435,6 +436,8 @@ def test_pairs_are_parsed_one_text_at_a_time(tmp_path: Path, found_heads: None, 
 
 
 def test_parsers_that_are_missing_or_not_needed(tmp_path: Path) -> None:
+    import spacy
+
     with pytest.raises(MissingExtra, match="'xx_no_such_thing' is not installed"):
         small(tmp_path, spacy="xx_no_such_thing")
     with pytest.raises(BadOption, match="attcat-table-1 needs no parse"):
@@ -500,7 +503,7 @@ def test_the_corruption_curve(corruption: Reproduced) -> None:
 
 
 def test_the_corruption_curve_is_drawn_over_the_rate(corruption: Reproduced) -> None:
-    figure = drawing(corruption)
+    figure = corruption.recipe.drawing(corruption)
     assert figure is not None
     for axes, measure in zip(figure.axes, ("AOPC", "LOdds"), strict=True):
         lines = {str(line.get_label()): line for line in axes.get_lines()}
@@ -615,13 +618,13 @@ def test_pictures_of_heads_say_whose_they_are(tmp_path: Path) -> None:
     ):
         path = replace(known_mask(), provenance={"corpus": corpus}).save(tmp_path / "known.json")
         heads, positions = (figure(tmp_path, recipe, heads=path) for recipe in (FIGURE_5, FIGURE_1))
-        grid = mask_drawing(heads, heads.parts[0])
-        bars = mask_drawing(positions, positions.parts[0])
+        grid = heads.recipe.column_drawing(heads.parts[0])
+        bars = positions.recipe.column_drawing(positions.parts[0])
         assert grid is not None
         assert bars is not None
         assert grid.axes[0].get_title(loc="left") == f"{name}: 4 of 8 heads are kept"
         assert bars.get_suptitle() == f"{name}: Relative positions λ, 5 sentences"
-        assert drawing(heads) is None
+        assert heads.recipe.drawing(heads) is None
 
 
 # on the command line

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 from rich.console import Console
 
 import whyformer.metrics
@@ -701,6 +700,8 @@ def curved(count: int, at: list[float], references: bool = True) -> Table:
 
 
 def test_a_figure_shows_every_curve_the_best_strongest() -> None:
+    from matplotlib.colors import to_hex
+
     found = curved(20, AT)
     drawn = found.figure("aopc")
     (axes,) = drawn.axes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import Recommendation
@@ -50,7 +50,7 @@ def test_few_rows_have_the_interval_of_student(count: int) -> None:
     assert cell is not None
     assert gap is not None
     for numbers, values in ((cell, one), (gap, np.subtract(one, other))):
-        expected = stats.t.interval(0.95, count - 1, np.mean(values), stats.sem(values))
+        expected = scipy.stats.t.interval(0.95, count - 1, np.mean(values), scipy.stats.sem(values))
         assert (numbers.low, numbers.high) == pytest.approx(expected, abs=1e-9)
 
 
@@ -78,7 +78,7 @@ def test_the_interval_of_a_share_holds_the_truth_as_often_as_it_says() -> None:
 def test_few_zeros_and_ones_have_the_interval_of_wilson(ones: int) -> None:
     cell = table({"a": [1.0] * ones + [0.0] * (5 - ones)}, "hiding_game")["a", "hiding_game"]
     assert cell is not None
-    expected = stats.binomtest(ones, 5).proportion_ci(method="wilson")
+    expected = scipy.stats.binomtest(ones, 5).proportion_ci(method="wilson")
     assert (cell.low, cell.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 

@@ -61,7 +61,8 @@ def test_scores(key: str) -> None:
 @pytest.mark.parametrize("key", keys("attn_cam"))
 def test_relevance_of_the_maps(key: str) -> None:
     given, masking = prediction(key), gate(key)
-    found = given.relevances("z_plus", whole=False, entering=masking).attention
+    book = "z_plus" if masking is None else given.traced.gated("z_plus", masking)
+    found = given.relevances(book, whole=False).attention
     maps = found if masking is None else masking.maps(given.attention)
     assert_close(torch.cat(tuple(maps)), goldens()[key], CLOSE)
 
@@ -69,7 +70,8 @@ def test_relevance_of_the_maps(key: str) -> None:
 @pytest.mark.parametrize("key", keys("full_lrp"))
 def test_relevance_at_the_embedding_output(key: str) -> None:
     """Entry 0 was overwritten by the authors."""
-    state = prediction(key).relevances("z_plus", entering=gate(key)).state
+    given, masking = prediction(key), gate(key)
+    state = given.relevances("z_plus" if masking is None else given.traced.gated("z_plus", masking)).state
     assert state is not None
     assert_close(state.sum(-1)[0, 1:], goldens()[key][1:], CLOSE)
 

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
 
 from whyformer import BadInput
 from whyformer.attention_heads import HeadMask, HeadStatistics
@@ -23,6 +20,9 @@ def mask(layers: int = 2, heads: int = 3) -> HeadMask:
 
 def cells(found: HeadMask) -> dict[tuple[int, int], list[str]]:
     """The colours of each cell, from left to right, and its frame."""
+    from matplotlib.colors import to_hex
+    from matplotlib.patches import Rectangle
+
     (axes,) = heads_figure(found).axes
     colours: dict[tuple[int, int], list[str]] = {}
     for patch in axes.patches:
@@ -77,6 +77,8 @@ def test_bars_are_the_relative_positions() -> None:
 
 @pytest.mark.parametrize(("layers", "heads"), [(2, 3), (6, 12), (12, 12)])
 def test_nothing_is_cut_off(layers: int, heads: int) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     figure = heads_figure(mask(layers, heads))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()

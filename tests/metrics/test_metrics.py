@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import torch
-from scipy.stats import kendalltau
-from sklearn.metrics import auc, f1_score
 
 import whyformer.metrics  # noqa: F401  (registers the metrics)
 from tests.helpers.cases import PAIR, TEXTS, case, predicted, subject
@@ -101,6 +100,8 @@ def test_comprehensiveness_and_sufficiency_as_eraser_defines_them() -> None:
 
 @pytest.mark.parametrize("gold", [None, 1])
 def test_games(gold: int | None) -> None:
+    from sklearn.metrics import auc
+
     one = case(annotations=[Annotation(gold=gold)] * len(TEXTS))
     mask = subject().tokenizer.mask_token_id
     for name in ("hiding_game", "revealing_game"):
@@ -119,6 +120,8 @@ def test_games(gold: int | None) -> None:
 
 
 def test_an_area_is_divided_by_its_range() -> None:
+    from sklearn.metrics import auc
+
     found = metric_named("hiding_game")(case(), fractions=[0.2, 0.3, 0.8])
     assert found.curve is not None
     expected = [auc([0.2, 0.3, 0.8], row) / 0.6 for row in found.curve.numpy()]
@@ -132,7 +135,9 @@ def test_kendall_tau() -> None:
     for row, (_, _, order, _, index) in enumerate(texts_of(one)):
         places = sorted(order)
         by_class = [one.scores_for(torch.full((len(TEXTS),), c))[row, places].numpy() for c in range(3)]
-        taus = [kendalltau(by_class[index], by_class[other]).statistic for other in range(3) if other != index]
+        taus = [
+            scipy.stats.kendalltau(by_class[index], by_class[other]).statistic for other in range(3) if other != index
+        ]
         expected.append(sum(taus) / 2)
     assert values("kendall_tau", one) == pytest.approx(expected)
 
@@ -171,6 +176,8 @@ def test_token_f1_as_eraser_defines_it() -> None:
     words = tuple(split_words(text))
     beyond = (*words, (500, 504))
     evidence = frozenset({1, 2, 9, len(words)})
+    from sklearn.metrics import f1_score
+
     rationale = Rationale(beyond, evidence)
     one = case([text], annotations=[Annotation(gold=1, rationale=rationale)])
     assert one.scores_for is not None

@@ -91,7 +91,7 @@ of(
     ),
 )
 same(
-    *("prediction", "Prediction.loss", "-nn.functional.logsigmoid", "nn.functional.logsigmoid"),
+    *("tasks.classes", "Classes.loss", "-nn.functional.logsigmoid", "nn.functional.logsigmoid"),
     "contract/test_methods.py::test_options_keep_the_contract",
     "only the length of the loss's gradient is used, or its size",
 )
@@ -514,12 +514,6 @@ of(
     ("Trace._positions_read", "read / read.sum(-1, keepdim=True)", "read"),
     ("Trace._positions_read", "last.ne(0).any(-1)", "last.ne(0).all(-1)", "contract/test_readers_and_answers.py"),
     (
-        "Trace.output",
-        "outputs += [-flat.gather",
-        "outputs += [flat.gather",
-        f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
-    ),
-    (
         "Trace._starts",
         "torch.full_like(flat[:, :1], -1)",
         "torch.full_like(flat[:, :1], 1)",
@@ -573,6 +567,16 @@ of(
     ),
 )
 of(
+    "tasks.answers",
+    "inputs/test_questions.py::test_what_is_wrong_with_an_answer",
+    ("answer_in", "and start <= end", ""),
+)
+of(
+    "tasks.task",
+    f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
+    ("Task.output", "(-1, part)", "(1, part)"),
+)
+of(
     "tasks.tokens",
     "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
     (
@@ -591,36 +595,52 @@ of(
     ),
 )
 of(
-    "recorder.run",
+    "models.borrow",
     "contract/test_architectures.py::test_a_text_that_ends_in_what_would_be_the_padding_token",
-    ("with_padding_id", "config.pad_token_id = None", "pass"),
+    ("_with_padding_id", "config.pad_token_id = None", "pass"),
     (
-        "with_padding_id",
-        "(batch == 1 and bool(attended.all()))",
-        "batch == 1",
+        "_with_padding_id",
+        "(len(ids) == 1 and bool(attended.all()))",
+        "len(ids) == 1",
         "contract/test_odd_uses.py::test_one_padded_text_without_a_padding_token",
     ),
     (
-        "evaluating",
+        "_evaluating",
         "module.training = True",
         "module.training = False",
         "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",
     ),
     (
-        "evaluating",
+        "_evaluating",
         "module.training = False",
         "pass",
         "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",
     ),
     (
-        "record",
-        'getattr(model, "_orig_mod", model)',
-        "model",
+        "borrowed",
+        "model = unwrapped(model)",
+        "pass",
         "contract/test_architectures.py::test_a_compiled_model_is_explained_as_the_model_it_was_made_from",
     ),
 )
+of(
+    "models.borrow",
+    "contract/test_threads.py::test_models_that_share_modules_or_a_configuration_share_their_lock",
+    ("lock_of", "owners.append(config)", "pass"),
+    ("lock_of", "list(model.modules())", "[model]"),
+)
+of(
+    "recorder.lrp.books",
+    "reference/test_books.py",
+    (
+        "Book._ruling",
+        "rule.choose(site) if isinstance(rule, BySite) else rule",
+        "None if isinstance(rule, BySite) else rule",
+    ),
+    ("Book.before", "if kind not in self.rules:", "if False:"),
+)
 same(
-    *("recorder.run", "record", 'kwargs["use_cache"] = False', "pass"),
+    *("models.borrow", "borrowed", 'arguments["use_cache"] = False', "pass"),
     "contract/test_architectures.py::test_frozen_and_trainable_models_are_explained_alike",
     "a cache that nothing reads costs memory only",
 )
@@ -1070,7 +1090,6 @@ of(
         "end",
         "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",
     ),
-    ("Encoded.answer", "and start <= end", "", "inputs/test_questions.py::test_what_is_wrong_with_an_answer"),
     ("_gap", "default=0)", "default=1)", "inputs/test_small_pieces.py"),
 )
 
@@ -1172,7 +1191,7 @@ of("escapes", "cli/test_terminal.py::test_what_steers_a_terminal_is_written_out"
 of(
     "prediction",
     f"{RECORDED}::test_relevance_for_maps_is_not_taken_for_that_of_the_embeddings",
-    ("Prediction.relevances", "if found is None or (whole and not found.whole):", "if found is None:"),
+    ("Prediction.relevances", "if relevances is None or (whole and not relevances.whole):", "if relevances is None:"),
 )
 of(
     "prediction",
@@ -1201,9 +1220,9 @@ of(
     ("_norm", "torch.finfo(x.dtype).eps if eps is None else eps", "1e-5 if eps is None else eps"),
 )
 of(
-    "recorder.run",
+    "models.borrow",
     f"{RECORDED}::test_the_stand_in_for_padding_is_a_token_that_no_text_holds",
-    ("with_padding_id", "used = set(ids[attended].tolist())", "used: set[int] = set()"),
+    ("_with_padding_id", "used = set(ids[attended].tolist())", "used: set[int] = set()"),
 )
 of(
     "recorder.mode",

@@ -5,12 +5,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import captum.attr
 import numpy as np
 import pytest
 import torch
 import transformers as hf
-from captum._utils.models.linear_model import SkLearnRidge
 from torch import Tensor, nn
 
 import whyformer
@@ -87,29 +85,37 @@ def assert_near(found: Tensor, expected: Tensor, within: float) -> None:
 # Captum called by hand
 
 
+def attr() -> Any:
+    """Captum, which is slow to import."""
+    import captum.attr
+
+    return captum.attr
+
+
 def occluded(hand: ByHand) -> Tensor:
-    return captum.attr.Occlusion(hand).attribute(hand.ids, sliding_window_shapes=(3,), baselines=hand.baseline)
+    return attr().Occlusion(hand).attribute(hand.ids, sliding_window_shapes=(3,), baselines=hand.baseline)
 
 
 def sampled(hand: ByHand) -> Tensor:
-    method = captum.attr.ShapleyValueSampling(hand)
+    method = attr().ShapleyValueSampling(hand)
     return method.attribute(hand.ids, baselines=hand.baseline, feature_mask=hand.features, n_samples=3)
 
 
 def kernel(hand: ByHand) -> Tensor:
-    method = captum.attr.KernelShap(hand)
+    method = attr().KernelShap(hand)
     return method.attribute(hand.ids, baselines=hand.baseline, feature_mask=hand.features, n_samples=8)
 
 
 def limed(hand: ByHand) -> Tensor:
     """As Thermostat calls it, on token ids; but the linear model is told which tokens are there."""
+    from captum._utils.models.linear_model import SkLearnRidge
 
     def perturbed(ids: Tensor, **_: Any) -> Tensor:
         stays = torch.ones_like(ids).bool()
         stays[0, ~hand.special] = torch.bernoulli(torch.full((1, int((~hand.special).sum())), 0.7))[0].bool()
         return torch.where(stays, ids, hand.baseline)
 
-    method = captum.attr.LimeBase(
+    method = attr().LimeBase(
         hand,
         interpretable_model=SkLearnRidge(alpha=1.0),
         similarity_func=lambda ids, sample, *_, **__: (ids == sample).double().mean(),
@@ -150,8 +156,10 @@ def test_integrated_gradients_agree_with_captum_at_a_layer(at: str, model: Any) 
     found, layer = scores(model, "integrated_gradients", steps=7, at=at), layer_at(model, at)
     for row, length in enumerate(LENGTHS):
         hand = ByHand(model, row)
-        expected, delta = captum.attr.LayerIntegratedGradients(hand, layer).attribute(
-            hand.ids, baselines=hand.baseline, n_steps=7, return_convergence_delta=True
+        expected, delta = (
+            attr()
+            .LayerIntegratedGradients(hand, layer)
+            .attribute(hand.ids, baselines=hand.baseline, n_steps=7, return_convergence_delta=True)
         )
         assert_near(found.total[row, :length], expected[0].sum(-1), 1e-12)
         assert abs(found.diagnostics["delta"][row] - delta[0]) < 1e-12
@@ -164,7 +172,7 @@ def test_integrated_gradients_from_zero_agree_with_captum(model: nn.Module) -> N
         hand = ByHand(model, row)
         words = hand.words(hand.ids)
         start = words * hand.special[:, None]
-        expected = captum.attr.IntegratedGradients(hand.embedded).attribute(words, baselines=start, n_steps=7)
+        expected = attr().IntegratedGradients(hand.embedded).attribute(words, baselines=start, n_steps=7)
         assert_near(found.total[row, :length], expected[0].sum(-1), 1e-12)
 
 
@@ -196,8 +204,10 @@ def test_gradient_shap_agrees_with_captum(at: str, model: Any) -> None:
         with torch.no_grad():
             end, start = layer(hand.ids), layer(hand.baseline)
         hand.draw()
-        expected, delta = captum.attr.GradientShap(FromEmbeddings(hand, layer)).attribute(
-            end, baselines=start, n_samples=5, return_convergence_delta=True
+        expected, delta = (
+            attr()
+            .GradientShap(FromEmbeddings(hand, layer))
+            .attribute(end, baselines=start, n_samples=5, return_convergence_delta=True)
         )
         assert_near(found.total[row, :length], expected[0].sum(-1), 1e-12)
         assert abs(found.diagnostics["delta"][row] - delta.mean()) < 1e-12
@@ -207,7 +217,7 @@ def test_at_a_layer_captum_draws_points_between_token_ids(model: Any) -> None:
     """What docs/baselines.md says of Thermostat's GradientShap, so `gradient_shap` does not call it."""
     hand, layer = ByHand(model, 0), model.bert.embeddings
     hand.draw()
-    found = captum.attr.LayerGradientShap(hand, layer).attribute(hand.ids, baselines=hand.baseline, n_samples=5)
+    found = attr().LayerGradientShap(hand, layer).attribute(hand.ids, baselines=hand.baseline, n_samples=5)
     hand.draw()
     with torch.no_grad():
         distance = layer(hand.ids) - layer(hand.baseline)
@@ -229,8 +239,10 @@ def test_deep_lift_shap_agrees_with_captum(at: str, model: Any) -> None:
         with torch.no_grad():
             end, start = layer(hand.ids), layer(hand.baseline)
         starts = torch.cat((start, end * hand.special[:, None]))
-        expected, delta = captum.attr.DeepLiftShap(FromEmbeddings(hand, layer)).attribute(
-            end, baselines=starts, return_convergence_delta=True
+        expected, delta = (
+            attr()
+            .DeepLiftShap(FromEmbeddings(hand, layer))
+            .attribute(end, baselines=starts, return_convergence_delta=True)
         )
         assert_near(found.total[row, :length], expected[0].sum(-1), 1e-12)
         assert abs(found.diagnostics["delta"][row] - delta.mean()) < 1e-12

@@ -198,7 +198,7 @@ def test_the_sum_is_kept_in_every_block_with_a_kept_head(family: str) -> None:
         assert kept.tolist() == mask[layer].bool().tolist()
         return passed
 
-    found = prediction.relevances("z_plus", entering=entering)
+    found = prediction.relevances(prediction.traced.gated("z_plus", entering))
     assert sorted(sums) == list(range(layers))
     for before, after in sums.values():
         assert (before - after).abs().max() <= 1e-6

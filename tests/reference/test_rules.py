@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,6 +132,40 @@ LINEAR = linear_case(1, numbers(OUT, seed=2), SENT)
 SMALL_LINEAR = linear_case(1e-9, None, SENT)
 MAP = map_case(torch.matmul)
 TURNED_MAP = map_case(lambda x, matrix: (matrix.mT @ x.mT).mT.contiguous())
+
+
+def by_gamma(gamma: float) -> Literal:
+    """Products count 1 + γ times where they have the sign of their sum; biases take nothing."""
+
+    def literal(case: Case) -> list[Tensor]:
+        x, weight = case.operands[0], case.constants[0]
+        weight = weight.T if case.kind == "linear" else weight  # [in, out], or [batch, in, out]
+        weight = weight.expand(BATCH, *weight.shape[-2:])
+        result = torch.zeros_like(x)
+        for b, n, o in places(case.sent):
+            products = [float(x[b, n, i]) * float(weight[b, i, o]) for i in range(x.shape[-1])]
+            counted = [p * (1 + gamma) if p * sum(products) > 0 else p for p in products]
+            for i, part in enumerate(counted):
+                result[b, n, i] += part / sum(counted) * float(case.sent[b, n, o])
+        return [result]
+
+    return literal
+
+
+def signed_epsilon(stabiliser: float) -> Literal:
+    """Biases take their share, and the stabiliser has the sign of the sum."""
+
+    def literal(case: Case) -> list[Tensor]:
+        x, (weight, bias) = case.operands[0], case.constants
+        result = torch.zeros_like(x)
+        for b, n, o in places(case.sent):
+            products = [float(x[b, n, i]) * float(weight[o, i]) for i in range(x.shape[-1])]
+            total = sum(products) + float(bias[o])
+            for i, part in enumerate(products):
+                result[b, n, i] += part * float(case.sent[b, n, o]) / (total + math.copysign(stabiliser, total))
+        return [result]
+
+    return literal
 
 
 def epsilon_of_products(case: Case) -> list[Tensor]:
@@ -361,6 +396,11 @@ EACH: dict[str, tuple[Rule, Case, Literal]] = {
     "map_positive, turned": (rules.map_positive, TURNED_MAP, by_products(positive_products, by_size=True)),
     "map_two_sided": (rules.map_two_sided, MAP, by_products(two_sided)),
     "map_excitatory": (rules.map_excitatory, MAP, by_products(excitatory)),
+    "linear_gamma": (partial(rules.linear_gamma, gamma=0.25), LINEAR, by_gamma(0.25)),
+    "map_gamma": (partial(rules.map_gamma, gamma=2.0), MAP, by_gamma(2.0)),
+    "map_gamma, turned": (partial(rules.map_gamma, gamma=0.0), TURNED_MAP, by_gamma(0.0)),
+    "epsilon_signed": (partial(rules.epsilon_signed, stabiliser=0.5), LINEAR, signed_epsilon(0.5)),
+    "derivative": (rules.derivative, MATMUL, of_matmul(lambda a, b, z, r: (b * r, a * r))),
     "pixels": (rules.pixels, PIXELS, z_b),
     "epsilon": (rules.epsilon, EPSILON, epsilon_of_products),
     "epsilon of a mean": (rules.epsilon, SMALL_MEAN, epsilon_of_mean),
@@ -405,7 +445,7 @@ def test_rule(name: str) -> None:
 
 def test_every_rule_has_a_derivation() -> None:
     written = {name for name, f in vars(rules).items() if "site" in getattr(f, "__annotations__", {})}
-    assert {rule.__name__ for rule, _, _ in EACH.values()} == written
+    assert {getattr(rule, "func", rule).__name__ for rule, _, _ in EACH.values()} == written
 
 
 def test_rule_where_the_result_is_a_view_in_another_order() -> None:
@@ -548,6 +588,24 @@ BROKEN: dict[str, list[tuple[str, Rule]]] = {
         ("factor 2 missing", times(2, rules.map_positive)),
     ],
     "map_two_sided": [("one denominator", one_sum_for_both_sides), ("one side", rules.map_excitatory)],
+    "linear_gamma": [
+        ("another γ", partial(rules.linear_gamma, gamma=0.3)),
+        ("bias kept", over(lambda site: site.value)),
+        ("positive products", rules.linear_positive),
+    ],
+    "map_gamma": [
+        ("another γ", partial(rules.map_gamma, gamma=1.9)),
+        ("no γ", partial(rules.map_gamma, gamma=0.0)),
+        ("positive products", rules.map_positive),
+        ("not times the input", lambda s, r: (rules.map_gamma(s, r, gamma=2.0)[0], lambda position, sent: 2 * sent)),
+    ],
+    "map_gamma, turned": [("some γ", partial(rules.map_gamma, gamma=0.1))],
+    "epsilon_signed": [
+        ("always added", over(lambda site: site.value + 0.5)),
+        ("subtracted", over(lambda site: site.value - 0.5 * site.value.sign())),
+        ("none", over(lambda site: site.value)),
+    ],
+    "derivative": [("halved", rules.halved), ("held", rules.first_held), ("in proportion", rules.matmul_halved)],
     "map_excitatory": [("both sides", rules.map_two_sided), ("by size", by_size_everywhere)],
     "pixels": [
         ("low and high exchanged", z_b_between(*extremes(1, 2, 3)[::-1])),
@@ -656,7 +714,7 @@ def test_broken_rules_are_broken_in_one_place() -> None:
 
 
 def test_there_are_broken_rules_for_every_rule() -> None:
-    assert {EACH[name][0] for name in BROKEN} == {rule for rule, _, _ in EACH.values()}
+    assert {EACH[name][0] for name in BROKEN} == {rule for rule, _, _ in EACH.values()}  # with parameters, each
     assert sum(map(len, BROKEN.values())) >= 60
 
 

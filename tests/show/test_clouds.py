@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 
 from whyformer import BadInput, MissingExtra, TokenTable
 from whyformer.show import clouds
@@ -62,12 +59,14 @@ def test_many_methods_look_different() -> None:
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 14
 
 
-def pictures(figure: Figure) -> list[Any]:
+def pictures(figure: Any) -> list[Any]:
     return [np.asarray(axes.images[0].get_array()) for axes in figure.axes if axes.images]
 
 
 def coloured(pixels: Any, colour: str) -> int:
     """How many pixels have a colour."""
+    from matplotlib.colors import to_rgb
+
     return int((np.abs(pixels / 255 - np.array(to_rgb(colour))).max(-1) < 0.02).sum())
 
 
@@ -173,6 +172,8 @@ def test_tables_that_do_not_go_together() -> None:
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("draw", [overlap_figure, shared_figure])
 def test_nothing_is_cut_off(draw: Any, classes: int, methods: int) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     totals = {n: {f"w{i}": float(i * n % 7) for i in range(60)} for n in range(classes)}
     names = [f"input_x_gradient(at=embedding_output, number={n})" for n in range(methods)]
     figure = draw({name: table(name, totals, ("NEGATIVE", "POSITIVE", "Business", "Sci-Tech")) for name in names})

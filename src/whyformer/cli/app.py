@@ -1,9 +1,9 @@
 """What all commands share: the application and its options, how models are loaded, how results are listed and drawn."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
 
 import typer
 
@@ -13,6 +13,7 @@ from whyformer.explain.explainer import Explainer
 from whyformer.methods.default import EFFORT, Effort
 from whyformer.methods.registry import Method
 from whyformer.metrics.registry import Metric
+from whyformer.registry.plugins import Registry
 from whyformer.show.pictures import picture_format, write_figure
 from whyformer.storage.files import check_place
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST_BATCH = 100_000
+M = TypeVar("M", bound=Method | Metric)
 NARROW = 60  # columns of a terminal; listings stand side by side where there are more
 app = typer.Typer(
     help="Why did it say that? Explain the predictions of Hugging Face Transformers.",
@@ -68,22 +70,41 @@ def load_explainer(
     model: str, device: str | None, dtype: str | None, allow_pickle: bool, trust: bool, choices: bool = True
 ) -> Explainer:
     """Load a model without transformers' own remarks."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
+    quiet_loading()
     options = {"device": device, "dtype": dtype, "allow_pickle": allow_pickle, "trust_remote_code": trust}
     return Explainer.load(model, choices=choices, **options)
 
 
-def described(registered: Method | Metric) -> str:
+def quiet_loading() -> None:
+    """Leave out transformers' own remarks when models are loaded."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+
+
+def described(registered: Method | Metric, source: str) -> str:
     """A method or metric in full: what it does, where it comes from, its options."""
     lines = [
         f"{registered.name}: {inspect.getdoc(registered.function)}",
         "",
-        f"Paper: {registered.paper}. Family: {registered.family}.",
+        f"Paper: {registered.paper}. Family: {registered.family}.{f' Plug-in: {source}.' if source else ''}",
     ]
     lines += [f"  {o.flag} {o.takes} (default {o.default})" for o in registered.options.values()]
     return "\n".join(lines)
+
+
+def put_registry(
+    registry: Registry[M], name: str | None, columns: Sequence[str], row: Callable[[M], tuple[str, ...]]
+) -> None:
+    """Describe one method or metric, or print a row for each, with a column that names its plug-in if there are any."""
+    if name is not None:
+        put(described(registry.named(name), registry.source(name)))
+        return
+    rows = {own: row(member) for own, member in registry.listed().items()}
+    if any(map(registry.source, rows)):
+        columns = (*columns, "plug-in")
+        rows = {own: (*cells, registry.source(own)) for own, cells in rows.items()}
+    put_listing(columns, rows.values())
 
 
 def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

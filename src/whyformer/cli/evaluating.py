@@ -18,9 +18,10 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
-    described,
     load_explainer,
     put_listing,
+    put_registry,
+    quiet_loading,
 )
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
@@ -31,14 +32,12 @@ from whyformer.evaluation.evaluate import EVERY_ROW, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.evaluation.tally import idf_called
-from whyformer.explain.explainer import Explainer
-from whyformer.inputs.encoding import Text
 from whyformer.methods import recorded as choices
-from whyformer.methods.specs import FAST, MethodSpec
-from whyformer.metrics.registry import Metric, list_metrics, metric_named
+from whyformer.methods.specs import FAST
+from whyformer.metrics.registry import METRICS as REGISTRY
+from whyformer.metrics.registry import Metric
 from whyformer.models.loading import Subject
 from whyformer.results.aggregate import Results
-from whyformer.results.explanation import Explanation
 from whyformer.results.table import Table
 from whyformer.storage.files import write
 
@@ -186,37 +185,33 @@ def reproduce_command(
     workers: WorkersOption = None,
 ) -> None:
     """Do a table or figure of the papers again, our numbers beside the published ones."""
-    from whyformer import papers as reproduce
+    from whyformer import papers
 
     if listed or name is None:
-        put_listing(("name", "what it is", "state"), reproduce.listing())
+        put_listing(("name", "what it is", "state"), papers.listing())
         return
 
-    def load_quietly(source: str | Path) -> Subject:
-        return load_explainer(str(source), device, dtype, False, False).subject
-
-    def measure(*given: Any, **options: Any) -> Table:
-        return evaluate(*given, engine=engine, workers=workers, **options)
-
-    found = reproduce.run(
-        reproduce.reproduction_named(name),
+    quiet_loading()
+    done = papers.run(
+        papers.reproduction_named(name),
         out=out,
-        evaluate=measure,
-        explain=_explained,
         models=models,
         data=data,
         limit=limit,
-        instead=reproduce.other_models(instead or []),
+        instead=papers.other_models(instead or []),
         only=None if only is None else only.split(","),
         seeds=seeds,
-        heads=reproduce.given_heads(heads or []),
+        heads=papers.given_heads(heads or []),
         spacy=spacy,
-        lm_heads=reproduce.given_lm_heads(lm_heads or []),
-        load=load_quietly,
+        lm_heads=papers.given_lm_heads(lm_heads or []),
+        engine=engine,
+        workers=workers,
+        device=device,
+        dtype=dtype,
     )
-    put(reproduce.text(found), coloured=True)
+    put(papers.text(done), coloured=True)
     if out is not None:
-        say("wrote " + ", ".join(path.name for path in reproduce.write(found, out)) + f" to {out}")
+        say("wrote " + ", ".join(path.name for path in papers.write(done, out)) + f" to {out}")
 
 
 @app.command()
@@ -247,11 +242,7 @@ def metrics_command(
     name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
 ) -> None:
     """List the metrics, or describe one."""
-    if name is not None:
-        put(described(metric_named(name)))
-        return
-    columns = ("metric", "family", "better", "needs", "what it measures", "paper")
-    put_listing(columns, (_listed(metric) for metric in list_metrics().values()))
+    put_registry(REGISTRY, name, ("metric", "family", "better", "needs", "what it measures", "paper"), _listed)
 
 
 def _listed(metric: Metric) -> tuple[str, ...]:
@@ -268,11 +259,3 @@ def _opened(
 ) -> Dataset:
     labels = subject.labels if subject.task == "classes" else None
     return open_dataset(data, columns=columns_of(text, label), labels=labels, **options)
-
-
-def _explained(subject: Subject, text: Text, spec: MethodSpec) -> Explanation:
-    given: dict[str, Any] = {"text": text}
-    if subject.task == "answer":
-        given = dict(zip(("question", "context"), text, strict=True))
-    found: Explanation = Explainer(subject).explain(method=spec.of.name, **given, **spec.options)
-    return found

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -23,10 +24,9 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
-    described,
     limited,
     load_explainer,
-    put_listing,
+    put_registry,
 )
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import as_questions, standard_input, texts_of
@@ -34,7 +34,7 @@ from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
 from whyformer.inputs.encoding import Text
 from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
-from whyformer.methods.registry import Method, list_methods, method_named
+from whyformer.methods.registry import METHODS, Method, list_methods
 from whyformer.methods.specs import EVERY, FAST, MethodSpec, method_specs
 from whyformer.registry.options import Option
 from whyformer.registry.specs import names_of
@@ -49,11 +49,27 @@ ContextFileOption = Annotated[Path | None, typer.Option(help="Read the context f
 TargetOption = Annotated[
     str | None,
     typer.Option(
-        help="The class to explain, or the answer: its text (where it first stands in the context), or START,END: its "
-        "first and last token. The predicted one if left out."
+        help="The class to explain, or the token of a language model; or the answer: its text (where it first stands in "
+        "the context), or START,END: its first and last token. The predicted one if left out."
     ),
 ]
-VersusOption = Annotated[str | None, typer.Option(help="Explain the target rather than this class or answer.")]
+VersusOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Explain the target rather than this class, answer or token; runner_up is the most probable other."
+    ),
+]
+WordOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a model that labels tokens: the word, where it first stands; WORD,2 for the second time, the index of a "
+        "word, or all that have a label."
+    ),
+]
+PositionOption = Annotated[
+    int | None,
+    typer.Option(help="Which mask of several, or the token behind which a language model goes on; counted from 0."),
+]
 WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead of tokens.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Measure how far to believe it, beside random orders and the best order found.")
@@ -111,6 +127,8 @@ def explain(
     effort: EffortOption = None,
     target: TargetOption = None,
     versus: VersusOption = None,
+    word: WordOption = None,
+    position: PositionOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
     html: HtmlOption = None,
@@ -139,7 +157,8 @@ def explain(
         checked = {"units": "word"} | checked  # its steps hide what is shown
     done: list[Explanation] = []
     try:
-        checked |= {"target": target, "versus": versus, "batch_size": batch_size, "progress": not trust}
+        checked |= {"target": target, "versus": versus, "word": _word(word), "position": position}
+        checked |= {"batch_size": batch_size, "progress": not trust}
         stream = explainer.stream(method=method, effort=way, **given, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
@@ -150,6 +169,8 @@ def explain(
     finally:
         if html and done:
             _write_page(done, html)
+    if not done:
+        say("nothing is explained: no word has a label")
 
 
 @app.command()
@@ -167,6 +188,8 @@ def compare(
     effort: EffortOption = None,
     target: TargetOption = None,
     versus: VersusOption = None,
+    word: WordOption = None,
+    position: PositionOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
     html: HtmlOption = None,
@@ -188,7 +211,9 @@ def compare(
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    found = explainer.compare(one.pop("text", None), chosen, target=target, versus=versus, **one)
+    found = explainer.compare(
+        one.pop("text", None), chosen, target=target, versus=versus, word=_word(word), position=position, **one
+    )
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:
@@ -217,11 +242,7 @@ def methods_command(
     name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
 ) -> None:
     """List the methods, or describe one."""
-    if name is not None:
-        put(described(method_named(name)))
-        return
-    columns = ("method", "family", "signed", "class", "what it gives", "paper")
-    put_listing(columns, (_listed(method) for method in list_methods().values()))
+    put_registry(METHODS, name, ("method", "family", "signed", "class", "what it gives", "paper"), _listed)
 
 
 def _listed(method: Method) -> tuple[str, ...]:
@@ -256,6 +277,13 @@ def _given(
             raise BadOption("the context is given twice: leave --context or --context-file out")
         context = read(context_file).strip()
     return {name: None if one is None else [one] for name, one in (("question", question), ("context", context))}
+
+
+def _word(word: str | None) -> str | int | tuple[str, int] | None:
+    """A word as `Explainer.explain` takes it: as it is written, with its occurrence, or by its index."""
+    if word is None or not (parts := re.fullmatch(r"(?:(.+),)?([0-9]{1,9})", word)):
+        return word
+    return int(parts[2]) if parts[1] is None else (parts[1], int(parts[2]))
 
 
 def _texts(text: str | None, pair: str | None, file: Path | None, column: str | None, on_error: str) -> list[Text]:

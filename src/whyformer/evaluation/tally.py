@@ -20,6 +20,7 @@ from whyformer.prediction import Progress
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
 from whyformer.results.word_table import METRIC, TokenTable
+from whyformer.tasks.task import TASKS
 
 ROWS_AT_ONCE = {"cpu": 16, "cuda": 128}
 OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, beside the path of a file
@@ -106,7 +107,8 @@ def _texts(data: Dataset) -> Iterator[str]:
 
 def _check(subject: Subject, rows_at_once: int | None) -> None:
     if subject.task != "classes":
-        raise BadInput("words are summed by predicted class, and this model answers questions: a classifier is needed")
+        does = TASKS[subject.task].does
+        raise BadInput(f"words are summed by predicted class, and this model {does}: a classifier is needed")
     if len(subject.labels) == 1:
         raise BadInput("words are summed by predicted class, and this model has one output: a classifier is needed")
     if rows_at_once is not None and rows_at_once < 1:

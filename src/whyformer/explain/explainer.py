@@ -22,6 +22,7 @@ from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
+from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, part_of
@@ -271,7 +272,7 @@ class Explainer:
         if task.name != self.task.name:
             raise UnsupportedModel(
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
-                "or question-answering model (…ForQuestionAnswering) is needed; on tensors use whyformer.attribute"
+                f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
         return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
 

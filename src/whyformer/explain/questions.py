@@ -10,10 +10,9 @@ from whyformer.prediction import Prediction, Progress
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
 from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Task
+from whyformer.tasks.token_labels import ALL
 
 Pair = tuple[Chosen, Chosen | None]  # an output, and what it is set against
-
-ALL = "all"  # every word that has a label
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,8 @@ class Questions:
         written = {"target": task.several(plain_target(target)), "versus": task.several(plain_target(versus))}
         written |= {"word": word, "position": position}
         lists = {name: value for name, value in written.items() if isinstance(value, list)}
+        if single and any(not value for value in lists.values()):
+            raise BadInput("0 targets for 1 texts: give one, or several for a list of explanations")
         if single and len({len(value) for value in lists.values()}) > 1:
             counts = " and ".join(f"{len(value)} for {name}" for name, value in lists.items())
             raise BadInput(f"lists of different lengths ({counts}): give as many of each, or one for all")

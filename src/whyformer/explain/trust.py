@@ -102,6 +102,8 @@ def _questions(subject: Subject, explanations: Sequence[Explanation]) -> list[_Q
 
 def _class_of(subject: Subject, explanation: Explanation) -> int:
     target, versus = explanation.target, explanation.versus
+    if subject.task not in ("classes", "answer"):
+        raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     if subject.task != "classes" or target.span is not None or target.index is None:
         raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
     if explanation.prediction.probabilities is None or Score.fits(subject.model):

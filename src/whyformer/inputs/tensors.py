@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, UnsupportedModel, listed, shown
-from whyformer.models.loading import device_of, input_embeddings, vocabulary_size
+from whyformer.models.loading import device_of, input_embeddings, unwrapped, vocabulary_size
 
 TABLES = {"position_embeddings": "position_ids", "wpe": "position_ids", "token_type_embeddings": "token_type_ids"}
 
@@ -67,7 +67,7 @@ def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:
 
 def accepts(model: nn.Module, name: str) -> bool:
     """Whether the model's forward takes an argument of that name."""
-    parameters = inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
+    parameters = inspect.signature(unwrapped(model).forward).parameters
     return name in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
 
 

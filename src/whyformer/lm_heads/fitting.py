@@ -10,7 +10,7 @@ from whyformer.errors import BadOption
 from whyformer.lm_heads.head import LmHead
 from whyformer.lm_heads.stored import CAUSAL, FAMILIES, load_head, made
 from whyformer.models.checkpoints import Checkpoint, reading
-from whyformer.models.loading import BUNDLED, TOKENIZER_FILES, bundled_models, text_config
+from whyformer.models.loading import BUNDLED, TOKENIZER_FILES, bundled_models, text_config, unwrapped
 
 SHIPPED = "lm_head.safetensors"
 KEPT = 2  # heads that are kept for one model
@@ -27,7 +27,7 @@ def head_for(model: nn.Module, source: str | None, hidden: Tensor, tokenizer: An
     that does not fit is refused: by the width of its states, the size of its vocabulary, and, where both have a
     tokenizer, by what its tokens mean.
     """
-    model = getattr(model, "_orig_mod", model)
+    model = unwrapped(model)
     own = own_head(model) if source is None else None
     if own is not None:
         return own

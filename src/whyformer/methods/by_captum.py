@@ -2,6 +2,7 @@
 
 import importlib
 import random
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,6 @@ from whyformer.errors import CompletenessWarning
 from whyformer.methods.registry import Scores
 from whyformer.perturb.explained import Baseline, Explained, examples_of
 from whyformer.prediction import Prediction
-from whyformer.recorder.trace import RECORDING
 from whyformer.rounding import ROUNDING
 
 Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`
@@ -24,6 +24,8 @@ Explain = Callable[[Explained], tuple[Tensor, Report]]  # scores [units], or vec
 
 MISSING = 0.05  # of what scores should add up to: if they are further off, that is said
 MISSES = "misses"  # in a report: whether they are further off
+
+_DRAWING = threading.RLock()  # the random states are those of all threads, so those who set them wait for each other
 
 
 def captum_attr(*, surrogate: bool = False) -> Any:
@@ -40,16 +42,17 @@ def captum_attr(*, surrogate: bool = False) -> Any:
 @contextmanager
 def drawing(seed: int, device: torch.device) -> Iterator[None]:
     """The random states of torch, numpy and Python start from a seed here, and are then what they were."""
-    numbers, own = np.random.get_state(), random.getstate()
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.default_generator.manual_seed(seed)
-            np.random.seed(seed % 2**32)
-            random.seed(seed)
-            yield
-    finally:
-        np.random.set_state(numbers)
-        random.setstate(own)
+    with _DRAWING:
+        of_numpy, of_python = np.random.get_state(), random.getstate()
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                torch.default_generator.manual_seed(seed)
+                np.random.seed(seed % 2**32)
+                random.seed(seed)
+                yield
+        finally:
+            np.random.set_state(of_numpy)
+            random.setstate(of_python)
 
 
 def adding_up(example: Explained, scores: Tensor, whole: Tensor, nothing: Tensor) -> Report:
@@ -86,7 +89,7 @@ def one_by_one(
     for row, example in enumerate(examples_of(prediction, baseline)):
         example.told = partial(_tell, prediction, row, total, example, max(1, runs(example)))
         try:
-            with RECORDING, drawing(example.seed(seed), example.device):
+            with drawing(example.seed(seed), example.device):
                 found, report = explain(example)
         finally:
             example.told = None  # captum keeps what it was given until the next garbage collection

@@ -52,7 +52,7 @@ def mask_lrp(
         return transformer_attribution(prediction, row_normalised=authors)  # type: ignore[return-value]
     kinds = _kinds(prediction, head_mask, only, rate, corrupted, seed)
     gate = HeadGate(_weighted(kinds, rescale, weights), rescaled=not authors)
-    found = prediction.relevances("z_plus", whole=False, entering=gate)
+    found = prediction.relevances(prediction.traced.gated("z_plus", gate), whole=False)
     assert found.state is not None
     relevances = gate.maps(prediction.attention) if authors else found.attention
     pairs = zip(prediction.attention_gradients, relevances, strict=True)

@@ -14,7 +14,7 @@ from torch import nn
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.methods.specs import MethodSpec, method_specs
-from whyformer.models.loading import BUNDLED, Subject, bundled_models
+from whyformer.models.loading import BUNDLED, Subject, bundled_models, unwrapped
 from whyformer.storage.files import naming, read_json, regular, write
 from whyformer.storage.forms import Format, count, fields, named, number, text
 
@@ -135,7 +135,7 @@ _HASHED: WeakKeyDictionary[nn.Module, dict[str, Any]] = WeakKeyDictionary()
 
 def _alone(model: nn.Module) -> Subject:
     """The model without a tokenizer. What it hashes is kept with the model: methods ask for every batch."""
-    alone = Subject(getattr(model, "_orig_mod", model), _NO_TOKENIZER, (), "")
+    alone = Subject(unwrapped(model), _NO_TOKENIZER, (), "")
     object.__setattr__(alone, "_hashed", _HASHED.setdefault(alone.model, {}))
     return alone
 

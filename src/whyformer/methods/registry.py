@@ -13,7 +13,8 @@ from torch import Tensor
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.prediction import Prediction
 from whyformer.recorder import differentiating
-from whyformer.registry.base import Registered, Registry, keyword_only
+from whyformer.registry.base import Registered, keyword_only, register
+from whyformer.registry.plugins import Registry
 
 RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`
     (
@@ -90,7 +91,7 @@ class Method(Registered):
         return Scores(values, scores.diagnostics, self.signed if scores.signed is None else scores.signed)
 
 
-METHODS: Registry[Method] = Registry("method")
+METHODS: Registry[Method] = Registry("method", "methods")
 
 
 def method(
@@ -98,16 +99,16 @@ def method(
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
-    def register(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
+    def registered(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
         made = Method(function.__name__, function, family, signed, class_specific, paper, relevance, passes)
         if taken := sorted(RESERVED & keyword_only(function)):
             raise BadOption(
                 f"method {made.name!r} cannot have an option {taken[0]!r}: explain has a parameter of that name, and "
                 f"the method would not get it; rename it. Reserved are {', '.join(sorted(RESERVED))}"
             )
-        return METHODS.add(made)
+        return register(METHODS, made)
 
-    return register
+    return registered
 
 
 def list_methods() -> dict[str, Method]:

@@ -11,11 +11,12 @@ from whyformer.methods.places import AtRelevance, Place, place_of
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.prediction import Prediction
+from whyformer.recorder import Book
 
 BookName = Literal["alpha_beta", "z_plus", "eq4"]
 
 
-def conservation(prediction: Prediction, book: str, *, whole: bool = True) -> dict[str, Any]:
+def conservation(prediction: Prediction, book: str | Book, *, whole: bool = True) -> dict[str, Any]:
     """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out.
 
     Unless `whole`, it is measured at the first layer's output, where the pass for the attention maps comes through.

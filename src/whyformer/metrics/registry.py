@@ -10,7 +10,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.registry.base import Registered, Registry, keyword_only
+from whyformer.registry.base import Registered, keyword_only, register
+from whyformer.registry.plugins import Registry
 
 CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`
 
@@ -89,7 +90,7 @@ class Metric(Registered):
         return self.reduce([record for record in records if record is not None], **self.arguments(chosen))
 
 
-METRICS: Registry[Metric] = Registry("metric")
+METRICS: Registry[Metric] = Registry("metric", "metrics")
 
 
 def metric(
@@ -112,7 +113,7 @@ def metric(
         raise ValueError("a metric of level 'corpus', and no other, says how its records are reduced")
     facts = (higher_is_better, bounds, paper, frozenset(needs), level, hides, explains, reduce, ceiling)
 
-    def register(function: Callable[..., Measured | Tensor]) -> Callable[..., Measured | Tensor]:
+    def registered(function: Callable[..., Measured | Tensor]) -> Callable[..., Measured | Tensor]:
         missing = [name for name in CEILING_OPTIONS if name not in keyword_only(function)]
         if ceiling and missing:
             raise BadOption(
@@ -120,9 +121,9 @@ def metric(
                 f"ranks and hides: give it the keyword-only options {', '.join(CEILING_OPTIONS)}, as comprehensiveness "
                 f"has them (missing: {', '.join(missing)}), or leave ceiling out"
             )
-        return METRICS.add(Metric(function.__name__, function, family, *facts))
+        return register(METRICS, Metric(function.__name__, function, family, *facts))
 
-    return register
+    return registered
 
 
 def list_metrics() -> dict[str, Metric]:

@@ -9,6 +9,9 @@ from torch import nn
 HEADS: dict[str, str] = {  # the task of AutoModelFor<head>; tasks from outside are added
     "SequenceClassification": "classes",
     "QuestionAnswering": "answer",
+    "TokenClassification": "token_labels",
+    "MaskedLM": "masked_word",  # before the next: XLM has both heads in one class
+    "CausalLM": "next_token",
 }
 
 

@@ -15,14 +15,17 @@ from torch import nn
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
-from whyformer.models.heads import auto_class, head_of, task_name
+from whyformer.models.heads import HEADS, auto_class, head_of, task_name
 from whyformer.rounding import ROUNDING
 from whyformer.storage.files import read_json
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
 DTYPES = tuple(ROUNDING)  # in which models are explained
 ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
-PIPELINES = ("text-classification", "sentiment-analysis", "question-answering")
+PIPELINES = (
+    *("text-classification", "sentiment-analysis", "question-answering", "token-classification", "ner"),
+    *("text-generation", "fill-mask"),
+)
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -123,7 +126,7 @@ def subject_of(model: Any, tokenizer: Any = None) -> Subject:
     if tokenizer is None and hasattr(model, "tokenizer") and hasattr(model, "model"):
         _check_pipeline(model)
         model, tokenizer = model.model, model.tokenizer
-    model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
+    model = unwrapped(model)
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model is needed, found {type(model).__name__}; to load one by name use Explainer.load")
     if tokenizer is None:
@@ -147,7 +150,7 @@ def _check_pipeline(pipeline: Any) -> None:
             "hypothesis))"
         )
     raise UnsupportedModel(
-        f"a pipeline for {task!r} is not explained, only {PIPELINES[0]} and {PIPELINES[-1]} are: {advice}"
+        f"a pipeline for {task!r} is not explained, only those for {', '.join(PIPELINES)} are: {advice}"
     )
 
 
@@ -168,6 +171,11 @@ def _class_names(names: Any) -> tuple[str, ...]:
             "correct it in config.json, or set model.config.id2label"
         )
     return tuple(by_index[index] for index in range(len(names)))
+
+
+def unwrapped(model: Any) -> Any:
+    """The model that a compiled one was made from; any other as it is."""
+    return getattr(model, "_orig_mod", model)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -301,7 +309,7 @@ def _kind(checkpoint: Checkpoint, config: Any) -> Any:
     if kind is None:
         raise UnsupportedModel(
             f"{checkpoint.name!r} holds {' or '.join(names[:5]) or 'a model that does not say its class'}; a sequence "
-            "classifier (…ForSequenceClassification) or question-answering model (…ForQuestionAnswering) is needed"
+            f"classifier (…ForSequenceClassification) is needed, or a model …For{', …For'.join([*HEADS][1:])}"
         )
     return kind
 

@@ -3,12 +3,11 @@
 from whyformer.papers.catalogue import listing, reproduction_named, reproductions
 from whyformer.papers.lm_heads import given_lm_heads
 from whyformer.papers.masks import given_heads
-from whyformer.papers.printed import csv, markdown, text
+from whyformer.papers.output import csv, markdown, text, write
 from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
-from whyformer.papers.reproduced import Agreement, Entry, Part, Reproduced
-from whyformer.papers.running import run
+from whyformer.papers.result import Agreement, Entry, Part, Reproduced
+from whyformer.papers.runner import run
 from whyformer.papers.sources import other_models
-from whyformer.papers.written import write
 
 __all__ = [
     "Agreement",

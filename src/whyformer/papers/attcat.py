@@ -1,6 +1,8 @@
 """The tables and figures of AttCAT (Qiang et al. 2022)."""
 
-from whyformer.papers.recipe import Asked, Column, Measure, Reproduction, Row, grid
+from whyformer.papers.recipe import Column, Measure, Row, published_table
+from whyformer.papers.tables import BarFigure, TableRecipe
+from whyformer.papers.text_figures import LayerFigure, LookedUp, MethodFigure
 
 PAPER = "AttCAT (Qiang et al. 2022)"
 
@@ -38,18 +40,17 @@ _READINGS = (
     "MNLI: the matched validation set",
 )
 
-TABLE_1 = Reproduction(
+TABLE_1 = TableRecipe(
     name="attcat-table-1",
     paper=PAPER,
     title="AOPC and LOdds of every method on six data sets, BERT",
-    kind="table",
     columns=_COLUMNS,
     rows=(*_ATTENTION, *_OF_CLASSES),
     measures=(
         Measure("AOPC", "aopc(hide=delete, protocol=attcat)"),
         Measure("LOdds", "log_odds(hide=pad_attended, protocol=attcat)", higher_is_better=False),
     ),
-    published=grid(
+    published=published_table(
         _NAMES,
         ("AOPC", "LOdds"),
         {
@@ -94,15 +95,14 @@ TABLE_1 = Reproduction(
     ),
 )
 
-TABLE_2 = Reproduction(
+TABLE_2 = TableRecipe(
     name="attcat-table-2",
     paper=PAPER,
     title="Kendall correlation between the explanations of different classes",
-    kind="table",
     columns=_COLUMNS,
     rows=_OF_CLASSES,
     measures=(Measure("Kendall", "kendall_tau(protocol=attcat)", higher_is_better=False),),
-    published=grid(
+    published=published_table(
         _NAMES,
         ("Kendall",),
         {
@@ -130,11 +130,10 @@ _QUESTIONS = tuple(
 )
 _LONGEST = {"SQuAD v1": "3.72", "SQuAD v2": "3.84"}
 
-FIGURE_3 = Reproduction(
+FIGURE_3 = BarFigure(
     name="attcat-figure-3",
     paper=PAPER,
     title="Precision@20: answer tokens among the top 20, SQuAD v1 and v2, three architectures",
-    kind="bars",
     columns=_QUESTIONS,
     rows=(
         *_ATTENTION,
@@ -142,7 +141,7 @@ FIGURE_3 = Reproduction(
         Row("attainable", "raw_attention(layer=-1)", metric="precision_at_k(k=100000, measure=count)"),
     ),
     measures=(Measure("Precision@20", "precision_at_k(k=20, measure=count)"),),
-    published=grid(
+    published=published_table(
         tuple(column.label for column in _QUESTIONS),
         ("Precision@20",),
         {"attainable": tuple(_LONGEST[column.label[:8]] for column in _QUESTIONS)},
@@ -154,11 +153,10 @@ FIGURE_3 = Reproduction(
     ),
 )
 
-FIGURE_4 = Reproduction(
+FIGURE_4 = LayerFigure(
     name="attcat-figure-4",
     paper=PAPER,
     title="Impact scores of each layer, their rollout and their sum",
-    kind="layers",
     columns=(Column("SST2", "sst2@attcat", "sst2"),),
     rows=(
         Row("Sum", "attcat(states=inputs, combine=sum)"),
@@ -174,11 +172,10 @@ FIGURE_4 = Reproduction(
     ),
 )
 
-FIGURE_5 = Reproduction(
+FIGURE_5 = MethodFigure(
     name="attcat-figure-5",
     paper=PAPER,
     title="(a) a question and its context, (b) one review by every method",
-    kind="comparison",
     columns=(
         Column("SQuAD v1", "squad@attcat", "squad"),
         Column("SST2", "sst2@attcat", "sst2"),
@@ -187,7 +184,7 @@ FIGURE_5 = Reproduction(
         *(Row(row.label, row.method, columns=("SST2",)) for row in (*_ATTENTION, *_OF_CLASSES[:-1])),
         Row("AttCAT", "attcat(states=inputs)"),
     ),
-    examples={"SQuAD v1": (Asked("which nfl team represented the afc at super bowl 50 ?"),), **FIGURE_4.examples},
+    examples={"SQuAD v1": (LookedUp("which nfl team represented the afc at super bowl 50 ?"),), **FIGURE_4.examples},
     notes=("the published answer to the question is 'denver broncos'", _READINGS[1]),
 )
 

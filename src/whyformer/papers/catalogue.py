@@ -30,5 +30,5 @@ def reproduction_named(name: str) -> Reproduction:
 
 
 def listing() -> list[tuple[str, str, str]]:
-    """Of every table and figure its name, its title with the paper, and its state: ready, or what it waits for."""
+    """The name of every table and figure, its title with the paper, and its state: ready, or what it waits for."""
     return [(recipe.name, f"{recipe.paper}: {recipe.title}", recipe.state) for recipe in _ALL]

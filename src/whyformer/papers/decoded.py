@@ -1,9 +1,11 @@
 """The tables and figures of Decoded layer saliency (2023)."""
 
 from dataclasses import replace
-from typing import Literal
 
-from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row, grid
+from whyformer.papers.recipe import Column, Measure, Number, Row, published_table
+from whyformer.papers.tables import CurveFigure, TableRecipe
+from whyformer.papers.text_figures import MethodFigure
+from whyformer.papers.word_figures import CloudFigure, CountFigure, SharedWordTable, ShareFigure
 
 PAPER = "Decoded layer saliency (2023)"
 
@@ -60,15 +62,14 @@ _THERMOSTAT = (
     "token ids, and draws GradientShap's points between token ids; here: padding, zeros and ones, embeddings"
 )
 
-TABLE_1 = Reproduction(
+TABLE_1 = TableRecipe(
     name="decoded-table-1",
     paper=PAPER,
     title="Revealing and hiding game on SST-2, area under the curve",
-    kind="table",
     columns=(_SST2,),
     rows=_ON_SST2,
     measures=_GAMES,
-    published=grid(
+    published=published_table(
         ("SST-2",),
         ("revealing", "hiding"),
         {
@@ -86,15 +87,14 @@ TABLE_1 = Reproduction(
     notes=(*_PLAYED, f"{_POSITIVE}; {_SIGNED}", _ALLENNLP),
 )
 
-TABLE_2 = Reproduction(
+TABLE_2 = TableRecipe(
     name="decoded-table-2",
     paper=PAPER,
     title="Revealing and hiding game on AG News, area under the curve",
-    kind="table",
     columns=(_AG_NEWS,),
     rows=_ON_AG_NEWS,
     measures=_GAMES,
-    published=grid(
+    published=published_table(
         ("AG News",),
         ("revealing", "hiding"),
         {
@@ -117,20 +117,19 @@ TABLE_2 = Reproduction(
 
 
 def _curves(
-    number: int, of: Reproduction, which: str, rows: tuple[Row, ...], essential: tuple[str, ...] = ()
-) -> Reproduction:
+    number: int, table: TableRecipe, which: str, rows: tuple[Row, ...], essential: tuple[str, ...] = ()
+) -> CurveFigure:
     labels = {row.label for row in rows}
-    return Reproduction(
+    return CurveFigure(
         name=f"decoded-figure-{number}",
         paper=PAPER,
-        title=f"Accuracy while tokens are revealed and hidden, {which} layers, {of.columns[0].label}",
-        kind="curves",
-        columns=of.columns,
+        title=f"Accuracy while tokens are revealed and hidden, {which} layers, {table.columns[0].label}",
+        columns=table.columns,
         rows=rows,
         measures=_GAMES,
-        published={key: value for key, value in of.published.items() if key[0] in labels},
+        published={key: value for key, value in table.published.items() if key[0] in labels},
         essential=essential,
-        notes=("the curves are not published as numbers: the areas under some stand in Tables 1 and 2", *of.notes),
+        notes=("the curves are not published as numbers: the areas under some stand in Tables 1 and 2", *table.notes),
     )
 
 
@@ -159,17 +158,16 @@ _WORDS = (
 _NOTES = (_WORDS, _DEPTH, _ALLENNLP)
 
 
-def _shared(kind: Literal["shares", "counts", "words"], name: str, title: str, *notes: str) -> Reproduction:
+def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str) -> TableRecipe:
     """The top 50 words that classes share: in percent, or how many, with the counts that were published."""
-    return Reproduction(
+    return kind(
         name=f"decoded-{name}",
         paper=PAPER,
         title=title,
-        kind=kind,
         columns=(_SST2, _AG_NEWS),
         rows=_SHARED,
-        measures=(replace(_TOP_50, scale=100 if kind == "shares" else 50),),
-        published={} if kind == "shares" else _COUNTS,
+        measures=(replace(_TOP_50, scale=100 if kind is ShareFigure else 50),),
+        published={} if kind is ShareFigure else _COUNTS,
         notes=(*notes, *_NOTES),
     )
 
@@ -186,33 +184,32 @@ _COUNTS = {  # of AG News the mean over the six pairs of classes
 _COUNTED = "of AG News the published counts, one for each of six pairs of classes, are averaged"
 
 FIGURE_4 = _shared(
-    "shares",
+    ShareFigure,
     "figure-4",
     "How many of the top k words of a class another class shares, percent",
     "the curves are not published as numbers, nor is the range of k stated: here 1, 2, …, 50",
 )
 FIGURE_9 = _shared(
-    "counts",
+    CountFigure,
     "figure-9",
     "How many of the top k words two classes share, mean over the pairs of classes",
     "counts are published for k = 50 only; the picture adds up all pairs",
     _COUNTED,
 )
 TABLES_3_9 = _shared(
-    "words",
+    SharedWordTable,
     "tables-3-9",
     "The words among the top 50 that two classes share, and how many, mean over the pairs of classes",
     _COUNTED,
 )
 
 
-def _cloud(number: int, column: Column) -> Reproduction:
+def _cloud(number: int, column: Column) -> CloudFigure:
     rows = tuple(row for row in _SHARED if column.label in (row.columns or (column.label,)))
-    return Reproduction(
+    return CloudFigure(
         name=f"decoded-figure-{number}",
         paper=PAPER,
         title=f"Word clouds of the top 50 tokens of each class, {column.label}",
-        kind="clouds",
         columns=(column,),
         rows=rows,
         measures=(replace(_TOP_50, scale=100),),
@@ -227,11 +224,10 @@ def _cloud(number: int, column: Column) -> Reproduction:
 FIGURE_7 = _cloud(7, _SST2)
 FIGURE_8 = _cloud(8, _AG_NEWS)
 
-HIGHLIGHTS = Reproduction(
+HIGHLIGHTS = MethodFigure(
     name="decoded-a5",
     paper=PAPER,
     title="Highlighted texts of appendix A.5",
-    kind="comparison",
     columns=(_SST2,),
     rows=(_decoded(7), _MIDDLE, _GRAD_CAM, *_GRADIENTS),
     examples={

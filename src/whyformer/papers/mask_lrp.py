@@ -1,6 +1,9 @@
 """The tables and figures of Mask-LRP (Song et al. 2024)."""
 
-from whyformer.papers.recipe import Column, Measure, Reproduction, Row, grid
+from whyformer.papers.head_figures import HeadGridFigure, PositionFigure
+from whyformer.papers.recipe import Column, Measure, Row, published_table
+from whyformer.papers.tables import CurveFigure, TableRecipe
+from whyformer.papers.text_figures import DifferenceFigure
 
 PAPER = "Mask-LRP (Song et al. 2024)"
 
@@ -47,15 +50,14 @@ _SETTINGS = (
 )
 _MASKS = "the paper takes its head masks from the statistics of the evaluated data set itself"
 
-TABLE_1 = Reproduction(
+TABLE_1 = TableRecipe(
     name="mask-lrp-table-1",
     paper=PAPER,
     title="AOPC and LOdds of every method on five data sets, BERT",
-    kind="table",
     columns=(_SST2, _IMDB, _YELP, _MNLI, _QQP),
     rows=(*_BASELINES, _RANDOM_MASK, _THEIRS),
     measures=_MEASURES,
-    published=grid(
+    published=published_table(
         ("SST-2", "IMDB", "Yelp", "MNLI", "QQP"),
         ("AOPC", "LOdds"),
         {
@@ -115,11 +117,10 @@ _QUESTIONS = (
 )
 _TEXTS = {"squad": 10_570, "squad_v2": 11_873}
 
-TABLE_2 = Reproduction(
+TABLE_2 = TableRecipe(
     name="mask-lrp-table-2",
     paper=PAPER,
     title="Precision@20 on SQuAD v1 and v2, three architectures, percent",
-    kind="table",
     columns=tuple(
         Column(label, f"{data}@mask_lrp", folder, model, label.partition(", ")[2], _TEXTS[data])
         for label, folder, model in _QUESTIONS
@@ -127,7 +128,7 @@ TABLE_2 = Reproduction(
     ),
     rows=(_ROLLOUT, _RAW, _ATTCAT, _THEIRS),
     measures=(Measure("Precision@20", "precision_at_k(k=20, measure=ratio)", scale=100),),
-    published=grid(
+    published=published_table(
         tuple(label for label, _, _ in _QUESTIONS),
         ("Precision@20",),
         {
@@ -152,11 +153,10 @@ def _only(label: str, kind: str) -> Row:
     return Row(label, first, also=(second,))
 
 
-TABLE_3 = Reproduction(
+TABLE_3 = TableRecipe(
     name="mask-lrp-table-3",
     paper=PAPER,
     title="Ablations: without the positional, without the syntactic mask",
-    kind="table",
     columns=(_SST2, _QQP),
     rows=(
         _THEIRS,
@@ -164,7 +164,7 @@ TABLE_3 = Reproduction(
         _only("without M_synt", "positional"),
     ),
     measures=_MEASURES,
-    published=grid(
+    published=published_table(
         ("SST-2", "QQP"),
         ("AOPC", "LOdds"),
         {
@@ -176,15 +176,14 @@ TABLE_3 = Reproduction(
     notes=(*_SETTINGS[:3], _MASKS),
 )
 
-TABLE_4 = Reproduction(
+TABLE_4 = TableRecipe(
     name="mask-lrp-table-4",
     paper=PAPER,
     title="ALTI beside their method",
-    kind="table",
     columns=(_SST2, _IMDB, _YELP),
     rows=(Row("ALTI", "alti(distance_offset=1e-6)"), _THEIRS),
     measures=_MEASURES,
-    published=grid(
+    published=published_table(
         ("SST-2", "IMDB", "Yelp"),
         ("AOPC", "LOdds"),
         {
@@ -195,11 +194,10 @@ TABLE_4 = Reproduction(
     notes=(_SETTINGS[0], "their own numbers are those of Table 1", _MASKS),
 )
 
-FIGURE_1 = Reproduction(
+FIGURE_1 = PositionFigure(
     name="mask-lrp-figure-1",
     paper=PAPER,
     title="Where dependents stand: relative positions of nsubj, dobj, amod and advmod",
-    kind="positions",
     columns=(_SST2,),
     rows=(),
     notes=(
@@ -208,11 +206,10 @@ FIGURE_1 = Reproduction(
     ),
 )
 
-FIGURE_3 = Reproduction(
+FIGURE_3 = CurveFigure(
     name="mask-lrp-figure-3",
     paper=PAPER,
     title="AOPC and LOdds against the share of hidden tokens on SST-2",
-    kind="curves",
     columns=(_SST2,),
     rows=(*_BASELINES, _THEIRS),
     measures=_MEASURES,
@@ -232,11 +229,10 @@ def _corrupted(percent: int) -> Row:
 
 _UNMASKED = Row("GAE", "transformer_attribution(row_normalised=true)", also=("transformer_attribution",))
 
-FIGURE_4 = Reproduction(
+FIGURE_4 = CurveFigure(
     name="mask-lrp-figure-4",
     paper=PAPER,
     title="The scores while 10, …, 100 % of the mask's zeros are switched on",
-    kind="curves",
     columns=(_SST2,),
     rows=(*map(_corrupted, range(0, 101, 10)), _UNMASKED),
     measures=_MEASURES,
@@ -251,11 +247,10 @@ FIGURE_4 = Reproduction(
     ),
 )
 
-FIGURE_5 = Reproduction(
+FIGURE_5 = HeadGridFigure(
     name="mask-lrp-figure-5",
     paper=PAPER,
     title="Which heads of which blocks are positional and syntactic",
-    kind="heads",
     columns=(_SST2, _IMDB, _YELP, _MNLI, _QQP),
     rows=(),
     notes=(
@@ -265,11 +260,10 @@ FIGURE_5 = Reproduction(
     ),
 )
 
-FIGURE_6 = Reproduction(
+FIGURE_6 = DifferenceFigure(
     name="mask-lrp-figure-6",
     paper=PAPER,
     title="Token by token, where their scores are higher and lower than each baseline's (with Figures 7-13)",
-    kind="differences",
     columns=(_SST2, _MNLI, _IMDB, _YELP),
     rows=(*_BASELINES, Row("theirs", _AUTHORS)),
     essential=("theirs",),

@@ -63,14 +63,14 @@ def column_mask(recipe: Reproduction, one: Opened, subject: Subject, sources: So
     """The head mask of a column: the one given, or the one of its texts, which is written to the folder."""
     given = sources.heads.get(one.column.folder)
     found = _given(one.column, given, subject) if given else _found(one, subject, sources.pipeline, folder)
-    if recipe.kind == "positions" and not is_parsed(found.mask):
+    if recipe.needs_parse and not is_parsed(found.mask):
         raise BadInput(f"{recipe.name} needs a parse, and {found.path.name} comes from texts without one: {PARSE}")
     return found
 
 
 def check_parse(recipe: Reproduction, column: Column, sources: Sources) -> None:
     """Raise if a figure needs a parse, and there will be none."""
-    if recipe.kind == "positions" and sources.pipeline is None and column.folder not in sources.heads:
+    if recipe.needs_parse and sources.pipeline is None and column.folder not in sources.heads:
         raise BadInput(f"{recipe.name} needs a parse of the texts: {PARSE}")
 
 

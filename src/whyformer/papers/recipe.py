@@ -1,23 +1,27 @@
 """Reproduction: a table or figure of a paper as a recipe, with the numbers that were published."""
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from whyformer.errors import BadOption
+from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Text
 from whyformer.methods.registry import list_methods
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.registry import list_metrics
 from whyformer.metrics.specs import metric_specs
 
-Kind = (
-    Literal["table", "bars", "curves", "layers", "comparison", "differences", "heads", "positions", "figure"]
-    | Literal["words", "shares", "counts", "clouds"]  # of the highest words of each class
-)
-EXAMPLES: tuple[Kind, ...] = ("layers", "comparison", "differences")  # pictures of single texts
-MASKS: tuple[Kind, ...] = ("heads", "positions")  # pictures of head masks
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from whyformer.datasets import Dataset
+    from whyformer.papers.column import ReadyColumn
+    from whyformer.papers.grid import Grid
+    from whyformer.papers.result import Part, Reproduced
+
 METHOD = "the method "
 
 
@@ -109,40 +113,70 @@ class Measure:
     scale: float = 1
 
 
-class Asked(NamedTuple):
-    """An example of a figure: a question that is looked up in the column's data."""
-
-    question: str
+class LeftOut(BadInput):
+    """Why a column of a recipe cannot be shown; the others are."""
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """A table or figure of a paper: data, models, methods and metrics as the paper has them, and what it published.
+@dataclass(frozen=True, kw_only=True)
+class Reproduction(ABC):
+    """A table or figure of a paper: data, models and methods as the paper has them, and what it published.
 
-    `examples` are the texts of a figure by column; without any, the first texts of the data stand in. `essential` are
-    rows without which there is nothing to show. `over` is what changes along a curve over several rows.
-    `notes` say how the settings differ from the paper or its code. `waits_for` is the task or figure that nothing here
-    provides yet.
+    Its subclasses say how a column is run, printed and drawn: `tables`, `text_figures`, `head_figures` and
+    `word_figures` have them. `essential` are rows without which there is nothing to show. `notes` say how the settings
+    differ from the paper or its code. `waits_for` is the task or figure that nothing here provides yet.
     """
 
     name: str
     paper: str
     title: str
-    kind: Kind
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     measures: tuple[Measure, ...] = ()
     published: Published = field(default_factory=lambda: MappingProxyType({}))
-    examples: Mapping[str, tuple[Text | Asked, ...]] = field(default_factory=lambda: MappingProxyType({}))
     essential: tuple[str, ...] = ()
-    over: str = ""
     notes: tuple[str, ...] = ()
     waits_for: str | None = None
+
+    shows_masks: ClassVar[bool] = False  # the head mask is what is shown, so a column without one is left out
+    needs_parse: ClassVar[bool] = False
+    searches_all: ClassVar[bool] = False  # texts are looked up, so the whole data set is opened
+
+    @abstractmethod
+    def run_column(self, column: "ReadyColumn") -> "Part":
+        """Measure or explain one column; `LeftOut` says why it cannot be shown."""
+
+    @abstractmethod
+    def grids(self, reproduced: "Reproduced", part: "Part") -> "list[Grid]":
+        """The tables of one column."""
+
+    @abstractmethod
+    def csv_lines(self, reproduced: "Reproduced") -> Iterator[Sequence[object]]:
+        """What a spreadsheet has of all columns, with the titles first."""
+
+    def drawing(self, reproduced: "Reproduced") -> "Figure | None":
+        """The picture of all columns, if there is one."""
+        return None
+
+    def column_drawing(self, part: "Part") -> "Figure | None":
+        """The picture of one column, if there is one."""
+        return None
+
+    def check_drawing(self) -> None:
+        """Raise, before anything is measured, if a package is missing that draws the pictures."""
+        return
+
+    def reads_data(self, column: Column, texts: Sequence[Text], *, searched: bool) -> bool:
+        """Whether a column needs its data set; `searched` if its head mask is taken from the data."""
+        return True
+
+    def texts(self, column: Column, data: "Dataset | None", count: int) -> tuple[Text, ...]:
+        """The single texts that a column shows."""
+        return ()
 
     @property
     def masked(self) -> bool:
         """Whether every column needs a head mask."""
-        return self.kind in MASKS or any(row.masked for row in self.rows)
+        return self.shows_masks or any(row.masked for row in self.rows)
 
     @property
     def decoded(self) -> bool:
@@ -152,8 +186,9 @@ class Reproduction:
     @property
     def waiting(self) -> dict[str, str]:
         """The rows and measures that cannot be computed now, each with what it waits for."""
-        rows = {row.label: _row_waits(row) for row in self.rows}
-        measures = {measure.label: _measure_waits(measure) for measure in self.measures}
+        methods, metrics = tuple((m.name, m.function) for m in list_methods().values()), tuple(list_metrics())
+        rows = {row.label: _row_waits(row, methods) for row in self.rows}
+        measures = {measure.label: _measure_waits(measure, metrics) for measure in self.measures}
         return {label: sentence for label, sentence in (rows | measures).items() if sentence}
 
     @property
@@ -184,14 +219,15 @@ class Reproduction:
         """Why nothing of this can be run now, if so."""
         if self.waits_for:
             return f"{self.name} waits for {self.waits_for}"
-        if self.kind in MASKS:
-            return None
         waiting = self.waiting
         needed = [label for label in self.essential if label in waiting]
-        measured = self.kind in EXAMPLES or bool(self.ready_measures)
-        if measured and not needed and any(row.label not in waiting for row in self.rows):
+        if not needed and self._can_show(waiting):
             return None
         return f"{self.name} waits for {_joined(waiting[label] for label in needed or waiting)}"
+
+    def _can_show(self, waiting: Mapping[str, str]) -> bool:
+        """Whether a row is ready."""
+        return any(row.label not in waiting for row in self.rows)
 
     @property
     def state(self) -> str:
@@ -203,12 +239,15 @@ class Reproduction:
         return f"ready but for {', '.join(self.waiting)}: wait for {_joined(self.waiting.values())}"
 
 
-def _row_waits(row: Row) -> str | None:
+@lru_cache(maxsize=1024)
+def _row_waits(row: Row, methods: tuple[tuple[str, Callable[..., Any]], ...]) -> str | None:
+    """What a row waits for while these methods are registered; a run asks for that hundreds of times."""
     if row.waits_for:
         return row.waits_for
+    names = {name for name, _ in methods}
     for spec in row.readings:
         name = _name(spec)
-        if name not in list_methods():
+        if name not in names:
             return f"{METHOD}{name}"
         try:
             method_specs([spec])
@@ -217,9 +256,10 @@ def _row_waits(row: Row) -> str | None:
     return None
 
 
-def _measure_waits(measure: Measure) -> str | None:
+@lru_cache(maxsize=1024)
+def _measure_waits(measure: Measure, metrics: tuple[str, ...]) -> str | None:
     name = _name(measure.metric)
-    if name not in list_metrics():
+    if name not in metrics:
         return f"the metric {name}"
     metric_specs([measure.metric])
     return None
@@ -237,13 +277,15 @@ def _joined(sentences: Iterable[str]) -> str:
     return "; ".join([*methods_absent, *(sentence for sentence in every if not sentence.startswith(METHOD))])
 
 
-def grid(columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, tuple[str, ...]]) -> Published:
-    """Published numbers from a table as papers print it: of each row a cell for every column, `0.1 / -2 ± .3`."""
-    found: dict[tuple[str, str, str], Number] = {}
+def published_table(
+    columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, tuple[str, ...]]
+) -> Published:
+    """Published numbers from a table as papers print it: a cell for every row and column, `0.1 / -2 ± .3`."""
+    numbers: dict[tuple[str, str, str], Number] = {}
     for row, cells in table.items():
         for column, cell in zip(columns, cells, strict=True):
             for measure, written in zip(measures, cell.split("/"), strict=True):
                 value, _, spread = written.partition("±")
                 if value.strip() != "–":
-                    found[row, column, measure] = Number(float(value), float(spread) if spread else None)
-    return MappingProxyType(found)
+                    numbers[row, column, measure] = Number(float(value), float(spread) if spread else None)
+    return MappingProxyType(numbers)

@@ -9,8 +9,7 @@ from whyformer.datasets import Dataset, open_dataset, recipes
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Text
 from whyformer.models.loading import Subject, text_config
-from whyformer.papers.examples import texts_of
-from whyformer.papers.recipe import EXAMPLES, MASKS, Asked, Column, Reproduction
+from whyformer.papers.recipe import Column, Reproduction
 
 Given = Mapping[str, str | Path] | str | Path  # files or folders by column, or one alone
 
@@ -59,21 +58,15 @@ class Sources:
         So are the heads for a figure of texts. A column that is not alone must have a folder of its own, so that it
         does not read another's data.
         """
-        limit = self.limit
         searched = recipe.masked and column.folder not in self.heads
-        if recipe.kind in MASKS and not searched:
+        if not recipe.reads_data(column, self.texts, searched=searched):
             return None
-        if recipe.kind in EXAMPLES:
-            known = self.texts or recipe.examples.get(column.label, ())
-            if known and not searched and not any(isinstance(text, Asked) for text in known):
-                return None
-            limit = None
         own = self.data / recipes()[column.data].folder if self.data and not alone else None
         if own is not None and not own.is_dir():
             raise BadInput(
                 f"there is no folder {str(own)!r}; --only {column.folder} takes the data of {str(self.data)!r}"
             )
-        return open_dataset(column.data, local=self.data, limit=limit)
+        return open_dataset(column.data, local=self.data, limit=None if recipe.searches_all else self.limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +122,7 @@ def opened_columns(
     opened: list[Opened] = []
     left_out: dict[str, str] = {}
     for column in columns:
-        if recipe.kind not in MASKS and not recipe.rows_of(column):
+        if not recipe.shows_masks and not recipe.rows_of(column):
             left_out[column.label] = "none of its rows can be run yet"
             continue
         try:
@@ -169,9 +162,7 @@ def one_or_by_column(written: Sequence[str], rule: str) -> Given:
 
 def _opened(recipe: Reproduction, column: Column, sources: Sources, *, alone: bool) -> Opened:
     model, data = sources.model(column), sources.rows(recipe, column, alone=alone)
-    if recipe.kind not in EXAMPLES:
-        return Opened(column, model, data)
-    return Opened(column, model, data, sources.texts or texts_of(recipe, column, data, sources.limit or 1))
+    return Opened(column, model, data, sources.texts or recipe.texts(column, data, sources.limit or 1))
 
 
 def _shape(subject: Subject) -> str:

@@ -1,6 +1,8 @@
 """The tables and figures of Transformer Attribution (Chefer, Gur and Wolf 2021)."""
 
-from whyformer.papers.recipe import Column, Measure, Reproduction, Row, grid
+from whyformer.papers.recipe import Column, Measure, Row, published_table
+from whyformer.papers.tables import CurveFigure, TableRecipe
+from whyformer.papers.text_figures import MethodFigure
 
 PAPER = "Transformer Attribution (Chefer et al. 2021)"
 IMAGES = "images: no data set of images can be opened yet"
@@ -35,15 +37,14 @@ _PERTURBATIONS = (
     _perturbation("positive", "target", False),
 )
 
-TABLE_1 = Reproduction(
+TABLE_1 = TableRecipe(
     name="transformer-attribution-table-1",
     paper=PAPER,
     title="Area under the curve of positive and negative perturbation on ImageNet, percent",
-    kind="table",
     columns=(_IMAGENET,),
     rows=_ROWS,
     measures=_PERTURBATIONS,
-    published=grid(
+    published=published_table(
         ("ImageNet",),
         tuple(measure.label for measure in _PERTURBATIONS),
         {
@@ -58,15 +59,14 @@ TABLE_1 = Reproduction(
     waits_for=IMAGES,
 )
 
-TABLE_2 = Reproduction(
+TABLE_2 = TableRecipe(
     name="transformer-attribution-table-2",
     paper=PAPER,
     title="Segmentation of ImageNet images by the explanation, percent",
-    kind="table",
     columns=(_SEGMENTED,),
     rows=_ROWS,
     measures=_SEGMENTATION,
-    published=grid(
+    published=published_table(
         ("ImageNet-Segmentation",),
         tuple(measure.label for measure in _SEGMENTATION),
         {
@@ -89,15 +89,14 @@ _ABLATED = (
 )
 _ABLATIONS = (*_SEGMENTATION, _PERTURBATIONS[2], _PERTURBATIONS[0])
 
-TABLE_3 = Reproduction(
+TABLE_3 = TableRecipe(
     name="transformer-attribution-table-3",
     paper=PAPER,
     title="Ablations: segmentation and perturbation with parts of the method, percent",
-    kind="table",
     columns=(_SEGMENTED, _IMAGENET),
     rows=_ABLATED,
     measures=_ABLATIONS,
-    published=grid(
+    published=published_table(
         ("ImageNet-Segmentation", "ImageNet"),
         tuple(measure.label for measure in _ABLATIONS),
         {
@@ -110,31 +109,28 @@ TABLE_3 = Reproduction(
     waits_for=IMAGES,
 )
 
-FIGURE_2 = Reproduction(
+FIGURE_2 = MethodFigure(
     name="transformer-attribution-figure-2",
     paper=PAPER,
     title="Images by every method",
-    kind="figure",
     columns=(_IMAGENET,),
     rows=_ROWS,
     waits_for=IMAGES,
 )
 
-FIGURE_3 = Reproduction(
+FIGURE_3 = MethodFigure(
     name="transformer-attribution-figure-3",
     paper=PAPER,
     title="Images with two objects, the two classes side by side",
-    kind="figure",
     columns=(_IMAGENET,),
     rows=_ROWS,
     waits_for=IMAGES,
 )
 
-FIGURE_4 = Reproduction(
+FIGURE_4 = CurveFigure(
     name="transformer-attribution-figure-4",
     paper=PAPER,
     title="Token-F1 with the human rationales of Movie Reviews, top 10, 20, …, 80 words",
-    kind="curves",
     columns=(Column("Movie Reviews", "movies@transformer_attribution", "movies", texts=200),),
     rows=(
         *_ROWS[:2],

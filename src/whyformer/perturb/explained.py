@@ -14,13 +14,12 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
-from whyformer.models.loading import input_embeddings, text_config, vocabulary_size
+from whyformer.models.borrow import borrowed
+from whyformer.models.loading import input_embeddings, text_config, unwrapped, vocabulary_size
 from whyformer.perturb.hiding import is_known
 from whyformer.perturb.outcomes import TOKENS_PER_BATCH, fits_in_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.run import evaluating, with_padding_id
-from whyformer.recorder.trace import RECORDING
 
 Baseline = Literal["pad", "mask", "unk", "zero"]
 
@@ -71,7 +70,7 @@ class Explained:
     """
 
     def __init__(self, prediction: Prediction, row: int, instead: int | None):
-        self.model: nn.Module = getattr(prediction.model, "_orig_mod", prediction.model)
+        self.model: nn.Module = unwrapped(prediction.model)
         self.task = prediction.trace.outputs.task
         self.positions = _positions(prediction, row)
         self.tensors = _alone(prediction, row, self.positions)
@@ -188,17 +187,13 @@ class Explained:
 
     def _said(self, present: Tensor) -> Tensor:
         """Run the plain model, without a graph."""
-        given: dict[str, Any] = dict(self.replaced(present))
-        if getattr(getattr(self.model, "config", None), "return_dict", True) is False:
-            given["return_dict"] = True
-        if "use_cache" in self._takes:
-            given["use_cache"] = False
-        if self._kept is not None:
-            given["logits_to_keep"] = torch.tensor([self._kept], device=self.device)
-        named = with_padding_id(self.model, given, len(present))
-        still = evaluating(self.model.modules())
-        with RECORDING, torch.no_grad(), still, named as known, self.exchanging(present, known.get("input_ids")):
-            output = self.model(**known)
+        kept = {} if self._kept is None else {"logits_to_keep": torch.tensor([self._kept], device=self.device)}
+        with (
+            torch.no_grad(),
+            borrowed(self.model, self.replaced(present), **kept) as (model, arguments),
+            self.exchanging(present, arguments.get("input_ids")),
+        ):
+            output = model(**arguments)
         said = self._picked(output)
         if not bool(torch.isfinite(said).all()):
             raise UnsupportedModel(

@@ -1,6 +1,5 @@
 """Outcomes: the engine that knows what a classifier says of texts with units hidden, each run once in dense batches."""
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
-from whyformer.models.loading import device_of
+from whyformer.models.borrow import borrowed
+from whyformer.models.loading import device_of, unwrapped
 from whyformer.perturb.hiding import Fillers, Row, padded
-from whyformer.recorder.run import evaluating, with_padding_id
-from whyformer.recorder.trace import RECORDING
 from whyformer.tasks.score import is_regression
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
@@ -57,7 +55,7 @@ class Outcomes:
         tokens_per_batch: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ):
-        self.model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
+        self.model = unwrapped(model)
         self.fillers = Fillers.of(self.model, tokenizer)
         self.device = device_of(self.model)
         self.budget = tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cpu"])
@@ -169,15 +167,8 @@ def _batches(rows: Sequence[Row], budget: int) -> Iterator[list[Row]]:
 
 def probabilities(model: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
     """What a classifier says, [batch, classes] in float64: softmax, or sigmoid of labels that go together."""
-    config = getattr(model, "config", None)
-    given: dict[str, Any] = dict(inputs)
-    if getattr(config, "return_dict", True) is False:
-        given["return_dict"] = True
-    if "use_cache" in inspect.signature(model.forward).parameters:
-        given["use_cache"] = False
-    padding = with_padding_id(model, given, len(given["input_ids"]))
-    with RECORDING, torch.no_grad(), evaluating(model.modules()), padding as known:
-        logits = getattr(model(**known), "logits", None)
+    with torch.no_grad(), borrowed(model, inputs) as (plain, arguments):
+        logits = getattr(plain(**arguments), "logits", None)
     if not isinstance(logits, Tensor) or (found := shares_of(model, logits)) is None:
         raise UnsupportedModel(f"{type(model).__name__} gives no probabilities of classes: a classifier is needed")
     if not bool(torch.isfinite(logits).all()):

@@ -1,10 +1,9 @@
 """Running a model under the recorder: the model is given back as it was."""
 
-import inspect
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
-from whyformer.models.loading import device_of, input_embeddings, text_config
+from whyformer.models.borrow import borrowed, lock_of
+from whyformer.models.loading import input_embeddings, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
@@ -22,7 +22,7 @@ from whyformer.recorder.lrp.layout import layouts
 from whyformer.recorder.lrp.merged import Composites
 from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.mode import Recorder, finite
-from whyformer.recorder.trace import RECORDING, Layers, Trace, differentiating
+from whyformer.recorder.trace import Layers, Trace, differentiating
 from whyformer.tasks.task import Outputs, Task, said_by, task_of
 
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
@@ -52,24 +52,16 @@ def record(
     `inputs` is the mapping of tensors that the model's forward takes. The model is given back as it was, also if it
     raises. Without `relevance` the trace gives gradients only, and takes less time and memory. `edit` changes the
     embeddings on the way; for one at `"embedding_output"`, `first_layer` is `layers.calls[0]` of an earlier trace of
-    the same model. Runs wait for each other, so that threads may share a model.
+    the same model. Runs of one model wait for each other, so that threads may share it.
     """
-    model = getattr(model, "_orig_mod", model)  # a compiled model runs as the model it was made from
-    device = device_of(model)
-    kwargs: dict[str, Any] = {name: value.to(device) for name, value in expanded(inputs).items()}
-    batch = check_inputs(model, kwargs)
-    if "use_cache" in inspect.signature(model.forward).parameters:
-        kwargs["use_cache"] = False
-    if getattr(getattr(model, "config", None), "return_dict", True) is False:
-        kwargs["return_dict"] = True
+    inputs = expanded(inputs)
+    batch = check_inputs(unwrapped(model), inputs)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
-    modules, task = dict(model.named_modules()), task_of(model)
+    task = task_of(unwrapped(model))
     with ExitStack() as stack:
-        stack.enter_context(RECORDING)
         stack.enter_context(differentiating())
-        stack.enter_context(evaluating(modules.values()))
-        kwargs = stack.enter_context(with_padding_id(model, kwargs, batch))
-        calls = stack.enter_context(Calls(modules, _body(model), edits))
+        model, kwargs = stack.enter_context(borrowed(model, inputs))
+        calls = stack.enter_context(Calls(dict(model.named_modules()), _body(model), edits))
         at_embeddings = edit.change if edit is not None and edit.at == "token_embeddings" else None
         tokens = TokenEmbeddings(
             getattr(input_embeddings(model), "weight", None), kwargs.get("input_ids"), at_embeddings
@@ -129,6 +121,7 @@ def _trace(
         absorbers=tuple(leaf for _, leaf in absorbers),
         absorber_calls=tuple(made for made, _ in absorbers),
         sites=_with_last(recorder.sites),
+        lock=lock_of(model),
     )
 
 
@@ -157,7 +150,7 @@ def _check_layout(
         states.append(embeddings)
     unclear = [a.probabilities for a in attentions if a.folded or a.probabilities.shape[1] == batch]
     maps = [] if model in _EXAMPLES_FIRST else unclear
-    with RECORDING, differentiating(), named_failures(name, backward=True):
+    with lock_of(model), differentiating(), named_failures(name, backward=True):
         found = layouts(logits, [*states, *maps]) if states or maps else []
     elsewhere = [layout not in ("first", None) for layout in found]
     if any(elsewhere):
@@ -266,40 +259,3 @@ def _body(model: nn.Module) -> nn.Module | None:
     """The model without its head."""
     body = getattr(model, "base_model", None)
     return body if isinstance(body, nn.Module) and body is not model else None
-
-
-@contextmanager
-def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """In eval mode, and then each submodule in the mode it was in."""
-    training = [module for module in modules if module.training]
-    try:
-        for module in training:
-            module.training = False
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextmanager
-def with_padding_id(model: nn.Module, inputs: dict[str, Any], batch: int) -> Iterator[dict[str, Any]]:
-    """A batch for a model that knows no padding token, as GPT-2: its classifier looks for the last other token.
-
-    For this run the padding token is one that no text of the batch holds.
-    """
-    config = text_config(model)
-    if config is None or "input_ids" not in inputs or getattr(config, "pad_token_id", 0) is not None:
-        yield inputs
-        return
-    ids = inputs["input_ids"]
-    attended = inputs.get("attention_mask", torch.ones_like(ids)).bool()
-    if attended.shape != ids.shape or (batch == 1 and bool(attended.all())):
-        yield inputs
-        return
-    used = set(ids[attended].tolist())
-    unused = next(i for i in range(len(used) + 1) if i not in used)
-    try:
-        config.pad_token_id = unused
-        yield {**inputs, "input_ids": ids.masked_fill(~attended, unused)}
-    finally:
-        config.pad_token_id = None

@@ -4,10 +4,10 @@ import gc
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,13 +17,12 @@ from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.recorder.failures import named_failures
 from whyformer.recorder.lrp.books import Book, book_named, check_closed, moves
 from whyformer.recorder.lrp.layout import any_of, placed
-from whyformer.recorder.lrp.rules import after, scratch
-from whyformer.recorder.lrp.sites import Rule, Site, governed
+from whyformer.recorder.lrp.rules import scratch
+from whyformer.recorder.lrp.sites import Site, governed
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Outputs
 
-RECORDING = threading.RLock()  # runs and passes wait for each other, so that threads may share models and traces
-Entering = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
+Gate = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
 
 
@@ -77,6 +76,7 @@ class Trace:
     absorbers: tuple[Tensor, ...] = ()
     absorber_calls: tuple[int, ...] = field(repr=False, default=())  # how many calls were made before each
     sites: Sequence[Site] = field(repr=False, default=())
+    lock: AbstractContextManager[Any] = field(repr=False, default_factory=threading.RLock)  # for passes over the graph
 
     @property
     def attention(self) -> tuple[Tensor, ...]:
@@ -121,7 +121,7 @@ class Trace:
     def gradient_of(self, outputs: Tensor, of: Tensors) -> Tensors:
         """The gradient of any outputs [batch] computed from `logits`, each example's own."""
         tensors = (of,) if isinstance(of, Tensor) else of
-        with RECORDING, named_failures("the model", backward=True):
+        with self.lock, named_failures("the model", backward=True):
             gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
         found = _filled(tensors, gradients)
         return found[0] if isinstance(of, Tensor) else found
@@ -133,16 +133,13 @@ class Trace:
         book: str | Book = "z_plus",
         target: Target = None,
         versus: Target = None,
-        *,
-        entering: Entering | None = None,
     ) -> Tensors:
         """The relevance of each example's explained output at tensors of this trace, under a rule book.
 
         Another backward pass over the same graph, with the book's rules in place of derivatives. It starts from 1 at
         the target (and -1 at `versus`), or from the logit's own value: `conservative`, `attn`, `epsilon`. Raises
         `UncoveredOperation` before any number is computed if a function has no rule. For an answer, start and end are
-        explained one after the other and added up. `entering` may exchange the relevance that arrives at a layer's
-        product of attention and values; the book's rule gets what it returns.
+        explained one after the other and added up.
         """
         if not self.sites:
             raise BadOption("this trace was recorded with relevance=False")
@@ -154,17 +151,16 @@ class Trace:
         scale = chosen.carries == "relevance" and chosen.starts_from == "value"
         starts = [start * self.logits.detach() if scale else start for start in self._starts(target, versus)]
         sites = self._placed_sites if chosen.adds_per_example else self.sites
-        passes = [self._pass(tensors, chosen, sites, start, entering) for start in starts]
+        passes = [self._pass(tensors, chosen, sites, start) for start in starts]
         relevances = tuple(
             torch.stack(found).sum(0) if len(found) > 1 else found[0] for found in zip(*passes, strict=True)
         )
         return relevances[0] if isinstance(of, Tensor) else relevances
 
     def _pass(
-        self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor, entering: Entering | None
+        self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor
     ) -> tuple[Tensor, ...]:
-        rule_of = book.rule_of if entering is None else partial(self._exchanging, book, entering)
-        with RECORDING, named_failures("the model"), scratch(), governed(book.opened(sites), rule_of):
+        with self.lock, named_failures("the model"), scratch(), governed(book.opened(sites), book.rule_of):
             found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
         carried = _filled(tensors, found)
         if book.carries == "gradient":
@@ -175,12 +171,18 @@ class Trace:
     def _placed_sites(self) -> Sequence[Site]:
         leaf = self.pixels if self.embeddings is None else self.embeddings
         assert leaf is not None
-        with RECORDING, named_failures("the model"):
+        with self.lock, named_failures("the model"):
             return placed(self.sites, self.logits, leaf)
 
-    def _exchanging(self, book: Book, entering: Entering, site: Site) -> Rule | None:
-        rule, layer = book.rule_of(site), self._layer_of.get(site.node)
-        return rule if rule is None or layer is None else after(partial(entering, layer), rule)
+    def gated(self, book: str | Book, gate: Gate) -> Book:
+        """The book, with what arrives at each layer's product of attention and values changed by a gate first."""
+        layer_of = self._layer_of
+
+        def changed(site: Site, relevance: Tensor) -> Tensor:
+            layer = layer_of.get(site.node)
+            return relevance if layer is None else gate(layer, site, relevance)
+
+        return book_named(book).before("attend", changed)
 
     @cached_property
     def _layer_of(self) -> dict[Node, int]:

@@ -1,14 +1,15 @@
-"""What is registered under a name: the registry of one kind, and functions with the options of their signature."""
+"""Functions that are registered under their own names, with the options that their signatures give them."""
 
 import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from whyformer.errors import BadOption, nearest
 from whyformer.registry.options import Option
+from whyformer.registry.plugins import Registry
 
 
 @dataclass(frozen=True)
@@ -46,34 +47,12 @@ class Registered:
 R = TypeVar("R", bound=Registered)
 
 
-class Registry(Generic[R]):
-    """All functions of one kind, as methods, by name."""
-
-    def __init__(self, kind: str):
-        self.kind = kind
-        self.known: dict[str, R] = {}
-
-    def add(self, member: R) -> Callable[..., Any]:
-        """Register a function, and give it back."""
-        if member.name in self.known:
-            other = self.known[member.name].function.__module__
-            raise ValueError(f"there is a {self.kind} {member.name!r} already, in {other}")
-        if not inspect.getdoc(member.function):
-            raise ValueError(f"{self.kind} {member.name!r} needs a docstring: its first line is shown to users")
-        self.known[member.name] = member
-        return member.function
-
-    def listed(self) -> dict[str, R]:
-        """All by name, in order."""
-        return dict(sorted(self.known.items()))
-
-    def named(self, name: str) -> R:
-        """The one of that name, or an error with the nearest one."""
-        if not isinstance(name, str):
-            raise BadOption(f"a {self.kind} is given by its name; found {name!r}")
-        if name not in self.known:
-            raise BadOption(f"there is no {self.kind} {name!r}; {nearest(name, self.known)}")
-        return self.known[name]
+def register(registry: Registry[R], member: R) -> Callable[..., Any]:
+    """Register a function under its own name, and give it back."""
+    if not inspect.getdoc(member.function):
+        raise ValueError(f"{registry.kind} {member.name!r} needs a docstring: its first line is shown to users")
+    registry.add(member.name, member, member.function.__module__)
+    return member.function
 
 
 def keyword_only(function: Callable[..., Any]) -> set[str]:

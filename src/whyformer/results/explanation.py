@@ -32,7 +32,7 @@ from whyformer.storage.forms import (
     span,
     text,
 )
-from whyformer.tasks.label import AnswerSpan, Label, Predicted
+from whyformer.tasks.label import AnswerSpan, Label, Place, Predicted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +42,7 @@ T = TypeVar("T")
 SCHEMA = "whyformer/explanation"
 COMPARISON_SCHEMA = "whyformer/comparison"
 SCHEMA_VERSION = 1
+OF_SOME_TASKS = ("span", "place", "title", "indices")  # fields of labels and predictions
 PER_UNIT = ("sign", "step")  # diagnostics that have a number for each unit
 
 
@@ -289,9 +290,8 @@ def _unit(unit: Unit) -> dict[str, Any]:
 
 
 def _plain(said: Label | Predicted) -> dict[str, Any]:
-    """As plain data, with a span only where there is one."""
-    data = asdict(said)
-    return data if said.span else {name: value for name, value in data.items() if name != "span"}
+    """As plain data, with the fields of some tasks only where they hold something."""
+    return {name: value for name, value in asdict(said).items() if name not in OF_SOME_TASKS or value is not None}
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,6 +300,9 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("span"):
         where = found["span"]
         found["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))
+    if found.get("place"):
+        where = found["place"]
+        found["place"] = Place(where["token"], where["part"], _span(where["characters"]))
     return found
 
 
@@ -313,7 +316,9 @@ def _known(kind: type[T], data: Mapping[str, Any]) -> T:
 
 
 _ANSWER = fields({"tokens": span, "characters": optional(span)})
-_LABEL = fields({"index": optional(count), "name": text}, {"span": optional(_ANSWER)})
+_PLACE = fields({"token": count, "part": optional(count), "characters": optional(span)})
+_SAID_AT = {"span": optional(_ANSWER), "place": optional(_PLACE), "title": optional(text)}
+_LABEL = fields({"index": optional(count), "name": text}, _SAID_AT)
 _SHARE = number(0, 1.001)
 _PREDICTED = fields(
     {
@@ -324,7 +329,7 @@ _PREDICTED = fields(
         "probabilities": optional(every(_SHARE)),
         "labels": every(text),
     },
-    {"span": optional(_ANSWER)},
+    {**_SAID_AT, "indices": optional(every(count))},
 )
 _UNIT = fields(
     {
@@ -386,17 +391,27 @@ def _check_outputs(data: Mapping[str, Any]) -> None:
     """What the model said, and what is explained of it, belong together."""
     said, texts = data["prediction"], data["texts"]
     outputs = len(said["labels"])
-    for name in ("logits", "probabilities"):
-        numbers = said[name]
+    for name in ("logits", "probabilities", "indices"):
+        numbers = said.get(name)
         told = numbers is None or len(numbers) == outputs
         must(told, f"has {len(numbers or ())} numbers for {outputs} labels", f"prediction.{name}")
     for name in ("prediction", "target", "versus"):
         label = data[name] or {}
         at, answer = label.get("index"), label.get("span")
-        must(at is None or at < outputs, f"is {at}, and there are {outputs} labels", f"{name}.index")
+        kept = said.get("indices") or range(outputs)
+        must(at is None or at in kept, f"is {at}, and there are {outputs} labels", f"{name}.index")
         where = answer["characters"] if answer else None
         inside = where is None or (len(texts) == 2 and where[1] <= len(texts[1]))
         must(inside, f"is {where}, behind the end of the context", f"{name}.span.characters")
+        _check_place(label.get("place"), texts, f"{name}.place")
+
+
+def _check_place(place: Mapping[str, Any] | None, texts: Sequence[str], field: str) -> None:
+    """Where an output is said lies in its text."""
+    if place is not None and place["characters"] is not None:
+        part, where = place["part"], place["characters"]
+        must(part is not None and part < len(texts), f"is {part}, and there are {len(texts)} texts", f"{field}.part")
+        must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"{field}.characters")
 
 
 def _check_per_unit(numbers: Any, units: int, field: str) -> None:

@@ -10,12 +10,12 @@ from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strong
 from whyformer.show.layout import (
     UNKNOWN,
     Piece,
-    answer_of,
     called,
     gauge,
     gauge_key,
     gauge_title,
     headline,
+    marked,
     note,
     percent,
     pieces,
@@ -139,8 +139,8 @@ def _legend(explanations: Sequence[Explanation]) -> str:
     marks = [("speaks for it", 1.0, True), ("speaks against it", -1.0, True), ("matters", 1.0, False)]
     shown = [(name, _shade(strength, signed)) for name, strength, signed in marks if signed in kinds]
     spans = "".join(f'<span style="background:{shade}">{name}</span>' for name, shade in shown)
-    if answer_of(explanations[0]):
-        spans += '<span class="answer">the answer</span>'
+    if mark := marked(explanations[0]):
+        spans += f'<span class="answer">{"the answer" if mark == "answer" else mark}</span>'
     return f'<div class="legend soft">{spans}</div>'
 
 

@@ -17,7 +17,7 @@ class Piece(NamedTuple):
 
     text: str
     position: int | None = None
-    answer: bool = False  # whether it belongs to the explained answer
+    answer: bool = False  # whether it belongs to the explained answer, or is the word whose output is explained
 
 
 def pieces(explanation: Explanation) -> Iterator[Piece]:
@@ -53,17 +53,26 @@ def answer_of(explanation: Explanation) -> Span | None:
     return explanation.target.span.characters if explanation.target.span else None
 
 
+def marked(explanation: Explanation) -> str | None:
+    """What a mark in the text means: the explained answer, or where the explained output is said; None without."""
+    place = explanation.target.place
+    if answer_of(explanation):
+        return "answer"
+    return "here" if place is not None and place.characters else None
+
+
 def in_answer(explanation: Explanation, part: int | None, span: Span | None) -> bool:
-    """Whether a place in the text number `part` belongs to the explained answer."""
-    answer = answer_of(explanation)
-    if part != 1 or span is None or answer is None:
+    """Whether a place in the text number `part` belongs to what is marked."""
+    place = explanation.target.place
+    where, marks = (1, answer_of(explanation)) if place is None else (place.part, place.characters)
+    if part != where or span is None or marks is None:
         return False
-    return span[0] < answer[1] and answer[0] < span[1]
+    return span[0] < marks[1] and marks[0] < span[1]
 
 
 def headline(said: Predicted) -> str:
     """What the model said, for people."""
-    name = named(Label(said.index, said.label, said.span))
+    name = named(Label(said.index, said.label, said.span, title=said.title))
     return f"{'Answer: ' if said.span else ''}{name} {_amount(said)}".rstrip()
 
 
@@ -79,13 +88,16 @@ def question(explanation: Explanation) -> str:
 
 
 def named(label: Label) -> str:
-    """A class by its name, an answer in quotes."""
+    """A class by its name, an answer in quotes, what is said at a token with its place."""
+    if label.title is not None:
+        return label.title
     return f'"{" ".join(label.name.split())}"' if label.span and label.span.characters else label.name
 
 
 def shares(said: Predicted) -> list[tuple[int, str, float]]:
     """The outputs with their probabilities: classes with the highest first; the start and the end of an answer."""
-    found = [(i, said.labels[i], p) for i, p in enumerate(said.probabilities or ())]
+    indices = range(len(said.labels)) if said.indices is None else said.indices
+    found = list(zip(indices, said.labels, said.probabilities or (), strict=False))
     return found if said.span else sorted(found, key=lambda output: -output[2])
 
 

@@ -20,12 +20,12 @@ from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths,
 from whyformer.show.layout import (
     MARKS,
     UNKNOWN,
-    answer_of,
     called,
     gauge,
     gauge_key,
     gauge_title,
     headline,
+    marked,
     note,
     percent,
     pieces,
@@ -165,8 +165,8 @@ def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
         text.append(" against ", _style(-1, signed=True))
     if False in kinds:
         text.append(" matters ", _style(1, signed=False))
-    if answer_of(explanation):
-        text.append(" ").append("answer", ANSWER)
+    if mark := marked(explanation):
+        text.append(" ").append(mark, ANSWER)
     text.append("\n")
     return text
 

@@ -2,19 +2,50 @@
 
 from dataclasses import dataclass
 
-from whyformer.tasks.task import Outputs, register
-from whyformer.tasks.tokens import Tokens
+from whyformer.tasks.label import Place
+from whyformer.tasks.task import Asked, ExampleOutputs, Outputs, register
+from whyformer.tasks.tokens import position_of
+from whyformer.tasks.vocabulary import Vocabulary, quoted
 
 
 @register
 @dataclass(frozen=True)
-class NextToken(Tokens):
-    """The token that comes next. A target is a token of the vocabulary, after the last one or `(token, position)`."""
+class NextToken(Vocabulary):
+    """The token that comes next: behind the last one, or behind that at `position`.
+
+    A target is a token, by its text or id. In ready tensors it is an id, or `(id, position)`.
+    """
 
     name, head, gives = "next_token", "CausalLM", "the logits of the next token"
-    does = "tells which token comes next"
+    does, takes = "tells which token comes next", frozenset({"position"})
     causal = True
 
     def spoken_at(self, outputs: Outputs, row: int) -> int:
         """The last position that is no padding."""
         return int(outputs.attended[row].nonzero().max())
+
+    def places(self, of: ExampleOutputs, asked: Asked) -> list[int]:
+        """The last token, or the one behind which the next is explained."""
+        return [len(of.example.units) - 1 if asked.position is None else position_of(of, asked.position)]
+
+    def before(self, position: int, of: ExampleOutputs) -> str:
+        """The last character up to the position."""
+        unit = of.example.units[position]
+        if unit.span is None or unit.part is None:
+            return ""
+        text, last = of.example.texts[unit.part], position == len(of.example.units) - 1
+        return text[-1:] if last else text[unit.span[1] - 1 : unit.span[1]]
+
+    def place_of(self, position: int, of: ExampleOutputs) -> Place:
+        """Where the token that follows stands; behind the end of the text nothing does."""
+        units = of.example.units
+        follows = units[position + 1] if position + 1 < len(units) else None
+        return Place(position) if follows is None else Place(position, follows.part, follows.span)
+
+    def title_of(self, name: str, position: int, of: ExampleOutputs, *, alone: bool) -> str:
+        """The token in quotes, because a space in front of it counts."""
+        if alone:
+            return quoted(name)
+        units = of.example.units
+        behind = f" after {quoted(units[position].text)}" if position < len(units) - 1 else ""
+        return f"next token {quoted(name)}{behind}"

@@ -100,6 +100,10 @@ class ExampleOutputs:
         """The logits of this example, in float64, without the graph; padding is still among them."""
         return self.outputs.logits[self.row].detach().double().cpu()
 
+    def at(self, position: int) -> Tensor:
+        """The logits of one position, where there are some at each."""
+        return self.outputs.logits[self.row, position].detach().double().cpu()
+
 
 @dataclass(frozen=True)
 class Task(ABC):

@@ -1,6 +1,7 @@
 """Tokens: outputs at every position, of which one at one position is explained."""
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,10 @@ from torch import Tensor
 
 from whyformer.errors import BadOption, shown
 from whyformer.tasks.answers import position_in
-from whyformer.tasks.label import Label, Predicted
-from whyformer.tasks.task import Chosen, ExampleOutputs, Outputs, Task, register
+from whyformer.tasks.label import Label, Place, Predicted
+from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Outputs, Task, register
+
+KEPT = 10  # outputs of a vocabulary that people are told about
 
 
 @register
@@ -31,7 +34,7 @@ class Tokens(Task):
         return logits if isinstance(logits, Tensor) and logits.dim() == 3 else None
 
     def spoken_at(self, outputs: Outputs, row: int) -> int:
-        """The position that is meant if none is given."""
+        """The position that is meant if none is given, in ready tensors."""
         raise BadOption("this model gives outputs at every position: give a target (index, position)")
 
     def best(self, outputs: Outputs) -> Tensor:
@@ -54,7 +57,7 @@ class Tokens(Task):
         return name
 
     def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
-        """The output with the highest logit but one at the same position."""
+        """The output with the highest logit beside the chosen one, at the same position."""
         rows = outputs.logits.detach()[torch.arange(len(chosen), device=chosen.device), chosen[:, 1]]
         others = rows.scatter(1, chosen[:, :1], -torch.inf).argmax(-1)
         return torch.stack((others, chosen[:, 1]), 1)
@@ -91,3 +94,105 @@ class Tokens(Task):
     def predicted(self, of: ExampleOutputs, chosen: Chosen, versus: Chosen | None) -> Predicted:
         """Outputs without a name are explained from tensors alone."""
         raise BadOption(f"{self.gives} have no names: explain them from tensors, with whyformer.attribute")
+
+
+@dataclass(frozen=True)
+class NamedTokens(Tokens):
+    """Outputs at positions that people can be told about: what tasks with an output for each token share."""
+
+    @abstractmethod
+    def places(self, of: ExampleOutputs, asked: Asked) -> list[int]:
+        """The positions of a text that are meant."""
+
+    @abstractmethod
+    def index_in(self, name: Any, of: ExampleOutputs, position: int) -> int:
+        """The output that a name, text or number means at a position of a text."""
+
+    @abstractmethod
+    def name_of(self, index: int, of: ExampleOutputs) -> str:
+        """What an output is called."""
+
+    @abstractmethod
+    def place_of(self, position: int, of: ExampleOutputs) -> Place:
+        """Where in the text a position stands."""
+
+    @abstractmethod
+    def title_of(self, name: str, position: int, of: ExampleOutputs, *, alone: bool) -> str:
+        """An output as people read it, with where it stands, or `alone`."""
+
+    def questions(self, of: ExampleOutputs, asked: Asked) -> list[tuple[Chosen, Chosen | None]]:
+        """The target at each of the positions that are meant, or what is predicted there."""
+        self.refuse_places(asked)
+        name, positions = asked.target, None
+        if isinstance(name, tuple):
+            if len(name) != 2 or asked.word is not None or asked.position is not None:
+                raise BadOption(f"target {shown(name)}: give (output, position), or say where with {self._where}")
+            positions = [position_in(of.outputs, name[1], name, of.row)]
+            name = name[0]
+        questions: list[tuple[Chosen, Chosen | None]] = []
+        for position in self.places(of, asked) if positions is None else positions:
+            index = int(of.at(position).argmax()) if name is None else self.index_in(name, of, position)
+            questions.append(((index, position), self.against(of, (index, position), asked.versus)))
+        return questions
+
+    @property
+    def _where(self) -> str:
+        return " or ".join(f"{name}=" for name in sorted(self.takes))
+
+    def written(self, target: Any, of: ExampleOutputs) -> tuple[int, int]:
+        """An output, and a position beside it where a person gives both."""
+        if isinstance(target, tuple) and len(target) == 2:
+            position = position_in(of.outputs, target[1], target, of.row)
+            return self.index_in(target[0], of, position), position
+        raise BadOption(f"target {shown(target)}: give (output, position), or say where with {self._where}")
+
+    def against(self, of: ExampleOutputs, chosen: Chosen, versus: Any) -> Chosen | None:
+        """Another output, at the same position unless another is given."""
+        assert isinstance(chosen, tuple)
+        plain = versus is not None and versus != "runner_up" and not isinstance(versus, tuple)
+        return super().against(of, chosen, (versus, chosen[1]) if plain else versus)
+
+    def label(self, of: ExampleOutputs, chosen: Chosen, beside: Chosen | None = None) -> Label:
+        """The name of the output, and where it is said."""
+        assert isinstance(chosen, tuple)
+        index, position = chosen
+        name = self.name_of(index, of)
+        alone = isinstance(beside, tuple) and beside[1] == position
+        title = self.title_of(name, position, of, alone=alone)
+        return Label(index, name, place=self.place_of(position, of), title=title)
+
+    def predicted(self, of: ExampleOutputs, chosen: Chosen, versus: Chosen | None) -> Predicted:
+        """What is predicted at the position that is explained."""
+        assert isinstance(chosen, tuple)
+        position = chosen[1]
+        logits = of.at(position)
+        beside = [other[0] for other in (chosen, versus) if isinstance(other, tuple) and other[1] == position]
+        kept = self.kept(logits, beside)
+        shares = logits.softmax(-1)
+        label = self.label(of, (int(logits.argmax()), position))
+        assert label.index is not None
+        return Predicted(
+            label.name,
+            label.index,
+            float(shares[label.index]),
+            tuple(logits[kept].tolist()),
+            tuple(shares[kept].tolist()),
+            tuple(self.name_of(index, of) for index in kept),
+            place=label.place,
+            title=label.title,
+            indices=None if len(kept) == len(logits) else tuple(kept),
+        )
+
+    def kept(self, logits: Tensor, explained: Iterable[int]) -> list[int]:
+        """Which outputs of a position people are told about: by default all."""
+        return list(range(len(logits)))
+
+
+def position_of(of: ExampleOutputs, position: Any) -> int:
+    """A token of a text that a person means, counted as the model sees them."""
+    count = len(of.example.units)
+    if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < count:
+        raise BadOption(
+            f"position={shown(position)}: the tokens of this text are 0 … {count - 1}, special ones counted"
+        )
+    return position

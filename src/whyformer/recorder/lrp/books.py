@@ -4,10 +4,11 @@ The book is a closed world. A relevance pass may go through a site that the book
 that only move numbers about; anything else raises `UncoveredOperation`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Literal
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
@@ -18,8 +19,17 @@ from whyformer.recorder.lrp.sites import Rule, Site
 
 
 @dataclass(frozen=True)
+class BySite:
+    """A rule for each site of a kind: `choose` is given the site, and may ask for its `path`, as `encoder.layer.3`."""
+
+    choose: Callable[[Site], Rule | Literal["inside"] | None]
+
+
+@dataclass(frozen=True)
 class Book:
     """Rules by the kind of site; None keeps the derivative, and "inside" looks into a module that is seen as one.
+
+    A book is a value: two with equal fields are one. `z_plus`, `epsilon` … are names of some (`BOOKS`).
 
     A book carries relevance, from 1 or from the value of the explained output; or a modified gradient, whose product
     with a value is the value's relevance, so that it amounts to a start from the output's value. The first operand of
@@ -27,26 +37,44 @@ class Book:
     """
 
     name: str
-    rules: Mapping[str, Rule | Literal["inside"] | None]
+    rules: Mapping[str, Rule | BySite | Literal["inside"] | None]
     carries: Literal["relevance", "gradient"] = "relevance"
     held: frozenset[str] = frozenset({"scaled"})
     starts_from: Literal["one", "value"] = "one"
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.carries, self.held, self.starts_from, frozenset(self.rules)))
+
+    def before(self, kind: str, change: Callable[[Site, Tensor], Tensor]) -> "Book":
+        """The same book, with what arrives at sites of a kind changed before their rule is applied."""
+        if kind not in self.rules:
+            raise BadOption(f"the rule book {self.name} has no rule for {kind!r}; {nearest(kind, self.rules)}")
+
+        def changed(site: Site) -> Rule | Literal["inside"]:
+            rule = self._ruling(site) or rules.derivative
+            return rule if rule == "inside" else lambda site, relevance: rule(site, change(site, relevance))
+
+        return replace(self, rules={**self.rules, kind: BySite(changed)})
 
     def opened(self, sites: Iterable[Site]) -> list[Site]:
         """The sites, with those inside a module where this book looks into it."""
         found: list[Site] = []
         for site in sites:
-            found += self.opened(site.inside) if self.rules.get(site.kind) == "inside" else [site]
+            found += self.opened(site.inside) if self._ruling(site) == "inside" else [site]
         return found
+
+    def _ruling(self, site: Site) -> Rule | Literal["inside"] | None:
+        rule = self.rules.get(site.kind)
+        return rule.choose(site) if isinstance(rule, BySite) else rule
 
     @property
     def adds_per_example(self) -> bool:
-        """Whether a rule adds up each example's relevance, so that it must be known where an example lies."""
-        return self.rules.get("add") is rules.add_normalised
+        """Whether a rule may add up each example's relevance, so that it must be known where an example lies."""
+        return self.rules.get("add") not in (None, rules.add, rules.add_epsilon)
 
     def rule_of(self, site: Site) -> Rule | None:
         """The rule for a site; one without lies below a constant (`check_closed` has seen to it), and gets nothing."""
-        rule = self.rules.get(site.kind)
+        rule = self._ruling(site)
         assert rule != "inside"
         return rule
 
@@ -121,6 +149,40 @@ CONSERVATIVE = Book(
     frozenset({"scaled", "attend", "gated"}),
     "value",
 )
+
+
+@cache
+def _with(rule: Callable[..., Any], **parameters: float) -> Rule:
+    """A rule with its parameters; the same ones give the same rule, and so equal books."""
+    return partial(rule, **parameters)
+
+
+def epsilon(stabiliser: float) -> Book:
+    """The book `epsilon` with a stabiliser of another size, `z + ε sign(z)`, at linear maps (Bach et al. 2015, Eq. 58).
+
+    A large one takes relevance away from what adds little to a result, and with it noise.
+    """
+    linear = _with(rules.epsilon_signed, stabiliser=_parameter("epsilon", stabiliser))
+    kinds = dict.fromkeys(("linear", "linear_map", "pixels", "sum"), linear)
+    return replace(EPSILON, name=f"epsilon({stabiliser:g})", rules={**EPSILON.rules, **kinds})
+
+
+def gamma(strength: float) -> Book:
+    """The book `epsilon` with the γ rule at linear maps, as AttnLRP takes it for images (Achtibat et al. 2024).
+
+    What agrees with the sign of a result counts 1 + γ times; biases take nothing.
+    """
+    parameters = {"gamma": _parameter("gamma", strength)}
+    linear, mapped = _with(rules.linear_gamma, **parameters), _with(rules.map_gamma, **parameters)
+    kinds = {"linear": linear, "linear_map": mapped, "pixels": mapped}
+    return replace(EPSILON, name=f"gamma({strength:g})", rules={**EPSILON.rules, **kinds})
+
+
+def _parameter(book: str, value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise BadOption(f"the parameter of the rule book {book} is a number of 0 or more, found {value!r}")
+    return float(value)
+
 
 BOOKS = {book.name: book for book in (Z_PLUS, ALPHA_BETA, EQ4, EPSILON, CONSERVATIVE, ATTN)}
 

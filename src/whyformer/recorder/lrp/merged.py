@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from whyformer.recorder.calls import Hooked, in_this_thread
+from whyformer.recorder.calls import Calls, Hooked, in_this_thread
 from whyformer.recorder.lrp.gates import Gates
 from whyformer.recorder.lrp.sites import Site
 
@@ -26,6 +26,7 @@ class SiteList(Protocol):
     sites: list[Site]
     batch: int
     gates: Gates
+    calls: Calls
 
 
 class Composites(Hooked):
@@ -62,8 +63,8 @@ class Composites(Hooked):
             return
         if output.grad_fn is not None and output.shape == alias.shape and _comes_from(output.grad_fn, alias.grad_fn):
             del self.recorder.sites[before:]  # what happened inside is this one step
-            name = type(module).__name__
-            site = Site("norm_module", (), None, (alias.grad_fn,), output.grad_fn, name, self.recorder.batch, inside)
+            path, batch = self.recorder.calls.path, self.recorder.batch
+            site = Site("norm_module", (), None, (alias.grad_fn,), output.grad_fn, path, batch, inside)
             if is_activation(module):
                 values = (alias.detach(),)
                 site = replace(site, kind="activation", operands=values, result=output.detach(), inside=())

@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from whyformer.recorder.lrp.sites import Finish, Rule, Site
+from whyformer.recorder.lrp.sites import Finish, Site
 
 STABILISER = 1e-9
 EPSILON = 1e-6
@@ -32,9 +32,9 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.div(numerator, stabilised, out=stabilised).masked_fill_(denominator == 0, 0)
 
 
-def after(change: Callable[[Site, Tensor], Tensor], rule: Rule) -> Rule:
-    """The rule, applied to what `change` makes of the relevance that arrives."""
-    return lambda site, relevance: rule(site, change(site, relevance))
+def derivative(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
+    """The function's own backward pass, as where a book has None."""
+    return relevance, lambda position, sent: sent
 
 
 def unchanged(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
@@ -159,6 +159,26 @@ def map_excitatory(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     return relevance, lambda position, sent: part * _sent_back(lambda p: product(p, side), x, shares)
 
 
+def linear_gamma(site: Site, relevance: Tensor, *, gamma: float) -> tuple[Tensor, Finish]:
+    """`map_gamma` for a linear layer."""
+    x, weight, _ = site.operands
+    return map_gamma(replace(site, operands=(x, weight, nn.functional.linear)), relevance, gamma=gamma)
+
+
+def map_gamma(site: Site, relevance: Tensor, *, gamma: float) -> tuple[Tensor, Finish]:
+    """The γ rule (Montavon et al. 2019) for inputs of either sign (Andéol et al. 2021), the bias left out.
+
+    The terms that have the sign of their sum `z` count 1 + γ times: `(1 + γ/2) xw + γ/2 sign(z) |x||w|`.
+    """
+    x, matrix, product = site.operands
+    plain = product(x, matrix)
+    agreeing = plain + plain.sign() * product(x.abs(), matrix.abs())  # twice the terms that have the sign of the sum
+    denominator = plain + gamma / 2 * agreeing
+    shares = (relevance / denominator).masked_fill(plain == 0, 0)
+    by_size = x.abs() * _sent_back(lambda part: product(part, matrix.abs()), x, shares * plain.sign())
+    return shares, lambda position, sent: (1 + gamma / 2) * x * sent + gamma / 2 * by_size
+
+
 def _with(product: Callable[[Tensor, Tensor], Tensor], matrix: Tensor, x: Tensor) -> Tensor:
     return product(x, matrix)
 
@@ -223,6 +243,13 @@ def add_normalised(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
 def epsilon(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     """The ε rule (Bach et al. 2015, Eq. 58): in proportion to what each number adds; biases take their share."""
     return relevance / (site.value + SMALL_EPSILON), lambda position, sent: site.operands[position] * sent
+
+
+def epsilon_signed(site: Site, relevance: Tensor, *, stabiliser: float) -> tuple[Tensor, Finish]:
+    """The ε rule with a stabiliser that may be large: it has the sign of the result, so that the two never cancel."""
+    sized = torch.where(site.value < 0, -stabiliser, stabiliser)
+    shares = (relevance / (site.value + sized)).masked_fill(site.value == 0, 0)
+    return shares, lambda position, sent: site.operands[position] * sent
 
 
 def add_epsilon(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:

@@ -19,8 +19,9 @@ def filled(
 ) -> Reproduction:
     """The recipe of one column, with the file of its head mask, the share of heads, and its LM head in its rows.
 
-    A row that they cannot serve waits for what is said, as do all that need one if there is none, but why. Without
-    any row, or without an essential one, `BadInput` says why.
+    In place of a mask or head, a text says why there is none; the rows that need it then wait for that, as does a row
+    for which the mask has no heads, or the model no such layer. Where no row is left, or an essential one is missing,
+    `BadInput` says why.
     """
     waiting = recipe.waiting
     rows = tuple(row if row.label in waiting else _filled(row, mask, head) for row in recipe.rows)
@@ -44,7 +45,7 @@ def left_out_rows(recipe: Reproduction, own: Reproduction, column: Column) -> li
 
 
 def _reasons(recipe: Reproduction, own: Reproduction, column: Column) -> dict[str, str]:
-    """Of each row that was filled and cannot be run, why."""
+    """Why rows cannot be run that the recipe itself does not let wait."""
     before, after = recipe.waiting, own.waiting
     return {
         row.label: after[row.label] for row in own.rows_in(column) if row.label in after and row.label not in before

@@ -109,7 +109,7 @@ class Reproduced:
         return [*left, *waiting, *said, *self.recipe.notes]
 
     def __str__(self) -> str:
-        from whyformer.papers.printed import text
+        from whyformer.papers.output import text
 
         return text(self)
 

@@ -1,0 +1,112 @@
+"""Reproduced as text and files: Markdown, CSV, tables for a terminal, and the pictures beside them."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whyformer.papers.column import slug
+from whyformer.papers.grid import Grid, as_markdown, boxed, one_line, plain_grid
+from whyformer.papers.result import Reproduced
+from whyformer.papers.tables import optional_number
+from whyformer.results.explanation import Comparison
+from whyformer.show.layout import headline
+from whyformer.show.pictures import write_figure
+from whyformer.storage import files
+from whyformer.storage.files import make_folder, regular
+from whyformer.storage.spreadsheets import comma_separated
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def markdown(reproduced: Reproduced, pictures: Sequence[str] = ()) -> str:
+    """Ours beside the published numbers, how far they agree, and every departure, as Markdown."""
+    recipe = reproduced.recipe
+    blocks = [f"# {recipe.name}", f"{recipe.paper}. {recipe.title}."]
+    blocks += [f"![{recipe.title}]({picture})" for picture in pictures]
+    for part in reproduced.parts:
+        blocks.append(f"## {part.column.label}")
+        for comparison in part.examples:
+            blocks += [f"> {one_line(' / '.join(comparison[0].texts))}", headline(comparison[0].prediction)]
+            blocks.append(as_markdown(plain_grid(("row", "strongest"), [*_strongest(comparison), *comparison.refused])))
+        blocks += [as_markdown(grid) for grid in recipe.grids(reproduced, part)]
+    if reproduced.agreements:
+        blocks += ["## Agreement", as_markdown(agreement(reproduced))]
+    blocks += ["## Departures and notes", "\n".join(f"* {one_line(line)}" for line in reproduced.footer)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def text(reproduced: Reproduced) -> str:
+    """The same for a terminal, with colours if it has some."""
+    from whyformer.show.terminal import Text, comparison_text, terminal_width, to_text
+
+    width = terminal_width(otherwise=200)
+    recipe = reproduced.recipe
+    shown: list[RenderableType] = [Text(f"{recipe.name} · {recipe.paper}", "bold"), Text(f"{recipe.title}\n")]
+    for part in reproduced.parts:
+        shown.append(Text(f"{part.column.label} · {part.model}", "bold"))
+        shown += [comparison_text(c.explanations, c.refused).append("\n") for c in part.examples]
+        shown += [boxed(grid) for grid in recipe.grids(reproduced, part)]
+    if reproduced.agreements:
+        shown += [Text("Agreement", "bold"), boxed(agreement(reproduced))]
+    shown += [Text(f"· {line}", "dim") for line in reproduced.footer]
+    parts = [to_text(one, width) + ("\n" if isinstance(one, Text) else "") for one in shown]
+    return "\n".join(line.rstrip() for line in "".join(parts).split("\n")).rstrip("\n")
+
+
+def csv(reproduced: Reproduced) -> str:
+    """One line for each number, with every digit; for a figure of texts, heads or words, one for each of these."""
+    return comma_separated(list(reproduced.recipe.csv_lines(reproduced)))
+
+
+def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
+    """Write NAME.md and NAME.csv into a folder, and pictures.
+
+    NAME.png has the curves and bars; of a figure of heads or words there is a picture for each column, of a figure of
+    texts a picture and a page for each text.
+    """
+    out, name = make_folder(out), reproduced.recipe.name
+
+    def place(file: str) -> Path:
+        return regular(out / file)
+
+    recipe = reproduced.recipe
+    figure = recipe.drawing(reproduced)
+    pictures = [] if figure is None else [write_figure(figure, place(f"{name}.png"))]
+    pages = []
+    for part in reproduced.parts:
+        stem = f"{name}-{slug(part.column.label)}"
+        drawn = recipe.column_drawing(part)
+        if drawn is not None:
+            pictures.append(write_figure(drawn, place(f"{stem}.png")))
+        for number, comparison in enumerate(part.examples):
+            pictures.append(write_figure(comparison.figure(), place(f"{stem}-{number}.png")))
+            pages.append(comparison.to_html(place(f"{stem}-{number}.html")))
+    texts = [
+        files.write(place(f"{name}.md"), markdown(reproduced, [picture.name for picture in pictures])),
+        files.write(place(f"{name}.csv"), csv(reproduced)),
+    ]
+    return [*texts, *pictures, *pages]
+
+
+def agreement(reproduced: Reproduced) -> Grid:
+    """How far our order of the methods is the published one."""
+    head = ("column", "measure", "rows", "rank correlation", "our best", "published best of these")
+    lines = [
+        (
+            a.column,
+            a.measure,
+            str(a.rows),
+            optional_number(a.correlation, 2),
+            *map(", ".join, (a.our_best, a.their_best)),
+        )
+        for a in reproduced.agreements
+    ]
+    return plain_grid(head, lines)
+
+
+def _strongest(comparison: Comparison, count: int = 5) -> Iterator[tuple[str, str]]:
+    """The strongest units of each row with their scores."""
+    for explanation in comparison:
+        units = explanation.top(count, by="magnitude")
+        yield explanation.method, ", ".join(f"{unit.text} {unit.score:+.3g}" for unit in units)

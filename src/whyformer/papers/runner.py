@@ -1,0 +1,139 @@
+"""Running a recipe: column by column, the model and the data are opened, then measured or explained."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from whyformer.attention_heads import parsed_by
+from whyformer.errors import BadInput, BadOption, UnsupportedModel
+from whyformer.inputs.encoding import Text
+from whyformer.models.loading import Subject, load
+from whyformer.papers.column import ReadyColumn, RunOptions, slug
+from whyformer.papers.lm_heads import ColumnHead, column_head, lm_heads_of_columns
+from whyformer.papers.masks import ColumnMask, check_parse, column_mask, heads_of_columns
+from whyformer.papers.placeholders import filled, left_out_rows
+from whyformer.papers.recipe import LeftOut, Reproduction
+from whyformer.papers.result import Part, Reproduced
+from whyformer.papers.sources import Given, Opened, Sources, chosen_columns, nothing_left, opened_columns
+
+
+def run(
+    recipe: Reproduction,
+    *,
+    out: str | Path | None = None,
+    models: str | Path | None = None,
+    data: str | Path | None = None,
+    limit: int | None = None,
+    instead: Mapping[str, str] | None = None,
+    only: Sequence[str] | None = None,
+    seeds: int | None = None,
+    texts: Sequence[Text] = (),
+    heads: Given | None = None,
+    spacy: Any = None,
+    lm_heads: Given | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> Reproduced:
+    """Do a table or figure again: what can be run of it, for every column whose model and data are available.
+
+    A column whose model or data is missing is left out, and the result says why; so are rows whose method does not
+    exist yet, whose head mask has no heads for them, or whose layer or LM head the model does not have.
+
+    | parameter | meaning |
+    |---|---|
+    | `recipe` | one of `reproductions()` |
+    | `out` | a folder: each column has its journal and its head mask in a folder below; the same call goes on there |
+    | `models`, `data` | folders of models and data sets in place of the hub |
+    | `limit` | how many texts of each column are taken |
+    | `instead` | other models, by the folder of a column: a folder below `models`, or whatever can be loaded |
+    | `only` | the columns to run, by their folder; by default all |
+    | `seeds` | how many runs random rows have; by default as many as the paper's |
+    | `texts` | other examples for a figure of texts |
+    | `heads` | files of head masks by the folder of a column, or one file if there is one column |
+    | `spacy` | the pipeline, or its name, that parses texts where the head mask of a column is counted in them |
+    | `lm_heads` | the pretrained models whose LM heads decode layers: folders or hub ids by column, or one for all |
+    | `engine`, `workers` | where numbers are measured, as for `evaluate` |
+    | `device`, `dtype` | where and how models are loaded |
+    """
+    if recipe.refusal:
+        raise BadOption(recipe.refusal)
+    if seeds is not None and seeds < 1:
+        raise BadOption(f"seeds={seeds}: a random row needs at least one run")
+    folders = [None if folder is None else Path(folder) for folder in (models, data)]
+    sources = Sources(folders[0], folders[1], limit, instead or {}, tuple(texts))
+    columns = chosen_columns(recipe, only, sources)
+    if out is not None:
+        recipe.check_drawing()
+    sources = replace(
+        sources,
+        heads=heads_of_columns(recipe, columns, heads or {}),
+        pipeline=_pipeline(recipe, spacy),
+        lm_heads=lm_heads_of_columns(recipe, columns, lm_heads or {}),
+    )
+    opened, left_out = opened_columns(recipe, columns, sources)
+    options = RunOptions(limit, seeds, engine, workers, device, dtype)
+    parts = []
+    with _output_folder(out) as folder:
+        for one in opened:
+            below = folder / slug(one.column.label)
+            try:
+                parts.append(_run_column(recipe, one, sources, options, below, journalled=out is not None))
+            except LeftOut as reason:
+                left_out[one.column.label] = str(reason)
+    if not parts:
+        raise nothing_left(recipe, left_out)
+    return Reproduced(recipe, tuple(parts), left_out, recipe.waiting)
+
+
+@contextmanager
+def _output_folder(out: str | Path | None) -> Iterator[Path]:
+    """The folder below which each column has its own; a temporary one if none is given."""
+    if out is not None:
+        yield Path(out)
+        return
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _pipeline(recipe: Reproduction, spacy: Any) -> Any:
+    if spacy is None:
+        return None
+    if not recipe.masked:
+        raise BadOption(f"{recipe.name} needs no parse: leave --spacy (spacy=) out")
+    return parsed_by(spacy, ()).pipeline
+
+
+def _run_column(
+    recipe: Reproduction, opened: Opened, sources: Sources, options: RunOptions, folder: Path, *, journalled: bool
+) -> Part:
+    """One column, with its head mask and LM head in the rows that need them."""
+    column = opened.column
+    try:
+        check_parse(recipe, column, sources)
+        subject = load(opened.model, device=options.device, dtype=options.dtype)
+        mask = _mask(recipe, opened, subject, sources, folder) if recipe.masked else None
+        decoded = any(row.decoded for row in recipe.rows_of(column))
+        head = column_head(opened, subject, sources) if decoded else None
+        own_recipe = filled(recipe, column, mask, head)
+    except (BadInput, UnsupportedModel) as error:
+        raise LeftOut(str(error)) from error
+    used = [one.sentence for one in (mask, head) if isinstance(one, (ColumnMask, ColumnHead))]
+    departures = (*opened.departures(sources, subject), *used, *left_out_rows(recipe, own_recipe, column))
+    known = mask.mask if isinstance(mask, ColumnMask) else None
+    ready = ReadyColumn(opened, subject, known, folder if journalled else None, departures, options)
+    return own_recipe.run_column(ready)
+
+
+def _mask(recipe: Reproduction, opened: Opened, subject: Subject, sources: Sources, folder: Path) -> ColumnMask | str:
+    """The head mask of a column, or why there is none."""
+    try:
+        return column_mask(recipe, opened, subject, sources, folder)
+    except (BadInput, UnsupportedModel) as error:
+        if recipe.shows_masks:
+            raise
+        return f"there is no head mask ({error})"

@@ -1,0 +1,197 @@
+"""Tables of numbers, and curves and bars of them: methods that are measured on data, beside what was published."""
+
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from whyformer.errors import WhyformerError
+from whyformer.evaluation.evaluate import evaluate
+from whyformer.papers.column import ReadyColumn
+from whyformer.papers.grid import NONE, Grid, Words
+from whyformer.papers.plots import draw_bars, draw_curves, draw_over_rows
+from whyformer.papers.recipe import Measure, Reproduction, Row
+from whyformer.papers.result import Entry, Part, Reproduced, entries_of, settled
+from whyformer.results.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FIELDS = (
+    *("name", "column", "row", "method", "measure", "ours", "low", "high", "spread", "n", "left_out", "refused"),
+    *("published", "published_spread", "difference"),
+)
+FEW = 4  # measures: where there are more, intervals are in the CSV only
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRecipe(Reproduction):
+    """A table of numbers: rows of methods, measured on the data of each column."""
+
+    def _can_show(self, waiting: Mapping[str, str]) -> bool:
+        return super()._can_show(waiting) and any(measure.label not in waiting for measure in self.measures)
+
+    def run_column(self, column: ReadyColumn) -> Part:
+        """Evaluate the rows on the column's data."""
+        table = self._evaluated(column)
+        entries = entries_of(self, column.column, table, column.options.seeds)
+        return column.part(self, _counted(self, column, entries), table=table, entries=entries)
+
+    def _evaluated(self, column: ReadyColumn) -> Table:
+        rows, options = self.rows_of(column.column), column.options
+        methods = [method for row in rows for reading in row.seeded(options.seeds) for method in reading]
+        metrics = [measure.metric for measure in self.ready_measures] + [row.metric for row in rows if row.metric]
+        where: dict[str, Any] = {"out": column.folder, "engine": options.engine, "workers": options.workers}
+        assert column.opened.data is not None
+        try:
+            return evaluate(column.subject, column.opened.data, methods=methods, metrics=metrics, **where)
+        except WhyformerError as error:
+            raise type(error)(f"{column.column.label}: {error}") from error
+
+    def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
+        """Our numbers beside the published ones."""
+        if not part.entries:
+            return []
+        measures = [m for m in self.ready_measures if any(e.measure == m.label for e in part.entries)]
+        published = {entry.measure for entry in part.entries if entry.published}
+        titles = ["row", "here"]
+        for m in measures:
+            titles.append(f"{m.label} {'↑' if m.higher_is_better else '↓'}")
+            titles += ["published", "difference"] if m.label in published else []
+        return [Grid(tuple(titles), list(_rows(part, measures, published, reproduced.waiting)))]
+
+    def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
+        """One line for each number."""
+        yield FIELDS
+        yield from (csv_line(self.name, entry) for entry in reproduced.entries)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveFigure(TableRecipe):
+    """Curves: those of a metric, or through the numbers of several rows; `over` is what changes along these."""
+
+    over: str = ""
+
+    def drawing(self, reproduced: Reproduced) -> "Figure | None":
+        """A row of pictures for each column, a picture for each measure."""
+        from matplotlib.figure import Figure
+
+        measures = self.ready_measures
+        wide, high = len(measures), len(reproduced.parts)
+        figure = Figure(figsize=(6.4 * wide, 4.2 * high), layout="constrained")
+        for axes, part in zip(figure.subplots(high, wide, squeeze=False), reproduced.parts, strict=True):
+            for place, measure in zip(axes, measures, strict=True):
+                self._draw(place, part, measure)
+        return figure
+
+    def _draw(self, axes: "Axes", part: Part, measure: Measure) -> None:
+        if self.over:
+            draw_over_rows(axes, part, measure, self.over)
+        else:
+            draw_curves(axes, part, measure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarFigure(CurveFigure):
+    """A bar for each row."""
+
+    def _draw(self, axes: "Axes", part: Part, measure: Measure) -> None:
+        draw_bars(axes, part, measure)
+
+
+def _counted(recipe: Reproduction, column: ReadyColumn, entries: Sequence[Entry]) -> list[str]:
+    """How many texts were measured, beside how many the paper has; and how many runs of random rows."""
+    limit, seeds, texts = column.options.limit, column.options.seeds, column.column.texts
+    cells = [entry.ours for entry in entries if entry.ours]
+    measured = max((cell.n for cell in cells), default=0)
+    left_out = max((cell.left_out for cell in cells if cell.n == measured), default=0)
+    limited = f" (at most {limit} were asked for)" if limit is not None else ""
+    without = f", {left_out:,} left out by the metric" if left_out else ""
+    theirs = f"; the paper has {texts:,}" if texts else ""
+    return [
+        f"{measured:,} texts were measured{limited}{without}{theirs}",
+        *_fewer_runs(recipe.rows_of(column.column), seeds),
+    ]
+
+
+def _fewer_runs(rows: Sequence[Row], seeds: int | None) -> list[str]:
+    by_runs: dict[tuple[int, int], list[str]] = {}
+    for row in rows:
+        done = len(row.seeded(seeds)[0])
+        if done < row.runs:
+            by_runs.setdefault((done, row.runs), []).append(row.label)
+    return [
+        f"{', '.join(labels)} {'is the mean' if len(labels) == 1 else 'are means'} of {done} "
+        f"{'run' if done == 1 else 'runs'}, not {asked}"
+        for (done, asked), labels in by_runs.items()
+    ]
+
+
+def csv_line(name: str, entry: Entry) -> list[object]:
+    """One number in the order of `FIELDS`."""
+    ours, published = entry.ours, entry.published
+    numbers = (
+        [ours.mean, ours.low, ours.high, entry.spread, ours.n, ours.left_out, ours.refused] if ours else [None] * 7
+    )
+    numbers += [*published] if published else [None, None]
+    exact = [None if isinstance(n, float) and math.isnan(n) else n for n in [*numbers, entry.difference]]
+    return [name, entry.column, entry.row, entry.method, entry.measure, *exact]
+
+
+def _rows(
+    part: Part, measures: Sequence[Measure], published: Container[str], waiting: Container[str]
+) -> Iterator[tuple[Words, ...]]:
+    by_reading: dict[tuple[str, str], dict[str, Entry]] = {}
+    for entry in part.entries:
+        by_reading.setdefault((entry.row, entry.method), {})[entry.measure] = entry
+    best = {measure.label: _best(part, measure) for measure in measures}
+    last = ""
+    for (row, method), entries in by_reading.items():
+        absent = "waits" if row in waiting else "left out"
+        cells = [Words("" if row == last else row), Words(method or absent)]
+        for measure in measures:
+            entry = entries[measure.label]
+            our_best, their_best = best[measure.label]
+            digits = 2 if measure.scale != 1 else 3
+            cells.append(Words(_ours(entry, digits, interval=len(measures) <= FEW), entry is our_best))
+            if measure.label in published:
+                best_of_all = entry.published is not None and entry.published == their_best and row != last
+                cells.append(Words(_published(entry, digits) if row != last else NONE, best_of_all))
+                cells.append(Words(optional_number(entry.difference, digits, sign=True)))
+        last = row
+        yield tuple(cells)
+
+
+def _best(part: Part, measure: Measure) -> tuple[Entry | None, object]:
+    """Our best entry, and the best published number."""
+    sign = 1 if measure.higher_is_better else -1
+    own = [e for e in part.entries if e.measure == measure.label and e.main]
+    measured = [e for e in own if e.measured and e.ours]
+    published = [e.published for e in own if e.published]
+    ours = max(measured, key=lambda e: sign * settled(e.ours.mean), default=None)  # type: ignore[union-attr]
+    return ours, max(published, key=lambda number: sign * number.value, default=None)
+
+
+def _ours(entry: Entry, digits: int, *, interval: bool) -> str:
+    cell = entry.ours
+    if cell is None:
+        return NONE
+    refused = f" ({cell.refused} refused)" if cell.refused else ""
+    if not entry.measured:
+        return f"{NONE}{refused}"
+    spread = "" if entry.spread is None else f" ± {entry.spread:.{digits}f}"
+    bounds = f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]" if interval and not math.isnan(cell.low) else ""
+    return f"{cell.mean:.{digits}f}{spread}{bounds}{refused}"
+
+
+def _published(entry: Entry, digits: int) -> str:
+    if entry.published is None:
+        return NONE
+    value, spread = entry.published
+    return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def optional_number(value: float | None, digits: int, *, sign: bool = False) -> str:
+    """A number with so many digits, or a dash."""
+    return NONE if value is None else f"{value:{'+' if sign else ''}.{digits}f}"

@@ -1,0 +1,179 @@
+"""Figures of words: the highest ones of each class, and those that two classes share (the Decoded paper)."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
+
+from whyformer.errors import BadInput
+from whyformer.papers.grid import NONE, Grid, plain_grid
+from whyformer.papers.result import Part, Reproduced, method_label
+from whyformer.papers.tables import FIELDS, TableRecipe
+from whyformer.results.word_table import TOP, TokenTable, tables_of
+from whyformer.show.clouds import wordcloud_class
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORD_FIELDS = ("name", "column", "row", "class", "place", "word", "score")
+NAMED = 12  # words of each class that are printed
+SHOWN_AT = (1, 2, 5, 10, 20, 30, 40, 50)  # k of the curve that are printed
+
+Lines = list[tuple[str, ...]]
+
+
+class Shared(NamedTuple):
+    """The words that two classes have in common, those with the highest scores of both first."""
+
+    row: str
+    classes: tuple[str, str]
+    words: tuple[str, ...]
+
+
+def word_tables(part: Part) -> dict[str, TokenTable]:
+    """The words of each class, by the rows of a column that were measured; none if no text could be explained."""
+    if part.table is None:
+        return {}
+    try:
+        by_method = tables_of(part.table)
+    except BadInput:  # every text was refused, and the numbers say so
+        return {}
+    labels = {row.label: method_label(row.method) for row in part.rows}
+    return {row: by_method[method] for row, method in labels.items() if method in by_method}
+
+
+def compared_tables(part: Part) -> dict[str, TokenTable]:
+    """Those of several classes, which can be compared."""
+    return {row: table for row, table in word_tables(part).items() if len(table.totals) > 1}
+
+
+def shared_words(part: Part, k: int = TOP) -> Iterator[Shared]:
+    """For every row and pair of classes the words that both have among their top k."""
+    for row, table in word_tables(part).items():
+        named = zip(sorted(table.totals), table.classes, strict=True)
+        for (one, first), (other, second) in combinations(named, 2):
+            yield Shared(row, (first, second), table.shared(one, other, k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedWordTable(TableRecipe):
+    """How many words two classes share, and which."""
+
+    def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
+        """The numbers, then the words."""
+        lines = [(s.row, " – ".join(s.classes), ", ".join(s.words) or NONE) for s in shared_words(part)]
+        words = plain_grid(("row", "classes", "shared words"), lines)
+        return [*super().grids(reproduced, part), words]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapFigure(TableRecipe):
+    """Curves of the words that two classes share among their top k."""
+
+    def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
+        """The numbers, then some points of the curves."""
+        lines = [(row, *(f"{curve[k]:.2f}" for k in SHOWN_AT)) for row, curve in self.curves(part).items()]
+        points = plain_grid(("row", *(f"top {k}" for k in SHOWN_AT)), lines)
+        return [*super().grids(reproduced, part), points]
+
+    def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
+        """The numbers, then the points of the curves that are not among them."""
+        yield from super().csv_lines(reproduced)
+        known = {(entry.column, entry.row, entry.measure) for entry in reproduced.entries}
+        for part in reproduced.parts:
+            methods = {entry.row: entry.method for entry in part.entries}
+            for row, curve in self.curves(part).items():
+                for k, value in curve.items():
+                    if (part.column.label, row, f"top {k}") not in known:
+                        start = [self.name, part.column.label, row, methods[row], f"top {k}", value]
+                        yield [*start, *[None] * (len(FIELDS) - len(start))]
+
+    def curves(self, part: Part) -> dict[str, dict[int, float]]:
+        """The curve of each row over the top 1 … 50 words, a mean over the pairs of classes."""
+        return {
+            row: {k: share * self.size(k) for k, share in table.overlaps().items()}
+            for row, table in compared_tables(part).items()
+        }
+
+    def column_drawing(self, part: Part) -> "Figure | None":
+        """The curves, if there are words."""
+        tables = compared_tables(part)
+        if not tables:
+            return None
+        figure = self.draw(tables)
+        figure.suptitle(part.column.label, x=0.01, ha="left", fontsize=11)
+        return figure
+
+    @abstractmethod
+    def size(self, k: int) -> int:
+        """The number that stands for all of the top k words."""
+
+    @abstractmethod
+    def draw(self, tables: dict[str, TokenTable]) -> "Figure":
+        """The curves of one column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareFigure(OverlapFigure):
+    """The shared words in percent."""
+
+    def size(self, k: int) -> int:
+        """All words are 100 percent."""
+        return 100
+
+    def draw(self, tables: dict[str, TokenTable]) -> "Figure":
+        """A curve of shares for each row."""
+        from whyformer.show.overlaps import overlap_figure
+
+        return overlap_figure(tables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountFigure(OverlapFigure):
+    """How many words are shared."""
+
+    def size(self, k: int) -> int:
+        """All of k words are k."""
+        return k
+
+    def draw(self, tables: dict[str, TokenTable]) -> "Figure":
+        """A curve of counts for each pair of classes."""
+        from whyformer.show.overlaps import shared_figure
+
+        return shared_figure(tables)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloudFigure(TableRecipe):
+    """The highest words of each class, as clouds."""
+
+    def check_drawing(self) -> None:
+        """Raise if there is no package that draws clouds."""
+        wordcloud_class()
+
+    def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
+        """The numbers, then the highest words of each class."""
+        lines: Lines = []
+        for row, table in word_tables(part).items():
+            for index, name in zip(sorted(table.totals), table.classes, strict=True):
+                count = table.texts[index]
+                highest = ", ".join(word for word, score in table.top(NAMED, index) if score > 0)
+                lines.append((row, f"{name} ({count:,} {'text' if count == 1 else 'texts'})", highest))
+        return [*super().grids(reproduced, part), plain_grid(("row", "class", "highest words"), lines)]
+
+    def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
+        """One line for each of the top 50 words of each row and class."""
+        yield WORD_FIELDS
+        for part in reproduced.parts:
+            for row, table in word_tables(part).items():
+                for index, label in zip(sorted(table.totals), table.classes, strict=True):
+                    for place, (word, score) in enumerate(table.top(TOP, index), 1):
+                        yield self.name, part.column.label, row, label, place, word, score
+
+    def column_drawing(self, part: Part) -> "Figure | None":
+        """A cloud for each row and class, if there are words."""
+        from whyformer.show.clouds import clouds_figure
+
+        tables = word_tables(part)
+        return clouds_figure(tables) if tables else None
