@@ -16,6 +16,7 @@ from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
+from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
 from whyformer.inputs.texts import Text
@@ -265,7 +266,12 @@ class Explainer:
 
         `first` is the number of the first text among all.
         """
-        examples = [self._encoded(text, first + n if first or len(texts) > 1 else None) for n, text in enumerate(texts)]
+        rows = [self.task.rows(text) for text in texts]
+        examples = [
+            self._encoded(row, first + n if first or len(texts) > 1 else None)
+            for n, of_text in enumerate(rows)
+            for row in of_text
+        ]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance)
         task = prediction.task
@@ -274,7 +280,8 @@ class Explainer:
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
-        return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
+        each = [asked.of_text(first + n) for n in range(len(texts))]
+        return explained_run(prediction, each, [len(of_text) for of_text in rows] if task.by_rows else None)
 
     def _encoded(self, text: Text, number: int | None) -> Encoded:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
@@ -294,23 +301,22 @@ class Explainer:
         self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
     ) -> Explanation:
         example, row = question.example, question.row
-        length = len(example.units)
-        layers = scores.layers
+        length, visible = len(example.units), shown_units(question, scores)
         diagnostics = _of_row(scores.diagnostics, row)
         diagnostics |= {name: diagnostics[name][:length] for name in PER_UNIT if name in diagnostics}
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
         return Explanation(
-            units=example.units,
-            scores=scores.total[row, :length].double().cpu().numpy(),
-            layers=None if layers is None else layers[:, row, :length].double().cpu().numpy(),
+            units=visible.units,
+            scores=visible.scores,
+            layers=visible.layers,
             prediction=question.predicted,
             target=question.target,
             versus=question.versus,
             method=method.name,
             signed=bool(scores.signed),
-            texts=example.texts,
+            texts=visible.texts,
             options=options,
             diagnostics=diagnostics,
             provenance=self.subject.provenance,
@@ -331,10 +337,13 @@ def attribute(
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
 
     `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
-    `Explainer.explain`; what is recorded for a model is not looked at.
+    `Explainer.explain`; what is recorded for a model is not looked at. Of a model that chooses among texts the units
+    are those of the chosen row.
     """
     spec = methods_for(None, [method], effort)[0]
     batch: Batch = batch_of(model, inputs)
+    if batch.choices is not None:
+        return of_chosen_rows(Prediction(model, batch, relevance=spec.of.relevance), spec, target, versus, options)
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec.of(prediction, **{**spec.options, **options}).total

@@ -72,6 +72,7 @@ class ExplainedOutput:
     predicted: Predicted
     target: Label
     versus: Label | None
+    other: tuple[int, Encoded] | None = None  # the row of `versus`, where that is not the row of the target
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,17 @@ class ExplainedRun:
         return self
 
 
-def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> ExplainedRun:
-    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time."""
+def explained_run(
+    prediction: Prediction, asked: Sequence[Sequence[Asked]], rows: Sequence[int] | None = None
+) -> ExplainedRun:
+    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time.
+
+    `rows` says how many rows each text has, where its outputs are those of several.
+    """
     task, outputs, batch = prediction.task, prediction.trace.outputs, prediction.batch
     task.check(outputs, prediction.model)
+    if rows is not None:
+        return _run_by_rows(prediction, asked, rows)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
     pairs = [[pair for one in each for pair in task.questions(of, one)] for of, each in zip(texts, asked, strict=True)]
     against = {versus is not None for own in pairs for _, versus in own}
@@ -118,6 +126,31 @@ def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> E
         for turn, (chosen, versus) in enumerate(own)
     ]
     return ExplainedRun(tuple(turns), tuple(labelled))
+
+
+def _run_by_rows(prediction: Prediction, asked: Sequence[Sequence[Asked]], rows: Sequence[int]) -> ExplainedRun:
+    """One turn explains every row; an output of a text is that of one of its rows."""
+    task, batch = prediction.task, prediction.batch
+    questions, first = [], 0
+    for count, each in zip(rows, asked, strict=True):
+        examples = batch.examples[first : first + count]
+        of = ExampleOutputs(prediction.trace.outputs, first, examples[0], batch.tokenizer, examples)
+        for chosen, versus in (pair for one in each for pair in task.questions(of, one)):
+            assert isinstance(chosen, int)
+            assert versus is None or isinstance(versus, int)
+            questions.append(
+                ExplainedOutput(
+                    0,
+                    first + chosen,
+                    examples[chosen],
+                    task.predicted(of, chosen, versus),
+                    task.label(of, chosen),
+                    None if versus is None else task.label(of, versus, beside=chosen),
+                    None if versus is None else (first + versus, examples[versus]),
+                )
+            )
+        first += count
+    return ExplainedRun((prediction,), tuple(questions))
 
 
 def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:

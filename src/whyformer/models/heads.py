@@ -10,6 +10,7 @@ HEADS: dict[str, str] = {  # the task of AutoModelFor<head>; tasks from outside 
     "SequenceClassification": "classes",
     "QuestionAnswering": "answer",
     "TokenClassification": "token_labels",
+    "MultipleChoice": "choice",
     "MaskedLM": "masked_word",  # before the next: XLM has both heads in one class
     "CausalLM": "next_token",
 }

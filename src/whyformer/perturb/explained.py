@@ -71,7 +71,7 @@ class Explained:
 
     def __init__(self, prediction: Prediction, row: int, instead: int | None):
         self.model: nn.Module = unwrapped(prediction.model)
-        self.task = prediction.trace.outputs.task
+        self.task, self.says = prediction.trace.outputs.task, prediction.task
         self.positions = _positions(prediction, row)
         self.tensors = _alone(prediction, row, self.positions)
         self.units = len(self.positions)
@@ -193,7 +193,7 @@ class Explained:
             borrowed(self.model, self.replaced(present), **kept) as (model, arguments),
             self.exchanging(present, arguments.get("input_ids")),
         ):
-            output = model(**arguments)
+            output = model(**self.says.arguments(arguments))
         said = self._picked(output)
         if not bool(torch.isfinite(said).all()):
             raise UnsupportedModel(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.encoding import Encoded
-from whyformer.inputs.texts import texts_of
+from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
 from whyformer.tasks.label import Label, Predicted
@@ -94,6 +94,12 @@ class ExampleOutputs:
     row: int
     example: Encoded
     tokenizer: Any = None
+    examples: tuple[Encoded, ...] = ()  # those of all rows that the text has, where it has several; `row` is the first
+
+    @property
+    def of_rows(self) -> Tensor:
+        """The first logit of each row that the text has, in float64, without the graph."""
+        return self.outputs.logits[self.row : self.row + len(self.examples), 0].detach().double().cpu()
 
     @property
     def logits(self) -> Tensor:
@@ -123,6 +129,7 @@ class Task(ABC):
     takes: ClassVar[frozenset[str]] = frozenset()  # which of `word` and `position` it understands
     in_parts: ClassVar[bool] = False  # whether an output is the sum of several logits, explained one by one
     causal: ClassVar[bool] = False  # whether a position sees only what stands before it
+    by_rows: ClassVar[bool] = False  # whether a text has several rows, and its outputs are one of each
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
@@ -158,6 +165,10 @@ class Task(ABC):
             raise BadInput("there is nothing to explain: a text or a pair (text, text) is needed")
         several = texts_of(text)
         return ([text], True) if several is None else (several, False)
+
+    def rows(self, text: Any) -> list[Text]:
+        """The texts or pairs that the model reads for one of the `inputs`: by default that one."""
+        return [text]
 
     # Which number is explained
 
