@@ -49,8 +49,8 @@ ContextFileOption = Annotated[Path | None, typer.Option(help="Read the context f
 TargetOption = Annotated[
     str | None,
     typer.Option(
-        help="The class to explain, or the token of a language model; or the answer: its text (where it first stands in "
-        "the context), or START,END: its first and last token. The predicted one if left out."
+        help="The class to explain, or the token of a language model; or the answer: its text (where it first stands "
+        "in the context), or START,END: its first and last token. The predicted one if left out."
     ),
 ]
 VersusOption = Annotated[
@@ -66,8 +66,8 @@ ChoiceOption = Annotated[
 WordOption = Annotated[
     str | None,
     typer.Option(
-        help="Of a model that labels tokens: the word, where it first stands; WORD,2 for the second time, the index of a "
-        "word, or all that have a label."
+        help="Of a model that labels tokens: the word, where it first stands; WORD,2 for the second time, the index "
+        "of a word, or all that have a label."
     ),
 ]
 PositionOption = Annotated[
