@@ -145,7 +145,7 @@ def workloads(folder: Path) -> dict[str, Callable[[], object]]:
         "explain": lambda: explainer.explain(TEXTS[0]),
         "mask_lrp": lambda: explainer.explain(TEXTS[0], "mask_lrp"),
         "stepwise": lambda: explainer.explain(TEXTS[0], "stepwise", steps=3),
-        "evaluate": lambda: evaluate(subject, list(TEXTS), methods="attcat,rollout", metrics="aopc"),
+        "evaluate": lambda: evaluate(subject, list(TEXTS), methods="attcat,rollout", metrics="aopc,kendall_tau"),
         "reproduce": reproduce,
     }
 

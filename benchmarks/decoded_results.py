@@ -20,12 +20,11 @@ from results import RUNS, lines, marked, named, rows_of, save
 
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
+from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.word_table import TokenTable, tables_of
 from whyformer.methods.specs import method_specs
 from whyformer.models.loading import load
 from whyformer.papers import reproduction_named
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Table
-from whyformer.results.word_table import TokenTable, tables_of
 
 LAYERS = 6
 RANDOM = [f"random(seed={seed})" for seed in range(20)]

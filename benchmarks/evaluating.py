@@ -18,16 +18,17 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from whyformer.datasets import Example, open_dataset
-from whyformer.evaluation.chunk import Settings
+from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.plan import Measuring
+from whyformer.evaluation.plan import Plan, Settings
 from whyformer.explain.explainer import attribute
 from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.input import TensorInput
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, load, subject_of
-from whyformer.perturb import Fillers, Row, count_of, hidden
+from whyformer.perturb import count_of, hide_named, inputs_of
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
 
@@ -56,9 +57,8 @@ class Loop:
 
     def __init__(self, subject: Subject, cost: Cost):
         self.subject, self.cost = subject, cost
-        self.fillers = Fillers.of(subject.model, subject.tokenizer)
 
-    def probability(self, row: Row, index: int) -> float:
+    def probability(self, row: TensorInput, index: int) -> float:
         """What the model says of one input."""
         inputs = {n: torch.tensor(a, device=self.subject.device)[None] for n, a in row.tensors.items()}
         with torch.no_grad():
@@ -72,7 +72,7 @@ class Loop:
         encoded = encode(self.subject, example.text)
         batch = collate(self.subject, [encoded])
         places = [place for place, unit in enumerate(encoded.units) if not unit.special]
-        row = Row({name: tensor[0].cpu().numpy() for name, tensor in batch.tensors.items()})
+        (row,) = inputs_of(Prediction(self.subject.model, batch))
         for name in METHODS:
             prediction = Prediction(self.subject.model, batch, relevance=method_named(name).relevance)
             scores = method_named(name)(prediction).total[0].tolist()
@@ -80,7 +80,7 @@ class Loop:
             order = sorted(places, key=lambda place: -scores[place])
             for metric, hide in HIDES.items():
                 counts = [count_of(share, len(order)) for share in TENTHS]
-                said = [self.probability(hidden(row, order[:n], hide, self.fillers), index) for n in counts]
+                said = [self.probability(row.without(order[:n], hide_named(hide)), index) for n in counts]
                 values = torch.tensor(said, dtype=torch.float64)
                 found = said[0] - values if metric == "aopc" else (values / said[0]).log()
                 self.cost.numbers[example.row, name, metric] = float(found.mean())
@@ -88,14 +88,14 @@ class Loop:
 
 def compare(subject: Subject, examples: list[Example], with_loop: bool) -> tuple[Cost, Cost]:
     """The cost of the evaluation and of the loop, a few texts of each in turn."""
-    measuring = Measuring(subject, method_specs(METHODS), metric_specs(list(HIDES)), Settings())
+    plan = Plan(subject, method_specs(METHODS), metric_specs(list(HIDES)), Settings())
     ours, naive = Cost(), Cost()
     loop = Loop(subject, naive)
     attribute(subject.model, collate(subject, [encode(subject, examples[0].text)]).tensors, "attn_lrp")  # warm up
     for start in range(0, len(examples), TURN):
         some = examples[start : start + TURN]
         begun = time.perf_counter()
-        chunk: Chunk = measuring(measuring.task(start, start + TURN, some, {}, frozenset()))
+        chunk: Chunk = measured_chunk(plan, plan.pending(start, start + TURN, some, {}, frozenset()))
         ours.seconds += time.perf_counter() - begun
         ours.runs += chunk.counts["run"]
         ours.tokens += chunk.counts["tokens"]

@@ -26,12 +26,11 @@ from results import RUNS, Run, lines, marked, named, number, rows_of, save
 from whyformer.attention_heads import HeadMask, Treebank, head_statistics, positional_statistics
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
+from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.models.loading import load
 from whyformer.papers import reproduction_named
 from whyformer.progress import counting
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Table
 
 TREEBANK = "en_ewt-ud-dev.conllu"
 MODELS = ("sst2", "imdb", "agnews", "nli")

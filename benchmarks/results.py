@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
+from whyformer.evaluation.table import Results, Table
 from whyformer.models.loading import Subject, load
 from whyformer.papers import reproduction_named
-from whyformer.results.aggregate import Results
-from whyformer.results.table import REFERENCES, Cell, Difference, Table
+from whyformer.results.table import REFERENCES, Cell, Difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,10 +16,10 @@ from results import RUNS, Run, lines, marked, named, number, rows_of
 
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import FILE, Journal
+from whyformer.evaluation.table import Results, Table
 from whyformer.methods.specs import method_specs
 from whyformer.models.loading import load
-from whyformer.results.aggregate import Results
-from whyformer.results.table import REFERENCES, Difference, Table
+from whyformer.results.table import REFERENCES, Difference
 
 OF = ("attcat(states=inputs)", "attn_lrp", "cp_lrp", "transformer_attribution")
 STEPS = (3, 5, 10)

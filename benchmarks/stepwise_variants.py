@@ -35,7 +35,7 @@ import whyformer
 from whyformer import method
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
-from whyformer.perturb import Fillers, Hideable, hideable, remains, shares_of
+from whyformer.perturb import Hideable, hide_named, hideable, remains
 from whyformer.prediction import Prediction
 
 VARIANTS = {  # each beside what it has to beat
@@ -81,8 +81,7 @@ def layers(prediction: Prediction, *, book: Literal["attn", "conservative"] = "a
 def left_of(prediction: Prediction, texts: Sequence[Hideable], gone: Sequence[list[int]]) -> Prediction:
     """What remains once units are deleted."""
     places = [[p for unit in own for p in text.units[unit]] for text, own in zip(texts, gone, strict=True)]
-    fillers = Fillers.of(prediction.model, prediction.batch.tokenizer)
-    return remains(prediction, texts, places, "delete", fillers, relevance=True)
+    return remains(prediction, texts, places, hide_named("delete"), relevance=True)
 
 
 def ranked(scores: Tensor, texts: Sequence[Hideable], gone: Sequence[list[int]]) -> list[list[int]]:
@@ -90,7 +89,7 @@ def ranked(scores: Tensor, texts: Sequence[Hideable], gone: Sequence[list[int]])
     found = []
     for row, text, own in zip(scores.double().cpu().tolist(), texts, gone, strict=True):
         away = {p for unit in own for p in text.units[unit]}
-        by_place = dict(zip((p for p in range(len(text.row)) if p not in away), row, strict=False))
+        by_place = dict(zip((p for p in range(len(text.input)) if p not in away), row, strict=False))
         rest = [unit for unit in range(len(text.units)) if unit not in own]
         found.append(sorted(rest, key=lambda unit: -sum(by_place[p] for p in text.units[unit])))
     return found
@@ -113,7 +112,7 @@ def shares(texts: Sequence[Hideable], steps: int, power: float) -> list[list[int
 @method(family="perturbation", signed=False, class_specific=True, paper="-", relevance=True)
 def uneven(prediction: Prediction, *, steps: int = 1, power: float = 1.0) -> Tensor:
     """Stepwise with small steps first."""
-    texts = hideable(prediction, "token", "delete")
+    texts = hideable(prediction, "token", hide_named("delete"))
     counts, gone, current = shares(texts, steps, power), [[] for _ in texts], prediction
     for step in range(steps):
         current = left_of(prediction, texts, gone) if step else prediction
@@ -125,7 +124,7 @@ def uneven(prediction: Prediction, *, steps: int = 1, power: float = 1.0) -> Ten
 @method(family="perturbation", signed=False, class_specific=True, paper="-", relevance=True)
 def candidates(prediction: Prediction, *, steps: int = 1, by: Literal["books", "places", "none"] = "none") -> Tensor:
     """Stepwise with several proposals in each step, of which the best is kept."""
-    texts = hideable(prediction, "token", "delete")
+    texts = hideable(prediction, "token", hide_named("delete"))
     counts, gone, current = shares(texts, steps, 1.0), [[] for _ in texts], prediction
     for step in range(steps):
         proposed = []
@@ -150,7 +149,7 @@ def _proposals(current: Prediction, by: str) -> list[Tensor]:
 
 
 def _probability(prediction: Prediction) -> Tensor:
-    found = shares_of(prediction.model, prediction.trace.logits.detach())
+    found = prediction.task.probabilities(prediction.trace.logits.detach())
     assert found is not None
     return found.gather(1, prediction.target[:, None].to(found.device)).squeeze(1).cpu()
 

@@ -16,8 +16,12 @@ from whyformer.errors import UnsupportedModel as UnsupportedModel
 from whyformer.errors import WhyformerError as WhyformerError
 from whyformer.errors import WhyformerWarning as WhyformerWarning
 from whyformer.evaluation.recommend import Recommendation as Recommendation
+from whyformer.evaluation.table import Table as Table
+from whyformer.evaluation.word_table import TokenTable as TokenTable
 from whyformer.explain.explainer import Explainer as Explainer
 from whyformer.explain.explainer import attribute as attribute
+from whyformer.explain.explanation import Comparison as Comparison
+from whyformer.explain.explanation import Explanation as Explanation
 from whyformer.methods.registry import Scores as Scores
 from whyformer.methods.registry import list_methods as list_methods
 from whyformer.methods.registry import method as method
@@ -26,8 +30,4 @@ from whyformer.metrics.registry import list_metrics as list_metrics
 from whyformer.metrics.registry import metric as metric
 from whyformer.recorder import Trace as Trace
 from whyformer.recorder import record as record
-from whyformer.results.explanation import Comparison as Comparison
-from whyformer.results.explanation import Explanation as Explanation
-from whyformer.results.table import Table as Table
 from whyformer.results.trust import Trust as Trust
-from whyformer.results.word_table import TokenTable as TokenTable

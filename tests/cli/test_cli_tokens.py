@@ -9,9 +9,9 @@ import torch
 
 from tests.helpers.evaluated import alike, in_order, own_registry, registered
 from whyformer.cli import main
+from whyformer.evaluation.word_table import load_tables
 from whyformer.metrics.idf import Idf
 from whyformer.prediction import Prediction
-from whyformer.results.word_table import load_tables
 from whyformer.rounding import ROUNDING
 
 ROWS = [

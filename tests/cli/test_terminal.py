@@ -30,10 +30,10 @@ from whyformer.cli import main, streams
 from whyformer.cli.interrupts import interrupted
 from whyformer.errors import WhyformerWarning
 from whyformer.escapes import visible, visible_beside_colours, visible_json
+from whyformer.evaluation.table import Results
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
 from whyformer.progress import counting
-from whyformer.results.aggregate import Results
 from whyformer.show.live import Watch
 
 TITLE = "\x1b]0;PWNED\x1b\\"  # sets the title of the window

@@ -262,7 +262,7 @@ FILES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a number": lambda _: 3,
     "text": lambda _: "explanation",
     "another schema": rewritten(schema="other/explanation"),
-    "another version": rewritten(schema_version=2),
+    "another version": rewritten(schema_version=3),
     "no version": rewritten(schema_version="gone"),
     "no units": rewritten(units="gone"),
     "no target": rewritten(target="gone"),

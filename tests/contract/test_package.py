@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["whyformer"]["layers"]
-LATER = {"results": {"show", "explain"}}  # what shows and judges them, inside functions
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
@@ -103,27 +102,13 @@ def imported(tree: ast.AST) -> set[str]:
     return {part(name) for name in found if name.split(".")[0] == "whyformer"}
 
 
-def without_functions(tree: ast.Module) -> ast.Module:
-    class Drop(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-            return None
-
-        def visit_If(self, node: ast.If) -> ast.If | None:
-            return None if ast.unparse(node.test) == "TYPE_CHECKING" else node
-
-    dropped: ast.Module = Drop().visit(tree)
-    return dropped
-
-
 @each_file
 def test_a_room_imports_only_those_below_it(file: Path) -> None:
     own = part(module_of(file))
     if own == "whyformer":
         return
     below = {*LAYERS[: LAYERS.index(own)], own}
-    tree = ast.parse(file.read_text())
-    assert imported(tree) <= below | LATER.get(own, set())
-    assert imported(without_functions(tree)) <= below
+    assert imported(ast.parse(file.read_text())) <= below
 
 
 def test_every_room_has_its_layer() -> None:

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer.inputs.encoding import Batch, batch_of, collate, encode
-from whyformer.perturb import Fillers, Row, hidden
+from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.input import TensorInput
+from whyformer.perturb import hide_named
 from whyformer.perturb.remains import hideable, remains
 from whyformer.perturb.search import _grown, _Path
 from whyformer.prediction import Prediction
@@ -172,8 +174,8 @@ def test_a_masked_position_that_the_head_reads_is_no_padding() -> None:
 
 def test_positions_are_counted_anew_after_a_deletion() -> None:
     numbers = {"input_ids": [1, 7, 8, 9], "attention_mask": [1, 1, 1, 1], "position_ids": [2, 3, 4, 5]}
-    row = Row({name: np.array(values) for name, values in numbers.items()})
-    left = hidden(row, [1, 2], "delete", Fillers(None, 0, 1))
+    row = TensorInput({name: np.array(values) for name, values in numbers.items()}, fillers=Fillers(None, 0, 1))
+    left = row.without([1, 2], hide_named("delete"))
     assert {name: values.tolist() for name, values in left.tensors.items()} == {
         "input_ids": [1, 9],
         "attention_mask": [1, 1],
@@ -195,8 +197,8 @@ def sentiment() -> Any:
 def test_special_tokens_stay_special_behind_deleted_ones(sentiment: Any) -> None:
     examples = [encode(sentiment, text) for text in ("a fine film", "dull")]
     whole = Prediction(sentiment.model, collate(sentiment, examples), 1)
-    texts = hideable(whole, "token", "delete")
-    left = remains(whole, texts, [[1, 3], []], "delete", Fillers.of(sentiment.model, sentiment.tokenizer))
+    delete = hide_named("delete")
+    left = remains(whole, hideable(whole, "token", delete), [[1, 3], []], delete)
     assert left.batch.special is not None
     flags = left.batch.special.tolist()
     assert flags[0][:3] == [True, False, True]

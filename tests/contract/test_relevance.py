@@ -23,7 +23,7 @@ def test_relevance_is_conserved(family: str) -> None:
 @pytest.mark.parametrize("family", families.ALL)
 def test_relevance_depends_neither_on_the_batch_nor_on_padding(family: str) -> None:
     model, inputs = families.build(family), families.batch()
-    allowed = 1e-5 if family == "bloom" else 1e-6  # Bloom's positions are in float32
+    allowed = 1e-4 if family == "bloom" else 1e-6  # Bloom's positions are in float32
     together = whyformer.record(model, inputs)
     wider = whyformer.record(model, families.batch(extra=2))
     found = together.relevance((*together.attention, together.hidden[0]), "z_plus", 1)

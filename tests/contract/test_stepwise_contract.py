@@ -57,9 +57,19 @@ def test_a_class_agnostic_method_keeps_the_contract_but_for_the_class() -> None:
 
 def rows(scores: Scores, row: int) -> dict[str, Tensor]:
     """Everything that is reported of one example."""
-    outputs = {f"outputs {name}": tensor[row] for name, tensor in scores.diagnostics["outputs"].items()}
-    others = {name: scores.diagnostics[name][row] for name in ("step", "sign", "evaluations")}
-    return {"scores": scores.total[row], **outputs, **others}
+    assert scores.seen is not None
+    assert scores.signs is not None
+    (seen,) = scores.seen[row]
+    assert seen.probability is not None
+    skipped = [share is None for share in seen.probability]
+    said = {
+        "logit": torch.tensor([torch.nan if logit is None else logit for logit in seen.outputs]),
+        "probability": torch.tensor([share for share in seen.probability if share is not None]),
+        "probabilities": torch.tensor([shares for shares in seen.probabilities or () if shares is not None]),
+        "skipped": torch.tensor(skipped),
+    }
+    others = {"step": torch.tensor(seen.hidden_in), "sign": scores.signs[row]}
+    return {"scores": scores.total[row], **said, **others, "evaluations": scores.diagnostics["evaluations"][row]}
 
 
 @pytest.mark.parametrize("options", [{}, {"steps": 10}, {"units": "word"}, {"hide": "mask", "report": "drop"}], ids=str)
@@ -170,27 +180,35 @@ def test_texts_with_nothing_to_hide() -> None:
     assert sorted(found.total[0].tolist()) == [0, 0, 0.5, 1]
     assert found.total[1].tolist() == [0, 0, 0, 0]
     assert found.diagnostics["evaluations"].tolist() == [3, 1]
-    assert found.diagnostics["outputs"]["logit"].isnan().tolist() == [[False] * 3, [False, True, True]]
+    assert found.seen is not None
+    skipped = [[logit is None for logit in seen.outputs] for (seen,) in found.seen]
+    assert skipped == [[False] * 3, [False, True, True]]
 
 
 def test_explanations_keep_what_was_seen(tmp_path: Any) -> None:
     e = Explainer(subject()).explain(["the actors like it, and the film", "a bad film"], "stepwise", steps=5)[1]
-    assert [len(e.diagnostics[name]) for name in ("sign", "step")] == [len(e.units)] * 2  # no padding
-    assert e.diagnostics["outputs"]["logit"].count(None) == 2  # 3 tokens go in 3 of 5 steps
-    assert len(e.diagnostics["outputs"]["logit"]) == len(e.diagnostics["outputs"]["probability"]) == 6
+    (seen,), signs = e.seen, e.signs
+    assert signs is not None
+    assert seen.probability is not None
+    assert [len(signs), len(seen.hidden_in)] == [len(e.units)] * 2  # no padding
+    assert seen.outputs.count(None) == 2  # 3 tokens go in 3 of 5 steps
+    assert len(seen.outputs) == len(seen.probability) == 6
     e.save(tmp_path / "e.json")
     assert "NaN" not in (tmp_path / "e.json").read_text()
-    assert whyformer.Explanation.load(tmp_path / "e.json").diagnostics == e.diagnostics
+    loaded = whyformer.Explanation.load(tmp_path / "e.json")
+    assert (loaded.diagnostics, loaded.seen, loaded.ranks) == (e.diagnostics, e.seen, True)
+    assert loaded.signs is not None
+    assert loaded.signs.tolist() == signs.tolist()
 
 
 def test_words_have_the_sign_of_their_strongest_token() -> None:
     e = Explainer(subject()).explain("the acting is not bad at all", "stepwise")
     words = e.by_word()
-    signs = dict(zip([unit.text for unit in words.units], words.diagnostics["sign"], strict=True))
+    signs = dict(zip([unit.text for unit in words.units], words.signs, strict=True))
     for word, (text, sign) in zip(words.units, signs.items(), strict=True):
         members = [i for i, u in enumerate(e.units) if u.span and word.span[0] <= u.span[0] < word.span[1]]
         strongest = max(members, key=lambda i: e.scores[i])
-        assert sign == e.diagnostics["sign"][strongest], text
+        assert sign == e.signs[strongest], text
 
 
 def test_a_method_with_options_in_brackets_inside_brackets() -> None:
@@ -239,7 +257,7 @@ def coloured(of: str = "attn_lrp", **options: Any) -> whyformer.Explanation:
 
 def test_an_order_is_coloured_by_sign() -> None:
     e = coloured()
-    signs = np.array(e.diagnostics["sign"])
+    signs = np.asarray(e.signs)
     assert {-1, 1} <= set(signs.tolist())
     assert two_sided(e)
     assert np.sign(strengths(e)).tolist() == signs.tolist()

@@ -22,13 +22,12 @@ from whyformer import papers as reproduce
 from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.word_table import TokenTable, save_tables
 from whyformer.lm_heads import stored
 from whyformer.methods.recorded import recorded
 from whyformer.papers.result import Reproduced
-from whyformer.results.aggregate import Results
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Table
-from whyformer.results.word_table import TokenTable, save_tables
 from whyformer.show.pictures import write_figure
 from whyformer.storage.spreadsheets import comma_separated
 from whyformer.tasks.label import Label
@@ -73,7 +72,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "file.png"
+    path = tmp_path / ("file.png" if way == "picture" else "file.json")  # endings tell formats
     path.write_text("old")
 
     def full(descriptor: int) -> None:
@@ -81,9 +80,9 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(BadInput, match=r"could not write .*file\.png': No space left"):
+        with pytest.raises(BadInput, match=rf"could not write .*{path.name}': No space left"):
             WAYS[way](path)
-    assert [file.name for file in tmp_path.iterdir()] == ["file.png"]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert path.read_text() == "old"
     victim = tmp_path / "victim"
     path.rename(victim)

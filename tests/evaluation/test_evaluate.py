@@ -33,12 +33,13 @@ from tests.helpers.evaluated import (
 )
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.engines import ENGINES
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results, Table
 from whyformer.metrics import Idf
 from whyformer.prediction import Prediction
-from whyformer.results.aggregate import Results
-from whyformer.results.table import CEILING, CHANCE, Table
+from whyformer.results.table import CEILING, CHANCE
 
 METHODS = "attcat,rollout,random"
 ROWS = 12
@@ -181,7 +182,7 @@ def test_an_interrupted_run_of_texts_that_are_left_out_goes_on_too(data: Path, t
 
     def chosen() -> Any:
         opened = open_dataset(data, labels=cases.subject().labels)
-        opened.choice = replace(opened.choice, likeliest=0.6)
+        opened.choice = replace(opened.choice, min_probability=0.6)
         return opened
 
     table = run(chosen(), tmp_path / "out", "first")
@@ -498,10 +499,10 @@ def test_the_engine_is_given_each_chunk_that_is_missing(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def engine(measuring: Any, tasks: Any, workers: Any) -> Iterator[Any]:
-        for task in tasks:
-            seen.append((task.start, task.stop))
-            yield measuring(task)
+    def engine(plan: Any, pending: Any, workers: Any) -> Iterator[Any]:
+        for chunk in pending:
+            seen.append((chunk.start, chunk.stop))
+            yield measured_chunk(plan, chunk)
 
     monkeypatch.setitem(ENGINES, "watched", engine)
     table: Table = run(data, tmp_path / "out", "rollout", engine="watched", limit=10)

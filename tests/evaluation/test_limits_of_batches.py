@@ -1,5 +1,6 @@
 """How many tokens are run at once, and by what a run may be called."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from tests.helpers import cases, evaluated
 from whyformer.evaluation import examples as items
 from whyformer.evaluation.journal import Journal
+from whyformer.models.limits import CPU, LIMITS
 
 
 def test_a_batch_of_texts_holds_no_more_tokens_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "TOKENS_PER_RUN", {"cpu": 30})
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, traced_tokens=30))
     given = [items.item_of(cases.subject(), example) for example in evaluated.examples(evaluated.texts(12, seed=1))]
     found = list(items.batches(given, "cpu", ceiling=0))
     assert sorted(item.row for batch in found for item in batch) == list(range(12))

@@ -18,6 +18,7 @@ from tests.helpers import cases, evaluated
 from tests.helpers.evaluated import Literal, answering, chunk_of, examples, found, measuring, registered, values
 from whyformer.datasets import Answer, Example
 from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperation, UnsupportedModel
+from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.examples import batches, item_of
 from whyformer.metrics import Idf
 from whyformer.models.loading import Subject
@@ -338,7 +339,7 @@ def test_a_label_outside_the_models_is_a_bad_row() -> None:
 
 
 def test_short_texts_are_left_out() -> None:
-    chunk = chunk_of(measuring("rollout", "aopc", shortest=6), examples(SHORT))
+    chunk = chunk_of(measuring("rollout", "aopc", min_tokens=6), examples(SHORT))
     lengths = [literal(text).inputs["input_ids"].shape[1] for text in SHORT]
     left_out = {row: "fewer than 6 tokens" for row, length in enumerate(lengths) if length < 6}
     assert chunk.skipped == left_out
@@ -350,7 +351,7 @@ def test_short_texts_are_left_out() -> None:
 def test_unlikely_texts_are_left_out() -> None:
     shares = [max(literal(text).said()) for text in SHORT]
     limit = sorted(shares)[3]
-    chunk = chunk_of(measuring("rollout", "aopc", likeliest=limit - EXACT), examples(SHORT))
+    chunk = chunk_of(measuring("rollout", "aopc", min_probability=limit - EXACT), examples(SHORT))
     below = {row for row, share in enumerate(shares) if share < limit - EXACT}
     assert len(below) == 3
     assert set(chunk.skipped) == below
@@ -624,6 +625,6 @@ def test_only_missing_keys_are_measured() -> None:
     assert {record.key for record in part.records} == {r.key for r in whole.records} - known
     assert {said["row"] for said in part.examples} == set(range(2, len(SHORT)))
     assert values(part) == pytest.approx({place: values(whole)[place] for place in values(part)}, abs=EXACT)
-    task = of.task(0, len(SHORT), rows, {}, {record.key for record in whole.records})
-    assert task.complete
-    assert not of(task).records
+    pending = of.pending(0, len(SHORT), rows, {}, {record.key for record in whole.records})
+    assert not any(pending.missing.values())
+    assert not measured_chunk(of, pending).records

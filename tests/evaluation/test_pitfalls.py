@@ -12,7 +12,7 @@ from whyformer import Explainer
 from whyformer.datasets import label_index, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.plan import Measuring
+from whyformer.evaluation.plan import Plan
 from whyformer.evaluation.recommend import recommend
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods import recorded as choices
@@ -76,7 +76,7 @@ def test_a_method_that_refuses_most_texts_is_not_the_best(subject: Subject, tmp_
 def test_chance_orders_words_by_chance(subject: Subject) -> None:
     """A word of eight pieces is not always the first, as it would be by the sum of its pieces."""
     prediction = Prediction(subject.model, collate(subject, [encode(subject, "the film zzzzzzzz is bad")]))
-    outcomes = Outcomes(subject.model, subject.tokenizer)
+    outcomes = Outcomes(subject.model)
     for combine in ("sum", "max"):
         first = []
         for seed in range(20):
@@ -222,6 +222,6 @@ def test_sizes_are_at_least_one(subject: Subject, data: Path, option: str) -> No
 
 
 def test_a_padding_token_that_is_missing_is_said_of_the_metric() -> None:
-    of = Measuring(cases.subject("gpt2"), method_specs("random"), metric_specs("log_odds"))
+    of = Plan(cases.subject("gpt2"), method_specs("random"), metric_specs("log_odds"))
     with pytest.raises(BadOption, match="log_odds: hide='pad_attended' is not possible"):
         evaluated.chunk_of(of, evaluated.examples(["the film is fine"], [0]))

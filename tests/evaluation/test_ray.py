@@ -24,10 +24,12 @@ from tests.helpers.evaluated import alike
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError
 from whyformer.evaluation import engines
+from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.engines import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
 from whyformer.evaluation.evaluate import Evaluation, evaluate
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
@@ -35,7 +37,6 @@ from whyformer.metrics.registry import METRICS, metric
 from whyformer.metrics.specs import metric_specs
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
-from whyformer.results.table import Table
 
 pytestmark = [
     pytest.mark.slow,
@@ -90,13 +91,13 @@ def measured(data: Path, engine: str, out: Path, methods: str = "attcat,rollout,
     return evaluate(cases.subject(), data, methods, out=out, engine=engine, workers=workers, progress=False, **chosen)
 
 
-def measuring(methods: str = "rollout", metrics: str = "aopc") -> Measuring:
-    return Measuring(cases.subject(), method_specs(methods), metric_specs(metrics))
+def measuring(methods: str = "rollout", metrics: str = "aopc") -> Plan:
+    return Plan(cases.subject(), method_specs(methods), metric_specs(metrics))
 
 
-def tasks(of: Measuring, data: Path) -> list[Task]:
+def tasks(of: Plan, data: Path) -> list[PendingChunk]:
     labels = of.subject.labels
-    return list(Evaluation(of, open_dataset(data, labels=labels), ROWS_PER_CHUNK).tasks(frozenset()))
+    return list(Evaluation(of, open_dataset(data, labels=labels), ROWS_PER_CHUNK).pending(frozenset()))
 
 
 def keys(folder: Path) -> list[str]:
@@ -126,7 +127,7 @@ class Stopped(Exception):
 def stopping(after: int) -> Callable[..., Iterator[Chunk]]:
     """The local engine, stopped after some chunks."""
 
-    def engine(measuring: Measuring, tasks: Iterable[Task], workers: int | None) -> Iterator[Chunk]:
+    def engine(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
         yield from islice(local(measuring, tasks, workers), after)
         raise Stopped
 
@@ -182,7 +183,7 @@ def test_a_killed_worker_changes_nothing(
     calls.mkdir()
     killed: list[int] = []
 
-    def killing(measuring: Measuring, tasks: Iterable[Task], workers: int | None) -> Iterator[Chunk]:
+    def killing(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
         for chunk in on_ray(measuring, tasks, workers):
             if not killed:
                 while not (calls / "victim").exists():
@@ -222,8 +223,8 @@ def test_an_error_in_a_worker_is_the_error_here(data: Path, tmp_path: Path, with
         assert type(refusal.value) is BadOption
 
 
-def told(worker: Worker, task: Task) -> WhyformerError:
-    found = pickle.loads(worker({"task": pickle.dumps(task)})["found"])
+def told(worker: Worker, task: PendingChunk) -> WhyformerError:
+    found = pickle.loads(worker({"chunk": pickle.dumps(task)})["found"])
     assert isinstance(found, WhyformerError)
     return found
 
@@ -232,7 +233,7 @@ def test_a_worker_must_have_what_determines_the_numbers(data: Path, with_ray: No
     of = measuring()
     first = tasks(of, data)[0]
     good = (ray.put(engines._packed(of)), "cpu", packages(of), 1, ())
-    assert alike(pickle.loads(Worker(*good)({"task": pickle.dumps(first)})["found"]), of(first))
+    assert alike(pickle.loads(Worker(*good)({"chunk": pickle.dumps(first)})["found"]), measured_chunk(of, first))
     old = told(Worker(*good[:2], packages(of) | {"torch": "1.0"}, 1, ()), first)
     assert isinstance(old, BadOption)
     assert "'torch': '1.0'" in str(old)
@@ -255,7 +256,7 @@ def test_a_module_that_workers_do_not_have_is_named(
     refusal = told(Worker(packed, "cpu", packages(of), 1, ()), first)
     assert isinstance(refusal, BadOption)
     assert f"cannot import {name}" in str(refusal)
-    assert Worker(packed, "cpu", packages(of), 1, [str(tmp_path)]).measuring.methods[0].label == "mine"
+    assert Worker(packed, "cpu", packages(of), 1, [str(tmp_path)]).plan.methods[0].label == "mine"
     del sys.modules[name]
 
 

@@ -25,6 +25,8 @@ from whyformer.datasets import open_dataset, recipes
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Chunk, Record
+from whyformer.evaluation.table import Results, Table
+from whyformer.explain.explanation import Explanation
 from whyformer.methods.registry import METHODS, Method, list_methods, method_named
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.registry import list_metrics, metric_named
@@ -36,9 +38,6 @@ from whyformer.papers.recipe import published_table
 from whyformer.papers.tables import FIELDS, BarFigure, CurveFigure, TableRecipe
 from whyformer.papers.text_figures import TextFigure, shares
 from whyformer.papers.word_figures import shared_words
-from whyformer.results.aggregate import Results
-from whyformer.results.explanation import Explanation
-from whyformer.results.table import Table
 from whyformer.rounding import close
 
 ROOT = Path(__file__).parents[2]

@@ -21,14 +21,14 @@ from whyformer import papers as reproduce
 from whyformer.cli import main
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.table import Table
+from whyformer.explain.explanation import Explanation
 from whyformer.lm_heads import fitting
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.idf import Idf
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.papers import Reproduced, Reproduction, reproduction_named
 from whyformer.papers.word_figures import CountFigure, ShareFigure, shared_words, word_tables
-from whyformer.results.explanation import Explanation
-from whyformer.results.table import Table
 from whyformer.rounding import close
 from whyformer.show import clouds
 

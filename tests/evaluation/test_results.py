@@ -21,8 +21,8 @@ import whyformer.metrics
 import whyformer.results.table
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Chunk, Journal, Record
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Cell, Difference, Table, resampled_means
+from whyformer.evaluation.table import Results, Table
+from whyformer.results.table import Cell, Difference, resampled_means
 from whyformer.show.tables import live
 
 AT = [0.0, 0.5, 1.0]

@@ -5,8 +5,10 @@
 
 import csv
 import json
+import re
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +64,68 @@ def test_an_explanation_is_loaded_and_the_same_today(file: str, method: str, exp
     np.testing.assert_allclose(saved.by_word().scores, today.by_word().scores, **NEAR)
     assert saved.target == today.target
     assert str(saved).splitlines()[0] == str(today).splitlines()[0]
+
+
+def test_what_stepwise_saw_is_where_it_is_today(explainer: whyformer.Explainer) -> None:
+    saved = whyformer.Explanation.load(SAVED / "stepwise.json")
+    today = explainer.explain(TEXT, "stepwise(steps=3)")
+    (then,), (now,) = saved.seen, today.seen
+    assert (saved.ranks, then.hide, then.hidden_in, then.target) == (True, now.hide, now.hidden_in, now.target)
+    np.testing.assert_array_equal(saved.signs, today.signs)
+    np.testing.assert_allclose(then.outputs, now.outputs, **NEAR)
+    np.testing.assert_allclose(then.probabilities, now.probabilities, **NEAR)
+    assert saved.diagnostics.keys() == today.diagnostics.keys()
+    merged = whyformer.Explanation.from_dict(in_version_1(saved.by_word()))
+    np.testing.assert_array_equal(merged.signs, saved.by_word().signs)
+    assert merged.seen == saved.seen
+    assert saved.trust(explainer).evaluations == today.trust().evaluations
+
+
+def in_version_1(explanation: whyformer.Explanation) -> dict[str, Any]:
+    """As words were saved in version 1, with the steps and signs of tokens beside."""
+    data = explanation.to_dict()
+    (seen,), signs, count = data.pop("seen"), data.pop("signs"), len(explanation.units)
+    said = {"logit": seen["outputs"], "probability": [0.5], "probabilities": seen["probabilities"]}
+    steps = {"step": seen["hidden_in"][:count], "step_of_tokens": seen["hidden_in"]}
+    told = {"ranks": data.pop("ranks"), "sign": signs, "sign_of_tokens": signs, "outputs": said, **steps}
+    return {**data, "schema_version": 1, "diagnostics": {**data["diagnostics"], **told}}
+
+
+def test_what_was_seen_of_an_answer_stays_where_it_was(explainer: whyformer.Explainer) -> None:
+    """What was said of its start and of its end was added up in version 1: it cannot be told apart."""
+    data = in_version_1(explainer.explain(TEXT, "stepwise(steps=3)"))
+    told = data["diagnostics"]
+    told |= {"step": [told["step"]] * 2, "sign": [told["sign"], [0] * len(told["sign"])]}
+    loaded = whyformer.Explanation.from_dict(data)
+    assert loaded.seen == ()
+    assert loaded.signs is not None
+    assert loaded.signs.tolist() == told["sign"][0]
+    assert loaded.diagnostics["outputs"] == told["outputs"]
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "field"),
+    [
+        ({"step": [1]}, "diagnostics.step"),
+        ({"sign": "none"}, "diagnostics.sign"),
+        ({"outputs": {"logit": 3}}, "seen[0].outputs"),
+        ({"outputs": {"logit": [1.0], "probabilities": 3}}, "seen[0].probabilities"),
+        ({"outputs": {"logit": [1.0], "probabilities": [3]}}, "seen[0].probabilities[0]"),
+        ({"outputs": {"logit": [1.0]}}, "seen[0].hidden_in"),
+    ],
+)
+def test_a_damaged_file_of_version_1_is_refused(diagnostics: dict[str, Any], field: str) -> None:
+    data = json.loads((SAVED / "stepwise.json").read_text(encoding="utf-8"))
+    data["diagnostics"] |= diagnostics
+    with pytest.raises(whyformer.BadInput, match=re.escape(f"damaged or not complete: '{field}'")):
+        whyformer.Explanation.from_dict(data)
+
+
+def test_a_method_of_ones_own_keeps_its_diagnostics() -> None:
+    data = json.loads((SAVED / "stepwise.json").read_text(encoding="utf-8"))
+    loaded = whyformer.Explanation.from_dict({**data, "method": "mine"})
+    assert loaded.diagnostics == data["diagnostics"]
+    assert (loaded.seen, loaded.signs, loaded.ranks) == ((), None, False)
 
 
 def test_a_comparison_is_loaded(explainer: whyformer.Explainer) -> None:

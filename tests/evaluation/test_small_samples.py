@@ -13,9 +13,9 @@ import scipy
 
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import Recommendation
-from whyformer.results.aggregate import Results
+from whyformer.evaluation.table import Results, Table
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import SMALL, Difference, Table, _percentiles
+from whyformer.results.table import SMALL, Difference, _percentiles
 from whyformer.show.tables import live
 
 METRICS = {

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -42,8 +41,10 @@ def test_tokens_and_words_stand_in_the_order_in_which_words_went() -> None:
     first, top = words[0].unit.span or (0, 0), e.top(1)[0].unit.span or (0, 0)
     assert first[0] <= top[0] < first[1]
     merged = e.by_word()
-    assert len(merged.diagnostics["step"]) == len(merged.diagnostics["sign"]) == len(merged.units)
-    by_step = [merged.diagnostics["step"][i] for i in merged.ranked]
+    assert merged.signs is not None
+    assert len(merged.signs) == len(merged.units)
+    assert merged.seen == e.seen  # of tokens
+    by_step = [e.seen[0].hidden_in[i] for i in e.ranked]
     assert by_step == sorted(by_step)
 
 
@@ -97,10 +98,14 @@ def test_steps_and_signs_of_an_answer_are_told_by_part() -> None:
     inputs = {"input_ids": torch.arange(5, 13)[None]}
     prediction = Prediction(model, batch_of(model, inputs), (3, 5))
     found = whyformer.list_methods()["stepwise"](prediction, steps=3)
-    steps, signs = (found.diagnostics[name].numpy() for name in ("step", "sign"))
-    assert steps.shape == signs.shape == (1, 2, 8)
-    assert steps.max() == 3
-    assert set(np.unique(signs)) <= {-1, 0, 1}
+    assert found.seen is not None
+    assert found.signs is not None
+    start, end = found.seen[0]
+    assert [max(start.hidden_in), max(end.hidden_in)] == [3, 3]
+    assert len(start.hidden_in) == len(end.hidden_in) == 8
+    assert start.outputs != end.outputs
+    assert found.signs.shape == (1, 8)
+    assert set(found.signs.flatten().tolist()) <= {-2, -1, 0, 1, 2}  # those of both, added up
 
 
 def test_signs_are_told_only_where_scores_had_some() -> None:
@@ -108,8 +113,8 @@ def test_signs_are_told_only_where_scores_had_some() -> None:
     prediction = Prediction(model, batch_of(model, inputs), 1)
     steps: Any = whyformer.list_methods()["stepwise"]
     of = "integrated_gradients(protocol=allennlp, steps=2)"
-    assert "sign" not in steps(prediction, of=of, steps=2).diagnostics
-    assert "sign" in steps(prediction, of="attn_lrp", steps=2).diagnostics
+    assert steps(prediction, of=of, steps=2).signs is None
+    assert steps(prediction, of="attn_lrp", steps=2).signs is not None
 
 
 def test_layers_are_ranked_only_for_methods_that_read_the_best() -> None:

@@ -12,7 +12,8 @@ import torch
 
 from tests.helpers.cases import PAIR, TEXTS, subject
 from whyformer import Explainer, Explanation
-from whyformer.perturb import Outcomes, Row
+from whyformer.inputs.input import TensorInput
+from whyformer.perturb import Outcomes
 from whyformer.results.trust import Trust
 
 LONG = TEXTS[2]
@@ -24,7 +25,7 @@ def explained(text: Any = LONG, **options: Any) -> Explanation:
 
 def without_reuse(e: Explanation) -> Trust:
     """The same order, and nothing that says what was seen."""
-    return replace(e, diagnostics={}).trust()
+    return replace(e, seen=()).trust()
 
 
 def assert_same(found: Trust, expected: Trust, within: float = 1e-9) -> None:
@@ -69,7 +70,7 @@ def test_what_was_seen_is_not_run_again(steps: int, covered: int, monkeypatch: p
     e = explained("the film is a fine film is the film fine is a film the bad film a film fine bad", steps=steps)
     assert len(e.ranked) == 20
     seen = rows_run(replace(e), monkeypatch)
-    whole = rows_run(replace(e, diagnostics={}), monkeypatch)
+    whole = rows_run(replace(e, seen=()), monkeypatch)
     saved = set(whole) - set(seen)
     assert set(seen) <= set(whole)
     assert len(seen) == len(whole) - len(saved)
@@ -77,8 +78,10 @@ def test_what_was_seen_is_not_run_again(steps: int, covered: int, monkeypatch: p
     literal = subject().tokenizer(e.texts[0])
     expected = set()
     for step in range(1, steps):
-        kept = [n for n, own in enumerate(e.diagnostics["step"]) if not 0 < own <= step]
-        row = Row({name: np.array([literal[name][n] for n in kept]) for name in ("input_ids", "attention_mask")})
+        kept = [n for n, own in enumerate(e.seen[0].hidden_in) if not 0 < own <= step]
+        row = TensorInput(
+            {name: np.array([literal[name][n] for n in kept]) for name in ("input_ids", "attention_mask")}
+        )
         row.tensors["token_type_ids"] = np.zeros_like(row.tensors["input_ids"])  # type: ignore[index]
         expected.add(row.key)
     assert saved == expected & set(whole)
@@ -93,7 +96,7 @@ def test_another_order_is_not_taken_for_the_one_that_was_seen() -> None:
 
 def test_masked_steps_are_not_taken_for_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
     e = explained(hide="mask", steps=10)
-    assert len(rows_run(replace(e), monkeypatch)) == len(rows_run(replace(e, diagnostics={}), monkeypatch))
+    assert len(rows_run(replace(e), monkeypatch)) == len(rows_run(replace(e, seen=()), monkeypatch))
 
 
 def test_a_saved_explanation_is_trusted_alike(tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_what_another_run_saw_is_not_taken_over() -> None:
     with torch.no_grad():
         model.classifier.bias += torch.tensor([0.0, 1e-4, 0.0], dtype=torch.float64)
     other = Explainer(replace(subject(), model=model))
-    found, expected = replace(e).trust(other), replace(e, diagnostics={}).trust(other)
+    found, expected = replace(e).trust(other), replace(e, seen=()).trust(other)
     assert_same(found, expected)
     assert found.evaluations == expected.evaluations
 

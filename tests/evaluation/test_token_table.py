@@ -18,14 +18,14 @@ from whyformer import BadInput, BadOption, Explainer, Explanation, TokenTable
 from whyformer.datasets import open_dataset
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called, token_tables
+from whyformer.evaluation.word_table import load_tables, save_tables, tables_of
 from whyformer.inputs.units import Unit
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
-from whyformer.results.aggregate import Results
-from whyformer.results.word_table import load_tables, save_tables, tables_of
 from whyformer.tasks.label import Label, Predicted
 
 TOTALS = {

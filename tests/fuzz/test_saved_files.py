@@ -19,11 +19,13 @@ from whyformer.attention_heads.counts import HeadStatistics
 from whyformer.attention_heads.sentences import RELATIONS
 from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results
+from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
 from whyformer.methods.recorded import CHOICES, Choice, LayerChoice, choices_file, forget, recorded
-from whyformer.results.aggregate import Results
+from whyformer.perturb.seen import Seen
 from whyformer.results.explanation import COMPARISON
 from whyformer.results.records import Chunk, Record
-from whyformer.results.word_table import TABLES, TokenTable, load_tables, save_tables, tables_of
+from whyformer.results.word_table import TABLES
 from whyformer.show.report import report_page
 from whyformer.tasks.label import AnswerSpan, Label
 
@@ -42,9 +44,10 @@ def answered() -> dict[str, Any]:
     whole = Explanation.from_dict(explained())
     span = AnswerSpan((3, 3), (2, 6))
     said = replace(whole.prediction, index=None, span=span, labels=("start", "end"))
-    signs = [1.0] * len(whole.units)
     units = tuple(replace(unit, part=None if unit.part is None else 1) for unit in whole.units)
-    more = {"sign": [signs, signs], "step": signs, "ranks": True, "dropped_tokens": 3, "conservation": {"sum": 1.0}}
+    more = {"dropped_tokens": 3, "conservation": {"sum": 1.0}}
+    shares = (None, (0.2, 0.8))
+    seen = Seen("delete", (0,) + (1,) * (len(whole.units) - 1), (2.0, None), shares, 1)
     made = replace(
         whole,
         units=units,
@@ -52,6 +55,9 @@ def answered() -> dict[str, Any]:
         prediction=said,
         target=Label(None, "fine", span),
         versus=Label(None, "film", AnswerSpan((4, 4), (7, 11))),
+        ranks=True,
+        signs=np.ones(len(whole.units), dtype=np.int64),
+        seen=(seen, seen),
         diagnostics=more,
         provenance={**whole.provenance, "revision": "abc"},
     )
@@ -107,7 +113,7 @@ def test_comparisons(tmp_path: Path) -> None:
         held_or_refused(lambda data=data: use(data))
     for version in (99, True, "1", None, 1.0):
         path.write_text(json.dumps({**whole, "schema_version": version}))
-        with pytest.raises(BadInput, match="reads version 1"):
+        with pytest.raises(BadInput, match="reads version 1 or 2"):
             Comparison.load(path)
     other = {**explained(), "texts": ["a fine film!"]}
     path.write_text(json.dumps({**whole, "explanations": [explained(), other]}))

@@ -13,14 +13,14 @@ from tests.helpers.golden import DATA, goldens
 from whyformer.inputs.encoding import batch_of
 from whyformer.metrics import Annotation, Case, faithfulness
 from whyformer.metrics.registry import metric_named
-from whyformer.perturb import Hide, Outcomes, hidden
+from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
 
 STORED = goldens("metrics_bert_cls")
 SCORES = goldens("bert_cls")
 NAMES = ("x1", "x2", "x5", "x6")
 CLOSE = 1e-5  # numbers of float32, some of them logarithms
-HIDES: dict[str, Hide] = {"truncated": "delete", "replaced": "pad_attended"}
+HIDES = {"truncated": "delete", "replaced": "pad_attended"}
 every_text = pytest.mark.parametrize("name", NAMES)
 every_hide = pytest.mark.parametrize("kind", HIDES)
 
@@ -60,7 +60,7 @@ def test_hidden_tokens(name: str, kind: str) -> None:
     steps = faithfulness._authors_steps(one, "gold")[0]
     assert len(steps) == len(STORED[f"{name}.ks"])
     for count, places in zip(STORED[f"{name}.ks"].tolist(), steps, strict=True):
-        row = hidden(one.rows[0], places, HIDES[kind], one.outcomes.fillers)
+        row = one.inputs[0].without(places, hide_named(HIDES[kind]))
         assert row.tensors["input_ids"].tolist() == STORED[f"{name}.k{count}.{kind}_ids"][0].tolist()
 
 

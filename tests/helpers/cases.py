@@ -123,6 +123,6 @@ def case(
             scores[row, :length] = torch.randn(length, generator=stream, dtype=torch.float64)
         return scores
 
-    engine = outcomes or Outcomes(own.model, own.tokenizer)
+    engine = outcomes or Outcomes(own.model)
     idf = Idf.of([t if isinstance(t, str) else " ".join(t) for t in texts])
     return Case(prediction, scores_for(prediction.target), engine, annotations or (), scores_for, idf)

@@ -18,20 +18,20 @@ import transformers as hf
 import whyformer
 from tests.helpers import cases, families
 from whyformer.datasets import Example
-from whyformer.evaluation.chunk import Settings
+from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.plan import Measuring
+from whyformer.evaluation.plan import Plan, Settings
+from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Idf
 from whyformer.metrics.registry import METRICS
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
-from whyformer.perturb import Outcomes, hidden, rows_of
+from whyformer.perturb import Outcomes, hide_named, inputs_of
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Table
 from whyformer.rounding import ROUNDING
 from whyformer.show.tables import grid
 
@@ -70,8 +70,8 @@ def leave_one_out(prediction: Prediction) -> torch.Tensor:
     outcomes = Outcomes(prediction.model)
     scores = torch.zeros(prediction.padding.shape, dtype=torch.float64)
     classes = prediction.trace.logits.shape[-1]
-    for example, (row, target) in enumerate(zip(rows_of(prediction), prediction.target.tolist(), strict=True)):
-        without = [hidden(row, [place], "delete", outcomes.fillers) for place in range(len(row))]
+    for example, (row, target) in enumerate(zip(inputs_of(prediction), prediction.target.tolist(), strict=True)):
+        without = [row.without([place], hide_named("delete")) for place in range(len(row))]
         said = outcomes.of([row, *without], classes)[:, target]
         scores[example, : len(row)] = said[0] - said[1:]
     return scores
@@ -111,9 +111,9 @@ def data(folder: Path, count: int = 12, seed: int = 0, name: str = "texts.csv") 
 
 def measuring(
     methods: str = "attcat", metrics: str = "aopc", of: Subject | None = None, idf: Idf | None = None, **settings: Any
-) -> Measuring:
+) -> Plan:
     own = cases.subject() if of is None else of
-    return Measuring(own, method_specs(methods), metric_specs(metrics), Settings(**settings), idf)
+    return Plan(own, method_specs(methods), metric_specs(metrics), Settings(**settings), idf)
 
 
 def examples(given: Iterable[Any], labels: Sequence[int | str | None] = (), first: int = 0) -> list[Example]:
@@ -121,9 +121,9 @@ def examples(given: Iterable[Any], labels: Sequence[int | str | None] = (), firs
     return [Example(row, text, label) for row, (text, label) in enumerate(zip(given, said), first)]  # noqa: B905
 
 
-def chunk_of(of: Measuring, rows: Sequence[Example], known: Container[str] = frozenset()) -> Chunk:
+def chunk_of(of: Plan, rows: Sequence[Example], known: Container[str] = frozenset()) -> Chunk:
     """Some examples, measured as one chunk."""
-    return of(of.task(rows[0].row, rows[-1].row + 1, rows, {}, known))
+    return measured_chunk(of, of.pending(rows[0].row, rows[-1].row + 1, rows, {}, known))
 
 
 def found(chunks: Chunk | Iterable[Chunk]) -> Found:

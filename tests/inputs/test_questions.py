@@ -306,7 +306,7 @@ def test_a_saved_answer_is_the_same(explainer: Explainer, tmp_path: Path, target
     again = Comparison.load(found.save(tmp_path / "c.json"))
     assert [fields_of(one) for one in again] == [fields_of(one) for one in found]
     data = json.loads(path.read_text(encoding="utf-8"))
-    assert (data["schema_version"], data["texts"]) == (1, [QUESTION, CONTEXT])
+    assert (data["schema_version"], data["texts"]) == (2, [QUESTION, CONTEXT])
     assert data["target"]["index"] is None
     assert data["versus"]["span"] == {"tokens": [8, 8], "characters": [4, 10]}
     characters = data["target"]["span"]["characters"]

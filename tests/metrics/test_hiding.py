@@ -7,32 +7,34 @@ import torch
 from tests.helpers.cases import KINDS, PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.input import TensorInput
 from whyformer.metrics import Case, measure
 from whyformer.metrics.registry import metric_named
-from whyformer.perturb import Fillers, Hide, Outcomes, Row, count_of, hidden, rows_of
+from whyformer.perturb import Outcomes, count_of, hide_named, inputs_of
 from whyformer.prediction import Prediction
 from whyformer.testing import state
 
-HIDES: tuple[Hide, ...] = ("delete", "mask", "mask_unattended", "pad", "pad_attended")
+HIDES = ("delete", "mask", "mask_unattended", "pad", "pad_attended")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_hide = pytest.mark.parametrize("hide", HIDES)
 
 
-def possible(kind: str, hide: Hide) -> bool:
+def possible(kind: str, hide: str) -> bool:
     return kind != "gpt2" or not hide.startswith("pad")
 
 
 @every_kind
 @every_hide
 @pytest.mark.parametrize("text", [TEXTS[2], PAIR], ids=["text", "pair"])
-def test_what_is_hidden(kind: str, hide: Hide, text: str | tuple[str, str]) -> None:
+def test_what_is_hidden(kind: str, hide: str, text: str | tuple[str, str]) -> None:
     one = case([text, TEXTS[0]], kind)
-    row, fillers, places = one.rows[0], one.outcomes.fillers, one.rankable[0][1::2]
+    row, places = one.inputs[0], one.rankable[0][1::2]
     if not possible(kind, hide):
         with pytest.raises(BadOption, match="no padding token; use hide='delete'"):
-            hidden(row, places, hide, fillers)
+            row.without(places, hide_named(hide))
         return
-    after = hidden(row, places, hide, fillers)
+    after = row.without(places, hide_named(hide))
     kept = [n for n in range(len(row)) if n not in places]
     if hide == "delete":
         for name, numbers in row.tensors.items():
@@ -53,26 +55,26 @@ def test_what_is_hidden(kind: str, hide: Hide, text: str | tuple[str, str]) -> N
 @every_kind
 def test_a_pair_never_loses_its_separators(kind: str) -> None:
     one = case([PAIR], kind)
-    special = [n for n in range(len(one.rows[0])) if n not in one.rankable[0]]
-    after = hidden(one.rows[0], one.rankable[0], "delete", one.outcomes.fillers)
+    special = [n for n in range(len(one.inputs[0])) if n not in one.rankable[0]]
+    after = one.inputs[0].without(one.rankable[0], hide_named("delete"))
     if kind == "gpt2":
         assert after.tensors["input_ids"].tolist() == [subject(kind).tokenizer.bos_token_id]
         assert after.tensors["attention_mask"].tolist() == [1]
     else:
-        assert after.tensors["input_ids"].tolist() == one.rows[0].tensors["input_ids"][special].tolist()
+        assert after.tensors["input_ids"].tolist() == one.inputs[0].tensors["input_ids"][special].tolist()
 
 
 @every_kind
 @every_hide
-def test_probabilities_are_those_of_the_model_alone(kind: str, hide: Hide) -> None:
+def test_probabilities_are_those_of_the_model_alone(kind: str, hide: str) -> None:
     if not possible(kind, hide):
         return
     one = case(TEXTS, kind)
     steps = [[places[:count] for count in (0, 1, 2)] for places in one.rankable]
     said = one.probabilities(steps, hide)
-    for row, own, found in zip(one.rows, steps, said, strict=True):
+    for row, own, found in zip(one.inputs, steps, said, strict=True):
         for places, probabilities in zip(own, found, strict=True):
-            after = hidden(row, places, hide, one.outcomes.fillers)
+            after = row.without(places, hide_named(hide))
             inputs = {name: torch.from_numpy(numbers)[None] for name, numbers in after.tensors.items()}
             if kind == "gpt2" and not inputs["attention_mask"].all():
                 continue
@@ -82,13 +84,12 @@ def test_probabilities_are_those_of_the_model_alone(kind: str, hide: Hide) -> No
 
 
 def test_without_a_mask_token_or_any_other() -> None:
-    row = Row({name: np.ones(3, dtype=np.int64) for name in ("input_ids", "attention_mask")})
-    none = Fillers(None, None, None)
+    row = TensorInput({name: np.ones(3, dtype=np.int64) for name in ("input_ids", "attention_mask")})
     with pytest.raises(BadOption, match=r"hide='mask' .* no mask or unknown token"):
-        hidden(row, [0], "mask", none)
+        row.without([0], hide_named("mask"))
     with pytest.raises(BadOption, match="nothing to run"):
-        hidden(row, [0, 1, 2], "delete", none)
-    assert hidden(row, [], "mask", none) is row
+        row.without([0, 1, 2], hide_named("delete"))
+    assert row.without([], hide_named("mask")) is row
 
 
 def test_fillers_of_a_model_without_tokenizer() -> None:
@@ -100,7 +101,7 @@ def test_rows_leave_padding_out_and_keep_masked_special_tokens() -> None:
     ids = torch.tensor([[2, 9, 10, 3, 0, 0], [2, 9, 10, 11, 12, 3]])
     inputs = {"input_ids": ids, "attention_mask": (ids != 0).long(), "special_tokens_mask": (ids < 4).long()}
     inputs["attention_mask"][1, 0] = 0
-    first, second = rows_of(Prediction(own.model, batch_of(own.model, inputs), 0))
+    first, second = inputs_of(Prediction(own.model, batch_of(own.model, inputs), 0))
     assert first.tensors["input_ids"].tolist() == [2, 9, 10, 3]
     assert second.tensors["attention_mask"].tolist() == [0, 1, 1, 1, 1, 1]
 
@@ -109,17 +110,17 @@ def test_inputs_that_units_cannot_be_hidden_in() -> None:
     own = subject()
     inputs = {"inputs_embeds": torch.zeros(1, 3, 32, dtype=torch.float64)}
     with pytest.raises(BadInput, match="found inputs_embeds"):
-        rows_of(Prediction(own.model, batch_of(own.model, inputs)))
+        inputs_of(Prediction(own.model, batch_of(own.model, inputs)))[0].without([1], hide_named("delete"))
 
 
 def test_counts_and_duplicates() -> None:
-    outcomes = Outcomes(subject().model, subject().tokenizer)
+    outcomes = Outcomes(subject().model)
     cases = [case(outcomes=outcomes, seed=seed) for seed in range(4)]
     measure([(metric_named("aopc"), one, {}) for one in cases])
     asked = {
-        hidden(row, order[: count_of(step / 10, len(order))], "delete", outcomes.fillers).key
+        row.without(order[: count_of(step / 10, len(order))], hide_named("delete")).key
         for one in cases
-        for row, order in zip(one.rows, [[p for (p,) in o] for o in one.ranked("predicted")], strict=True)
+        for row, order in zip(one.inputs, [[p for (p,) in o] for o in one.ranked("predicted")], strict=True)
         for step in range(11)
     }
     assert outcomes.counts.requested == 4 * len(TEXTS) * 11
@@ -132,7 +133,7 @@ def test_batches_keep_to_the_budget_and_to_little_padding() -> None:
     outcomes = Outcomes(subject().model, tokens_per_batch=60, progress=lambda done, of: sizes.append((done, of)))
     rng = np.random.default_rng(0)
     rows = [
-        Row({"input_ids": rng.integers(5, 40, n), "attention_mask": np.ones(n, dtype=np.int64)})
+        TensorInput({"input_ids": rng.integers(5, 40, n), "attention_mask": np.ones(n, dtype=np.int64)})
         for n in rng.integers(2, 70, 200)
     ]
     shapes: list[torch.Size] = []

@@ -5,13 +5,15 @@ import pytest
 import torch
 
 from tests.helpers import families
-from whyformer.perturb import Outcomes, Row
-from whyformer.perturb.hiding import Fillers
+from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.input import TensorInput
+from whyformer.perturb import Outcomes
 from whyformer.perturb.search import Search, best_orders
 
 
-def row(*ids: int) -> Row:
-    return Row({"input_ids": np.array(ids), "attention_mask": np.ones(len(ids), dtype=np.int64)})
+def row(*ids: int) -> TensorInput:
+    tensors = {"input_ids": np.array(ids), "attention_mask": np.ones(len(ids), dtype=np.int64)}
+    return TensorInput(tensors, fillers=Fillers(None, None, 9))
 
 
 @pytest.fixture
@@ -39,9 +41,7 @@ WITHOUT = {(0,): 0.1, (1,): 0.5, (2,): 0.9, (0, 1): 0.45, (0, 2): 0.46, (1, 2): 
 class Said:
     """An engine that knows what is said of three tokens by which of them are left."""
 
-    fillers = Fillers(None, None, 9)
-
-    def of(self, rows: list[Row], classes: int) -> torch.Tensor:
+    def of(self, rows: list[TensorInput], classes: int) -> torch.Tensor:
         gone = [tuple(n for n in range(3) if 10 + n not in row.tensors["input_ids"]) for row in rows]
         return torch.tensor([[WITHOUT[places], 1 - WITHOUT[places]] for places in gone])
 

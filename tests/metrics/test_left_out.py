@@ -5,18 +5,18 @@ import pytest
 import torch
 
 from tests.helpers.cases import case, subject
+from whyformer.inputs.input import TensorInput
 from whyformer.inputs.units import Unit
 from whyformer.metrics import Annotation, Rationale
 from whyformer.metrics.overlap import word_record
 from whyformer.metrics.plausibility import _words
 from whyformer.metrics.registry import metric_named
-from whyformer.perturb.hiding import Row
-from whyformer.perturb.outcomes import PADDING, _batches
+from whyformer.perturb.runner import PADDING, _batches
 
 
 def test_a_text_of_just_as_many_tokens_is_kept() -> None:
     one = case(["the film is bad"])
-    length = len(one.rows[0])
+    length = len(one.inputs[0])
     for shortest, kept in ((length, True), (length + 1, False)):
         found = metric_named("aopc")(one, min_tokens=shortest).values
         assert bool(found.isfinite().all()) == kept
@@ -56,8 +56,8 @@ def test_words_that_touch_have_their_own_tokens() -> None:
 
 
 def test_texts_of_other_lengths_are_not_padded_much() -> None:
-    rows = [Row({"input_ids": np.arange(length)}) for length in (40, 40, 39, 20, 20, 19, 3)]
-    found = [[len(row) for row in batch] for batch in _batches(rows, 10_000)]
+    rows = [TensorInput({"input_ids": np.arange(length)}) for length in (40, 40, 39, 20, 20, 19, 3)]
+    found = [[len(row) for row in batch] for batch in _batches(rows, 10_000, len(rows))]
     assert found == [[40, 40, 39], [20, 20, 19], [3]]
     for lengths in found:
         assert len(lengths) * max(lengths) - sum(lengths) <= PADDING * len(lengths) * max(lengths)

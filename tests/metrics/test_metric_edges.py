@@ -15,7 +15,7 @@ from whyformer.metrics import Annotation, Case, Rationale
 from whyformer.metrics.plausibility import _words
 from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import subject_of
-from whyformer.perturb import Outcomes, hidden, rows_of
+from whyformer.perturb import Outcomes, hide_named, inputs_of
 from whyformer.prediction import Prediction
 from whyformer.tasks.score import is_regression
 
@@ -33,12 +33,12 @@ def test_log_odds_of_a_model_that_is_sure() -> None:
     prediction = Prediction(model, collate(own, [encoded]), 2)
     assert int(prediction.predicted) != 2
     scores = torch.arange(len(encoded.units), 0, -1, dtype=torch.float64)[None]
-    case = Case(prediction, scores, Outcomes(model, own.tokenizer))
+    case = Case(prediction, scores, Outcomes(model))
     measured = metric_named("log_odds")(case, target="explained")
     units = len(encoded.units) - 2
     logs = []
     for tenths in range(11):
-        ids = torch.tensor([encoded.tensors["input_ids"]])
+        ids = torch.tensor([encoded.tensors["input_ids"].tolist()])
         ids[0, 1 : 1 + (2 * tenths * units + 10) // 20] = own.tokenizer.pad_token_id
         with torch.no_grad():
             logs.append(float(model(input_ids=ids).logits.log_softmax(-1)[0, 2]))
@@ -78,10 +78,10 @@ def test_the_order_of_words_is_that_of_their_highest_token_where_scores_are_rank
 def test_a_row_that_was_answered_is_not_run_again() -> None:
     one = cases.case()
     outcomes = Outcomes(one.prediction.model)
-    rows = [hidden(row, [1], "delete", outcomes.fillers) for row in rows_of(one.prediction)]
+    rows = [row.without([1], hide_named("delete")) for row in inputs_of(one.prediction)]
     first = outcomes.of(rows, 3)
     assert outcomes.counts.run == len(rows)
-    again = outcomes.of([*rows, rows_of(one.prediction)[0]], 3)
+    again = outcomes.of([*rows, inputs_of(one.prediction)[0]], 3)
     assert outcomes.counts.run == len(rows) + 1
     with outcomes.planning():
         outcomes.of(rows, 3)
@@ -121,4 +121,5 @@ def test_regression_with_several_outputs_has_no_probabilities(tmp_path_factory: 
         one.explain(TEXT, "attcat").trust()
     with pytest.raises(BadOption, match="has no cross-entropy"):
         one.explain(TEXT, "saliency", of="loss")
-    assert "probabilities" not in one.explain(TEXT, "stepwise").diagnostics["outputs"]
+    seen = one.explain(TEXT, "stepwise").seen[0]
+    assert seen.probabilities is seen.probability is None

@@ -262,14 +262,14 @@ def test_the_best_of_all_orders_scores_best() -> None:
 
 def test_the_reverse_of_the_best_order_is_the_worst_where_tokens_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     one = case([SHORT])
-    worth = dict(zip(one.rows[0].tensors["input_ids"].tolist(), [0.0, 0.3, 0.05, 0.2, 0.1, 0.0], strict=True))
+    worth = dict(zip(one.inputs[0].tensors["input_ids"].tolist(), [0.0, 0.3, 0.05, 0.2, 0.1, 0.0], strict=True))
 
-    def additive(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        total = torch.tensor([sum(worth[t] for t in row) for row in inputs["input_ids"].tolist()])
+    def additive(inputs: list[Any]) -> torch.Tensor:
+        total = torch.tensor([sum(worth[t] for t in row.tensors["input_ids"].tolist()) for row in inputs])
         left = torch.stack([(1 - total) / 2] * 2, 1)
         return torch.cat((left, total[:, None]), 1).double().roll(int(one.prediction.predicted) - 2, 1)
 
-    monkeypatch.setattr("whyformer.perturb.outcomes.probabilities", lambda m, i: additive(m, i))
+    monkeypatch.setattr(Outcomes, "_outputs", lambda self, inputs: additive(inputs).log())
     found = {order: values("aopc", with_order(one, order))[0] for order in permutations(one.rankable[0])}
     best = max(found, key=lambda order: found[order])
     assert best == (1, 3, 4, 2)
@@ -324,7 +324,7 @@ def test_absolute_and_gold() -> None:
 
 def test_everything_of_a_chunk_is_run_at_once() -> None:
     batches: list[int] = []
-    outcomes = Outcomes(subject().model, subject().tokenizer, progress=lambda done, of: batches.append(of))
+    outcomes = Outcomes(subject().model, progress=lambda done, of: batches.append(of))
     cases = [case(seed=seed, outcomes=outcomes) for seed in (0, 1)]
     found = measure([(metric_named(name), one, {}) for name in (*HIDING, "kendall_tau") for one in cases])
     assert set(batches) == {outcomes.counts.run}

@@ -871,27 +871,27 @@ of(
     ("resampled_means", "for column in columns]) / count", "for column in columns]) / (count + 1)"),
     ("_draws", "min(block, resamples - start)", "block", f"{RESULTS}::test_resampling_in_blocks_changes_nothing"),
     (
-        "Table.compare",
+        "TableData.compare",
         "mean, apart = one - other,",
         "mean, apart = other - one,",
         f"{RESULTS}::test_differences_are_paired_over_common_rows",
     ),
-    ("Table.compare", "ones - others", "ones", f"{RESULTS}::test_differences_are_paired_over_common_rows"),
+    ("TableData.compare", "ones - others", "ones", f"{RESULTS}::test_differences_are_paired_over_common_rows"),
     (
-        "Table.share",
+        "TableData.share",
         "share = (mean - chance)",
         "share = mean",
         f"{RESULTS}::test_shares_are_over_rows_that_have_all_three",
     ),
-    ("Table.share", "(means - chances)", "means", f"{RESULTS}::test_shares_are_over_rows_that_have_all_three"),
+    ("TableData.share", "(means - chances)", "means", f"{RESULTS}::test_shares_are_over_rows_that_have_all_three"),
     (
-        "Table.best",
+        "TableData.best",
         "cell.n >= ENOUGH_ROWS * most",
         "cell.n >= 0",
         "evaluation/test_pitfalls.py::test_a_method_that_refuses_most_texts_is_not_the_best",
     ),
     (
-        "Table.tied",
+        "TableData.tied",
         "d.high < 0 if sign > 0 else d.low > 0",
         "d.low > 0 if sign > 0 else d.high < 0",
         f"{RESULTS}::test_equal_methods_tie_and_clear_ones_do_not",
@@ -915,13 +915,13 @@ of(
         f"{RESULTS}::test_nothing_is_counted_twice",
     ),
     (
-        "Results.table",
+        "Aggregate.tabulated",
         "(name in REFERENCES, self._methods[name], name)",
         "(self._methods[name], name)",
         f"{RESULTS}::test_latex_sets_references_apart {RESULTS}::test_labels_stand_in_order_of_first_appearance",
     ),
     (
-        "Results.add",
+        "Aggregate.add",
         "gold == predicted",
         "gold != predicted",
         f"{RESULTS}::test_the_footer_tells_what_was_left_out_and_why",
@@ -988,8 +988,8 @@ of(
     ("item_of", "[encoded.tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
         "batches",
-        "len(batch) == texts or (len(batch) + 1)",
-        "len(batch) == texts or 0 * (len(batch) + 1)",
+        "len(batch) == limits.texts or (len(batch) + 1)",
+        "len(batch) == limits.texts or 0 * (len(batch) + 1)",
         "evaluation/test_limits_of_batches.py",
     ),
 )
@@ -1025,8 +1025,8 @@ of(
     ),
     (
         "_take_over",
-        '== "delete"\n',
-        '!= "delete"\n',
+        'one.hide == "delete"',
+        'one.hide != "delete"',
         "evaluation/test_stepwise_trust.py::test_what_was_seen_is_not_run_again",
     ),
     ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_trust_is_what_loops_find"),
@@ -1085,7 +1085,7 @@ of(
         f"{TOKENIZERS}::test_a_batch_gives_the_scores_of_each_text_alone",
     ),
     (
-        "Encoded.characters",
+        "TextInput.characters",
         "end + 1",
         "end",
         "inputs/test_questions.py::test_text_of_an_answer inputs/test_questions.py::test_the_best_answer_in_the_context_is_explained_or_none",
@@ -1162,7 +1162,7 @@ of(
 of(
     "evaluation.chunk",
     "evaluation/test_measuring.py",
-    ("Asked._questions", "if len(items) == 1:", "if len(items) >= 1:"),
+    ("ChunkRun._calls", "if len(items) == 1:", "if len(items) >= 1:"),
 )
 of(
     "inputs.encoding",

@@ -112,7 +112,7 @@ def test_a_language_model_speaks_where_it_is_asked(versus: Any, spoken: set[int]
 @pytest.mark.parametrize("name", ["lime", "shapley_value_sampling", "integrated_gradients", "gradient_shap"])
 def test_small_batches_give_the_same(name: str, model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = scores(model, name, **FAST[name]).total
-    monkeypatch.setattr("whyformer.perturb.explained.TOKENS_PER_BATCH", {"cpu": 36})
+    monkeypatch.setattr("whyformer.perturb.runner.TOKENS_PER_BATCH", {"cpu": 36})
     sizes: list[int] = []
     handle = model.register_forward_hook(lambda m, a, o: sizes.append(len(o.logits)))
     try:
@@ -212,7 +212,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         {"at": "pixels"},
         "option at takes token_embeddings | embedding_output | none; found 'pixels'",
     ),
-    ("integrated_gradients", {"baseline": "cls"}, "option baseline takes pad | mask | unk | zero; found 'cls'"),
+    (
+        "integrated_gradients",
+        {"baseline": "cls"},
+        "option baseline takes delete | mask | mask_unattended | pad | pad_attended | unk | zero; found 'cls'",
+    ),
     ("gradient_shap", {"samples": 0}, "option samples takes a whole number from 1 to 1000; found 0"),
     ("occlusion", {"window": 0}, "option window takes a whole number from 1 to 10000; found 0"),
     ("occlusion", {"window": 1.5}, "option window takes a whole number from 1 to 10000; found 1.5"),

@@ -127,6 +127,13 @@ class Literal:
         return values
 
 
+def outputs(scores: Scores) -> Tensor:
+    """What was explained after each step, [batch, steps + 1]; of an answer the sum of both ends."""
+    assert scores.seen is not None
+    by_part = [[[math.nan if o is None else o for o in part.outputs] for part in parts] for parts in scores.seen]
+    return torch.tensor(by_part, dtype=torch.float64).sum(1)
+
+
 def assert_is_what_loops_find(text: Any, kind: str = "bert", versus: int | None = None, **options: Any) -> None:
     given = {"of": "attn_lrp", "steps": 3, "hide": "delete", "units": "token", "report": "order"} | options
     own = subject(kind)
@@ -135,18 +142,18 @@ def assert_is_what_loops_find(text: Any, kind: str = "bert", versus: int | None 
     inner = {"attcat(states=inputs)": ("attcat", {"states": "inputs"})}.get(given["of"], (given["of"], {}))
     found = literal.walk(given["steps"], *inner)
     assert e.scores.tolist() == pytest.approx(literal.scores(found, given["report"]), abs=1e-9)
-    said = [math.nan if value is None else value for value in e.diagnostics["outputs"]["logit"]]
+    said = [math.nan if value is None else value for value in e.seen[0].outputs]
     assert said == pytest.approx(found["outputs"], abs=1e-9, nan_ok=True)
-    shares = [math.nan if value is None else value for value in e.diagnostics["outputs"]["probability"]]
+    shares = [math.nan if value is None else value for value in e.seen[0].probability]
     assert shares == pytest.approx(found["probabilities"], abs=1e-9, nan_ok=True)
     assert e.diagnostics["evaluations"] == len({step for _, _, step in found["order"]}) + 1
     hidden_in = {place: step for unit, _, step in found["order"] for place in literal.units[unit]}
-    assert e.diagnostics["step"] == [hidden_in.get(place, 0) for place in range(len(literal.special))]
+    assert list(e.seen[0].hidden_in) == [hidden_in.get(place, 0) for place in range(len(literal.special))]
     if whyformer.list_methods()[inner[0]].signed:
         signs = {p: (score > 0) - (score < 0) for unit, score, _ in found["order"] for p in literal.units[unit]}
-        assert e.diagnostics["sign"] == [signs.get(place, 0) for place in range(len(literal.special))]
+        assert e.signs.tolist() == [signs.get(place, 0) for place in range(len(literal.special))]
     else:
-        assert "sign" not in e.diagnostics
+        assert e.signs is None
     assert e.signed is (given["report"] == "drop")
 
 
@@ -198,7 +205,7 @@ def test_one_step_has_the_order_of_the_method_itself(text: Any, of: str) -> None
 def test_drops_add_up_to_what_is_lost(units: str, hide: str, steps: int) -> None:
     prediction = predicted([*TEXTS, PAIR], target=TARGET)
     scores = stepwise(prediction, report="drop", units=units, hide=hide, steps=steps)
-    said = scores.diagnostics["outputs"]["logit"]
+    said = outputs(scores)
     last = torch.stack([row[~row.isnan()][-1] for row in said])
     torch.testing.assert_close(scores.total.sum(1), said[:, 0] - last, rtol=0, atol=1e-9)
     torch.testing.assert_close(said[:, 0], prediction.trace.logits[:, TARGET].detach(), rtol=0, atol=1e-12)
@@ -252,7 +259,7 @@ def test_the_order_by_hand(steps: int, order: list[int]) -> None:
     assert found.total[0].tolist() == pytest.approx([ranks.get(n, 0.0) for n in ids])
     against = 15 if steps > 1 else None
     signs = [0 if n in (1, 2) else -1 if n == against else 1 for n in ids]
-    assert found.diagnostics["sign"][0].tolist() == signs
+    assert found.signs[0].tolist() == signs
 
 
 @pytest.mark.usefixtures("by_hand")
@@ -262,12 +269,12 @@ def test_ties_go_in_order_of_position_and_share_equally(monkeypatch: pytest.Monk
     e = Explainer(subject()).explain(TEXTS[0], "stepwise", of="nothing", steps=2)
     assert e.ranked == sorted(e.ranked)
     dropped = Explainer(subject()).explain(TEXTS[0], "stepwise", of="nothing", steps=2, report="drop")
-    said = dropped.diagnostics["outputs"]["logit"]
+    said = dropped.seen[0].outputs
     half = len(dropped.ranked) // 2
     places = sorted(dropped.ranked)
     assert dropped.scores[places[:half]].tolist() == pytest.approx([(said[0] - said[1]) / half] * half)
     assert dropped.scores[places[half:]].tolist() == pytest.approx([(said[1] - said[2]) / half] * half)
-    assert dropped.diagnostics["sign"] == [0] * len(dropped.units)
+    assert dropped.signs.tolist() == [0] * len(dropped.units)
 
 
 # Answers and next tokens: the output is said at a position, which moves when tokens are deleted.
@@ -293,7 +300,7 @@ def test_the_start_of_an_answer_moves_with_what_is_deleted() -> None:
         scores = whyformer.attribute(model, given, "attn_lrp", target=(left.index(start), None))[0].tolist()
         with torch.no_grad():
             logit = float(model(**given).start_logits[0, left.index(start)])
-        assert float(found.diagnostics["outputs"]["logit"][0, step - 1]) == pytest.approx(logit, abs=1e-9)
+        assert float(outputs(found)[0, step - 1]) == pytest.approx(logit, abs=1e-9)
         ranked = sorted((n for n, p in enumerate(left) if p != start), key=lambda n: -scores[n])
         gone = [left[n] for n in ranked[: math.floor(step * 8 / 4 + 0.5) - len(order)]]
         order += gone
@@ -303,7 +310,7 @@ def test_the_start_of_an_answer_moves_with_what_is_deleted() -> None:
     for rank, place in enumerate(order):
         expected[place] = (8 - rank) / 8
     assert found.total[0].tolist() == pytest.approx(expected)
-    assert set(found.diagnostics["outputs"]) == {"logit"}
+    assert found.seen[0][0].probabilities is None
 
 
 def test_a_token_in_its_place_leaves_an_answer_where_it_is() -> None:
@@ -312,14 +319,14 @@ def test_a_token_in_its_place_leaves_an_answer_where_it_is() -> None:
     assert bool((found.total > 0).all())  # the answer's own token has its turn too
     with torch.no_grad():
         nothing = model(torch.zeros_like(inputs["input_ids"])).start_logits[0, 5]
-    assert float(found.diagnostics["outputs"]["logit"][0, -1]) == pytest.approx(float(nothing), abs=1e-9)
+    assert float(outputs(found)[0, -1]) == pytest.approx(float(nothing), abs=1e-9)
 
 
 def test_the_scores_of_an_answer_are_the_sum_of_both_ends() -> None:
     model, inputs = build(hf.BertForQuestionAnswering), families.batch()
     given = {"report": "drop", "steps": 3}
     both = stepwise(Prediction(model, batch_of(model, inputs), (2, 4)), **given)
-    said = both.diagnostics["outputs"]["logit"]
+    said = outputs(both)
     torch.testing.assert_close(both.total.sum(1), said[:, 0] - said[:, -1], rtol=0, atol=1e-9)
     assert both.diagnostics["evaluations"].tolist() == [8, 8, 8]
 

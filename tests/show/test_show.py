@@ -230,7 +230,7 @@ def test_a_saved_explanation_is_the_same(explanations: dict[str, Explanation], t
 def test_a_saved_explanation_is_plain_json(explanations: dict[str, Explanation], tmp_path: Path) -> None:
     e = explanations["versus"]
     data = json.loads(e.save(tmp_path / "e.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert (data["schema"], data["schema_version"]) == ("whyformer/explanation", 1)
+    assert (data["schema"], data["schema_version"]) == ("whyformer/explanation", 2)
     assert [u["score"] for u in data["units"]] == e.scores.tolist()
     assert np.array(data["layers"]).sum(0) == pytest.approx(e.scores, abs=1e-6)
     assert (data["target"]["name"], data["versus"]["name"]) == ("NEGATIVE", "POSITIVE")

@@ -22,9 +22,9 @@ from whyformer.storage.forms import (
     count,
     every,
     fields,
-    must,
     named,
     number,
+    offset,
     optional,
     plain,
     text,
@@ -230,14 +230,8 @@ def _compact(content: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _offset(value: str) -> None:
-    """How far two words are apart, as the name of a count."""
-    digits = value.removeprefix("-")
-    must(digits.isascii() and digits.isdecimal() and len(digits) < 10, "is not a whole number")
-
-
 _PER_HEAD = every(every(count))
-_RELATION = fields({"arcs": named(count, _offset), **dict.fromkeys(DIRECTIONS, _PER_HEAD)})
+_RELATION = fields({"arcs": named(count, offset), **dict.fromkeys(DIRECTIONS, _PER_HEAD)})
 _STATISTICS = fields(
     {
         "sentences": count,

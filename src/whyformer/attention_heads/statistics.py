@@ -23,7 +23,7 @@ from whyformer.attention_heads.mask import (
 from whyformer.attention_heads.sentences import RELATIONS, Aligned, Sentence, align
 from whyformer.attention_heads.strongest import Arcs, attention_maps, count_offsets, first_keys, strongest, word_keys
 from whyformer.errors import BadInput, BadOption, nearest
-from whyformer.inputs.encoding import Encoded, Text, collate, encode
+from whyformer.inputs.encoding import Text, TextInput, collate, encode
 from whyformer.models.loading import Subject
 from whyformer.prediction import Progress
 
@@ -113,7 +113,7 @@ class _Reading(Subject):
 
 @dataclass(frozen=True)
 class _Example:
-    encoded: Encoded
+    encoded: TextInput
     aligned: Aligned | None
     parse: str
 

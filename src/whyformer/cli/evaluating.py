@@ -31,14 +31,13 @@ from whyformer.escapes import visible
 from whyformer.evaluation.evaluate import EVERY_ROW, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
+from whyformer.evaluation.table import Results, Table
 from whyformer.evaluation.tally import idf_called
 from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST
 from whyformer.metrics.registry import METRICS as REGISTRY
 from whyformer.metrics.registry import Metric
 from whyformer.models.loading import Subject
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Table
 from whyformer.storage.files import write
 
 DataOption = Annotated[

@@ -32,13 +32,13 @@ from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import as_questions, standard_input, texts_of
 from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
+from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.encoding import Text
 from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
 from whyformer.methods.registry import METHODS, Method, list_methods
 from whyformer.methods.specs import EVERY, FAST, MethodSpec, method_specs
 from whyformer.registry.options import Option
 from whyformer.registry.specs import names_of
-from whyformer.results.explanation import Comparison, Explanation
 from whyformer.storage.files import read, write
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]

@@ -27,10 +27,11 @@ from whyformer.cli.texts import columns_of
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called, token_tables
+from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
 from whyformer.progress import counting
-from whyformer.results.aggregate import Results
-from whyformer.results.word_table import LINES, TOP, TokenTable, load_tables, save_tables, tables_of
+from whyformer.results.word_table import LINES, TOP
 
 Tables = Mapping[str, TokenTable]
 FORMS = {"text": TokenTable.to_text, "markdown": TokenTable.to_markdown}

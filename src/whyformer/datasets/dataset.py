@@ -23,16 +23,16 @@ FAR = 10_000  # rows; over more than that a source that can jump is opened anew
 class Choice:
     """Which rows are taken: those with a label, as it is written in the data; a random sample; the first ones.
 
-    A limit makes a random sample smaller, so that it stays random. `shortest` and `likeliest` need the model, and are
-    for an evaluation to apply: texts of fewer tokens are left out, and those whose class is less probable.
+    A limit makes a random sample smaller, so that it stays random. `min_tokens` and `min_probability` need the model,
+    and are for an evaluation to apply: texts of fewer tokens are left out, and those whose class is less probable.
     """
 
     keep: tuple[str, ...] = ()
     sample: int | None = None
     seed: int = 0
     limit: int | None = None
-    shortest: int | None = None
-    likeliest: float | None = None
+    min_tokens: int | None = None
+    min_probability: float | None = None
 
 
 class Dataset:

@@ -56,7 +56,9 @@ def open_dataset(
         raise BadOption(f"local= is for recipes; {_shown(source)} is none: {nearest(_shown(source), recipes())}")
     choice = Choice(limit=limit, sample=sample)
     if recipe is not None:
-        choice = replace(recipe.choice, limit=limit, shortest=recipe.shortest, likeliest=recipe.likeliest)
+        choice = replace(
+            recipe.choice, limit=limit, min_tokens=recipe.min_tokens, min_probability=recipe.min_probability
+        )
         choice = choice if sample is None else replace(choice, sample=sample)
         opened = _open_recipe(recipe, split, local)
         if columns is None and local is None:

@@ -13,8 +13,9 @@ _ALL = Choice()
 class Recipe:
     """One data set as one paper uses it; `paper` is None for the whole split.
 
-    `folder`: its name below a local data folder. `shortest` and `likeliest` are filters that need the model, applied by
-    an evaluation and not here: texts of fewer tokens are left out, and rows whose predicted class is less probable.
+    `folder`: its name below a local data folder. `min_tokens` and `min_probability` are filters that need the model,
+    applied by an evaluation and not here: texts of fewer tokens are left out, and rows whose predicted class is less
+    probable.
     """
 
     data: str
@@ -25,8 +26,8 @@ class Recipe:
     columns: ColumnNames
     folder: str
     choice: Choice = _ALL
-    shortest: int | None = None
-    likeliest: float | None = None
+    min_tokens: int | None = None
+    min_probability: float | None = None
     note: str = ""
 
     @property
@@ -67,12 +68,12 @@ def _as(paper: str, data: str, choice: Choice = _ALL, **filters: float | int | s
 
 
 _PAPERS = (
-    *(_as("attcat", data, shortest=10) for data in ("sst2", "qqp", "mnli")),
-    *(_as("attcat", data, _RANDOM, shortest=10, note="2,000 random rows") for data in ("amazon", "yelp", "imdb")),
+    *(_as("attcat", data, min_tokens=10) for data in ("sst2", "qqp", "mnli")),
+    *(_as("attcat", data, _RANDOM, min_tokens=10, note="2,000 random rows") for data in ("amazon", "yelp", "imdb")),
     *(_as("attcat", data) for data in ("squad", "squad_v2")),
-    *(_as("mask_lrp", data, shortest=20) for data in ("sst2", "imdb", "yelp")),
-    _as("mask_lrp", "mnli", shortest=20, likeliest=0.34, note="matched only, as in the authors' code"),
-    _as("mask_lrp", "qqp", _DUPLICATES, shortest=20, likeliest=0.3, note="duplicates only"),
+    *(_as("mask_lrp", data, min_tokens=20) for data in ("sst2", "imdb", "yelp")),
+    _as("mask_lrp", "mnli", min_tokens=20, min_probability=0.34, note="matched only, as in the authors' code"),
+    _as("mask_lrp", "qqp", _DUPLICATES, min_tokens=20, min_probability=0.3, note="duplicates only"),
     *(_as("mask_lrp", data) for data in ("squad", "squad_v2")),
     _as("transformer_attribution", "movies"),
     *(_as("decoded", data) for data in ("sst2", "ag_news")),

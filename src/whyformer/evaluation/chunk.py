@@ -1,90 +1,55 @@
-"""Asking: what metrics want to know of a model about one chunk of examples, noted first and then answered at once."""
+"""Measuring one chunk of examples: what metrics ask of the model is noted first, and then run at once."""
 
 import math
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption, CompletenessWarning, UnsupportedModel, WhyformerError
-from whyformer.evaluation.examples import Item
+from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
+from whyformer.evaluation.examples import Item, batches
+from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.encoding import collate
-from whyformer.methods.registry import Scores, method_named
+from whyformer.methods.registry import method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.case import Case
+from whyformer.metrics.class_scores import ClassScores, scores_by
 from whyformer.metrics.faithfulness import hide_of
-from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
-from whyformer.models.loading import Subject
-from whyformer.perturb import ORDERS, Outcomes, fits_in_memory
+from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.prediction import Prediction
-from whyformer.results.records import Record
+from whyformer.results.records import Chunk, Record
 from whyformer.results.table import CEILING, CHANCE, Pair
-from whyformer.tasks.score import Score
-from whyformer.tasks.task import TASKS, ExampleOutputs
+from whyformer.tasks.task import ExampleOutputs
+
+
+def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
+    """The numbers of a chunk that are missing; records in order of row, method and metric."""
+    keys, left_out = pending.missing, dict(pending.left_out)
+    run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
+    wanted = [item for item in pending.items if keys[item.row]]
+    for batch in batches(wanted, plan.subject.device.type, plan.settings.ceiling):
+        run.explain(batch)
+    run.measure()
+    left_out |= run.left_out
+    records = [
+        run.record(item, pair, key)
+        for item in pending.items
+        if item.row not in left_out
+        for pair, key in keys[item.row].items()
+    ]
+    examples = tuple(run.example_facts[item.row] for item in wanted)
+    counts = vars(run.outcomes.counts)
+    return Chunk(pending.start, pending.stop, tuple(records), run.metric_facts, examples, left_out, counts)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is measured beside methods and metrics.
-
-    The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `shortest` tokens, and texts whose
-    predicted class is less probable than `likeliest`, are left out.
-    """
-
-    ceiling: int = 0
-    beam: int = 1
-    shortest: int | None = None
-    likeliest: float | None = None
-    skip_bad_rows: bool = False
-    tokens_per_batch: int | None = None
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is wanted of every example: one number for each method and each metric that goes with it."""
-
-    subject: Subject
-    methods: tuple[MethodSpec, ...]
-    metrics: tuple[MetricSpec, ...]
-    settings: Settings = field(default_factory=Settings)
-    idf: Idf | None = None
-
-    def __post_init__(self) -> None:
-        for metric in self.metrics:
-            if Score.fits(self.subject.model):
-                raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
-            does = TASKS[self.subject.task].does
-            if "answer" not in metric.of.needs and self.subject.task != "classes":
-                raise BadOption(f"{metric.of.name} is for models that classify; this one {does}")
-            if "answer" in metric.of.needs and self.subject.task != "answer":
-                raise BadOption(f"{metric.of.name} is for models that answer questions; this one {does}")
-            if not any(label == metric.label for _, label in self.pairs):
-                raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
-
-    @cached_property
-    def pairs(self) -> list[Pair]:
-        """The methods and metrics that go together, by their labels."""
-        found = [
-            (method.label, metric.label)
-            for method in self.methods
-            for metric in self.metrics
-            if method.class_specific or "classes" not in metric.of.needs
-        ]
-        if self.settings.ceiling:
-            found += [(way, metric.label) for way in (CHANCE, CEILING) for metric in self.metrics if metric.of.ceiling]
-        return found
-
-
-@dataclass(frozen=True)
-class Question:
-    """A metric that is asked about a method's explanations of some items."""
+class MetricCall:
+    """A metric that is called for a method's explanations of some items."""
 
     method: str
     metric: MetricSpec
@@ -92,42 +57,41 @@ class Question:
     items: Sequence[Item]
 
 
-class Asked:
-    """What is asked of the model about one chunk, and what was answered."""
+class ChunkRun:
+    """One chunk while it is measured: the metrics that wait for the model, and what they found."""
 
-    def __init__(self, of: Wanted, pairs: set[Pair]):
-        self.of, self.pairs = of, pairs
-        subject = of.subject
-        self.outcomes = Outcomes(subject.model, subject.tokenizer, tokens_per_batch=of.settings.tokens_per_batch)
-        self.waiting: list[Question] = []
-        self.found: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # with the place in its case
+    def __init__(self, plan: Plan, pairs: set[Pair]):
+        self.plan, self.pairs = plan, pairs
+        subject = plan.subject
+        self.outcomes = Outcomes(subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
+        self.waiting: list[MetricCall] = []
+        self.measured: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # and the place in it
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
-        self.said: dict[int, dict[str, Any]] = {}
+        self.example_facts: dict[int, dict[str, Any]] = {}
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
 
     def explain(self, items: Sequence[Item]) -> None:
         """Run the model on a batch, explain it by every method, and note what the metrics ask."""
-        if fits_in_memory(lambda: self._explain(items), len(items)):
-            return
-        self.explain(items[: len(items) // 2])
-        self.explain(items[len(items) // 2 :])
+        for attempt in in_parts(items):
+            with attempt as part:
+                self._explain(part)
 
     def _explain(self, items: Sequence[Item]) -> None:
-        wanted = [spec for spec in self.of.methods if any(method == spec.label for method, _ in self.pairs)]
+        wanted = [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
         prediction = self._prediction(items, relevance=any(spec.of.relevance for spec in wanted))
         self._note(prediction, items)
         others: dict[tuple[int, ...], Prediction] = {}
-        asked: list[Question] = []
+        calls: list[MetricCall] = []
         for spec in wanted:
-            asked += self._questions(spec, prediction, items, others)
+            calls += self._calls(spec, prediction, items, others)
         settled = prediction.settled()
-        asked += self._references(settled, items)
-        for question in asked:
-            self._plan(question, settled if question.case.prediction is prediction else None)
+        calls += self._references(settled, items)
+        for call in calls:
+            self._plan(call, settled if call.case.prediction is prediction else None)
 
     def _prediction(self, items: Sequence[Item], relevance: bool) -> Prediction:
-        subject = self.of.subject
+        subject = self.plan.subject
         batch = collate(subject, [item.encoded for item in items])
         prediction = Prediction(subject.model, batch, relevance=relevance)
         outputs, task = prediction.trace.outputs, prediction.task
@@ -143,140 +107,130 @@ class Asked:
         logits = prediction.trace.logits.detach().double().cpu()
         probabilities = prediction.task.probabilities(logits) if prediction.task.name == "classes" else None
         for place, item in enumerate(items):
-            said: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.said.gold}
+            facts: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.annotation.gold}
             if item.encoded.dropped:
-                said["dropped"] = item.encoded.dropped
+                facts["dropped"] = item.encoded.dropped
             if probabilities is not None:
                 index = int(prediction.predicted[place])
                 probability = float(probabilities[place, index])
-                said |= {"predicted": index, "probability": probability}
-                likeliest = self.of.settings.likeliest
-                if likeliest is not None and probability < likeliest:
-                    self.left_out[item.row] = f"the predicted class is less probable than {likeliest}"
-            self.said[item.row] = said
+                facts |= {"predicted": index, "probability": probability}
+                least = self.plan.settings.min_probability
+                if least is not None and probability < least:
+                    self.left_out[item.row] = f"the predicted class is less probable than {least}"
+            self.example_facts[item.row] = facts
 
-    def _questions(
+    def _calls(
         self,
         spec: MethodSpec,
         prediction: Prediction,
         items: Sequence[Item],
         others: dict[tuple[int, ...], Prediction],
-    ) -> Iterator[Question]:
+    ) -> Iterator[MetricCall]:
         """Every metric about one method; what it refuses as a batch is tried example by example."""
         try:
-            scores = _scores(spec, prediction)
+            scores = scores_by(spec, prediction)
         except WhyformerError as error:
             if len(items) == 1:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
-                yield from self._questions(spec, self._prediction([item], spec.of.relevance), [item], {})
+                yield from self._calls(spec, self._prediction([item], spec.of.relevance), [item], {})
             return
 
-        def scores_for(classes: Tensor) -> Tensor:
-            key = tuple(classes.tolist())
-            if key not in others:
-                others[key] = prediction.towards(list(key))
-            return _scores(spec, others[key]).total
-
-        case = self._case(prediction, scores.total, items, scores_for if spec.class_specific else None)
-        case = replace(case, ranks=bool(scores.diagnostics.get("ranks")))
-        for metric in self.of.metrics:
+        case = self._case(
+            prediction, scores.total, items, ClassScores(spec, prediction, others) if spec.class_specific else None
+        )
+        case = replace(case, ranks=scores.ranks)
+        for metric in self.plan.metrics:
             if (spec.label, metric.label) in self.pairs:
-                yield Question(spec.label, metric, case, items)
+                yield MetricCall(spec.label, metric, case, items)
 
-    def _case(self, prediction: Prediction, scores: Tensor, items: Sequence[Item], scores_for: Any = None) -> Case:
-        said = [item.said for item in items]
-        return Case(prediction, scores, self.outcomes, said, scores_for, self.of.idf)
+    def _case(
+        self, prediction: Prediction, scores: Tensor, items: Sequence[Item], scores_for: ClassScores | None = None
+    ) -> Case:
+        annotations = [item.annotation for item in items]
+        return Case(prediction, scores, self.outcomes, annotations, scores_for, self.plan.idf)
 
-    def _references(self, prediction: Prediction, items: Sequence[Item]) -> Iterator[Question]:
+    def _references(self, prediction: Prediction, items: Sequence[Item]) -> Iterator[MetricCall]:
         """Random orders and the best one that a search finds, for texts that are short enough."""
-        if items[0].row >= self.of.settings.ceiling or not items[0].searchable:
+        if items[0].row >= self.plan.settings.ceiling or not items[0].searchable:
             return  # batches hold one kind only
         chance = method_named("random")
         cases = [self._case(prediction, chance(prediction, seed=seed).total, items) for seed in range(ORDERS)]
         searched: dict[tuple[str, ...], Case] = {}
-        for metric in self.of.metrics:
+        for metric in self.plan.metrics:
             if not metric.of.ceiling:
                 continue
             options = metric.facts["options"]
             units, combine = options["units"], options["combine"]
             if (CHANCE, metric.label) in self.pairs:
-                yield from (Question(CHANCE, metric, case.shuffled(units, combine), items) for case in cases)
+                yield from (MetricCall(CHANCE, metric, case.shuffled(units, combine), items) for case in cases)
             if (CEILING, metric.label) in self.pairs:
                 hide = hide_of(options["hide"], options.get("protocol"))
                 way = (options["target"], hide, units, combine)
                 if way not in searched:
-                    beam = self.of.settings.beam
+                    beam = self.plan.settings.beam
                     searched[way] = cases[0].best(way[0], hide=hide, units=units, combine=combine, beam=beam)
-                yield Question(CEILING, metric, searched[way], items)
+                yield MetricCall(CEILING, metric, searched[way], items)
 
-    def _plan(self, question: Question, settled: Prediction | None) -> None:
+    def _plan(self, call: MetricCall, settled: Prediction | None) -> None:
         """Ask once, and let go of the graph; a metric that hides nothing is done with that."""
-        metric, case = question.metric, question.case
+        metric, case = call.metric, call.case
         try:
             with self.outcomes.planning():
                 measured = metric(case)
         except BadOption as error:
             raise BadOption(f"{metric.label}: {error}") from error
         except WhyformerError as error:
-            self._refuse(question, error)
+            self._refuse(call, error)
             return
         if metric.of.hides:
             kept = case.prediction.settled() if settled is None else settled
-            self.waiting.append(replace(question, case=replace(case, prediction=kept)))
+            self.waiting.append(replace(call, case=replace(case, prediction=kept)))
         else:
-            self._keep(question, measured)
+            self._keep(call, measured)
 
-    def _refuse(self, question: Question, error: WhyformerError) -> None:
+    def _refuse(self, call: MetricCall, error: WhyformerError) -> None:
         """A metric that could not be had for a batch is tried example by example."""
-        spec = next((spec for spec in self.of.methods if spec.label == question.method), None)
-        if spec is None or len(question.items) == 1:
-            self.refused |= {(item.row, question.method, question.metric.label): str(error) for item in question.items}
+        spec = next((spec for spec in self.plan.methods if spec.label == call.method), None)
+        if spec is None or len(call.items) == 1:
+            self.refused |= {(item.row, call.method, call.metric.label): str(error) for item in call.items}
             return
-        for item in question.items:
-            alone = self._questions(spec, self._prediction([item], spec.of.relevance), [item], {})
-            for one in (one for one in alone if one.metric is question.metric):
+        for item in call.items:
+            alone = self._calls(spec, self._prediction([item], spec.of.relevance), [item], {})
+            for one in (one for one in alone if one.metric is call.metric):
                 self._plan(one, None)
 
-    def answer(self) -> None:
+    def measure(self) -> None:
         """Run the model on all that was asked, and measure."""
         self.outcomes.run()
-        for question in self.waiting:
-            self._keep(question, question.metric(question.case))
+        for call in self.waiting:
+            self._keep(call, call.metric(call.case))
         self.waiting.clear()
 
-    def _keep(self, question: Question, measured: Measured) -> None:
-        spec = question.metric
+    def _keep(self, call: MetricCall, measured: Measured) -> None:
+        spec = call.metric
         self.metric_facts[spec.label] = {
             **spec.facts,
             "higher_is_better": spec.of.higher_is_better,
             "level": spec.of.level,
             "at": list(measured.at),
         }
-        for place, item in enumerate(question.items):
-            self.found[item.row, (question.method, spec.label)].append((measured, place))
+        for place, item in enumerate(call.items):
+            self.measured[item.row, (call.method, spec.label)].append((measured, place))
 
     def record(self, item: Item, pair: Pair, key: str) -> Record:
-        """What was found for one item: a mean where several orders were tried."""
-        found = self.found.get((item.row, pair), [])
-        if not found:
+        """What was measured of one item: a mean where several orders were tried."""
+        results = self.measured.get((item.row, pair), [])
+        if not results:
             reason = self.refused.get((item.row, pair[0])) or self.refused.get((item.row, *pair))
             return Record(key, item.row, *pair, None, refused=reason)
-        value = torch.stack([m.values[place] for m, place in found]).double().mean()
-        curves = [m.curve[place] for m, place in found if m.curve is not None]
+        value = torch.stack([m.values[place] for m, place in results]).double().mean()
+        curves = [m.curve[place] for m, place in results if m.curve is not None]
         curve = torch.stack(curves).double().mean(0).tolist() if curves else []
-        records = found[0][0].records
-        detail = records[found[0][1]] if records else None
+        records = results[0][0].records
+        detail = records[results[0][1]] if records else None
         return Record(key, item.row, *pair, _number(value.item()), tuple(map(_number, curve)), detail)
-
-
-def _scores(spec: MethodSpec, prediction: Prediction) -> Scores:
-    """What a method gives; that scores do not add up is not told of every batch: how good they are is measured."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CompletenessWarning)
-        scores: Scores = spec(prediction)
-    return scores
 
 
 def _number(value: float) -> float | None:

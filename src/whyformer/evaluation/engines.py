@@ -15,48 +15,51 @@ from typing import Any
 import torch
 
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
-from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.chunk import measured_chunk
+from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.results.records import Chunk
 
-Engine = Callable[[Measuring, Iterable[Task], int | None], Iterator[Chunk]]
+Engine = Callable[[Plan, Iterable[PendingChunk], int | None], Iterator[Chunk]]
 
-TASKS_AT_ONCE = 1000  # given to Ray; so the memory needed does not grow with the data
-TASKS_PER_WORKER = 2  # one in hand, and the next
+CHUNKS_AT_ONCE = 1000  # given to Ray; so the memory needed does not grow with the data
+CHUNKS_PER_WORKER = 2  # the one that it measures, and the next
 
 
-def local(measuring: Measuring, tasks: Iterable[Task], workers: int | None = None) -> Iterator[Chunk]:
+def local(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
     """One after the other, here."""
     if workers not in (None, 1):
         raise BadOption(f"workers={workers}: the local engine has one; use engine='ray' (--engine ray)")
-    return map(measuring, tasks)
+    return (measured_chunk(plan, chunk) for chunk in pending)
 
 
-def on_ray(measuring: Measuring, tasks: Iterable[Task], workers: int | None = None) -> Iterator[Chunk]:
+def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
     """On workers of Ray, here or on a cluster; the chunks come as they are done."""
     if workers is not None and workers < 1:
         raise BadOption(f"workers={workers}: at least one is needed; leave it out for as many as there is room for")
     ray = _imported()
-    return _measured(ray, measuring, iter(tasks), workers)
+    return _measured(ray, plan, iter(pending), workers)
 
 
-def _measured(ray: Any, measuring: Measuring, tasks: Iterator[Task], workers: int | None) -> Iterator[Chunk]:
-    some = list(islice(tasks, TASKS_AT_ONCE))
+def _measured(ray: Any, plan: Plan, pending: Iterator[PendingChunk], workers: int | None) -> Iterator[Chunk]:
+    some = list(islice(pending, CHUNKS_AT_ONCE))
     if not some:
         return
-    packed, device = _packed(measuring), measuring.subject.device.type
+    packed, device = _packed(plan), plan.subject.device.type
     share = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 1}
     with _running(ray, workers):
         count = worker_count(ray.cluster_resources(), device, workers)
         threads = 1 if count > 1 else torch.get_num_threads()
-        given = (ray.put(packed), device, packages(measuring), threads, tuple(sys.path))
+        given = (ray.put(packed), device, packages(plan), threads, tuple(sys.path))
         while some:
-            rows = ray.data.from_items([{"task": pickle.dumps(t)} for t in some], override_num_blocks=len(some))
+            rows = ray.data.from_items(
+                [{"chunk": pickle.dumps(chunk)} for chunk in some], override_num_blocks=len(some)
+            )
             size = min(count, len(some))
-            pool = ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=TASKS_PER_WORKER)
+            pool = ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=CHUNKS_PER_WORKER)
             found = rows.map(Worker, compute=pool, fn_constructor_args=given, **share)
             for batch in found.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
                 yield _chunk(batch["found"][0].as_py())
-            some = list(islice(tasks, TASKS_AT_ONCE))
+            some = list(islice(pending, CHUNKS_AT_ONCE))
 
 
 class Worker:
@@ -68,11 +71,11 @@ class Worker:
         sys.path += [folder for folder in path if folder not in sys.path]  # a method may be in a module of the user's
 
     @cached_property
-    def measuring(self) -> Measuring:
+    def plan(self) -> Plan:
         """What is measured, with the model on this worker's device."""
         packed = io.BytesIO(import_module("ray").get(self.packed))
         try:
-            found: Measuring = torch.load(packed, map_location=self.device, weights_only=False)
+            found: Plan = torch.load(packed, map_location=self.device, weights_only=False)
         except ImportError as error:
             advice = "install it there, or have Ray send it (runtime_env)"
             raise BadOption(f"a worker of Ray cannot import {error.name or error}: {advice}") from error
@@ -81,9 +84,9 @@ class Worker:
         return found
 
     def __call__(self, row: Mapping[str, bytes]) -> dict[str, bytes]:
-        """The chunk of a task, or the error that a person should read."""
+        """The chunk, measured, or the error that a person should read."""
         try:
-            return {"found": pickle.dumps(self.measuring(pickle.loads(row["task"])))}
+            return {"found": pickle.dumps(measured_chunk(self.plan, pickle.loads(row["chunk"])))}
         except WhyformerError as error:
             return {"found": pickle.dumps(error)}
 
@@ -98,16 +101,16 @@ def worker_count(resources: Mapping[str, float], device: str, workers: int | Non
     return workers or (gpus if device == "cuda" else max(1, cpus // 2))
 
 
-def packages(measuring: Measuring) -> dict[str, str]:
+def packages(plan: Plan) -> dict[str, str]:
     """The versions of the packages here that determine numbers."""
-    found: dict[str, str] = measuring.subject.provenance["packages"]
+    found: dict[str, str] = plan.subject.provenance["packages"]
     return found
 
 
-def _packed(measuring: Measuring) -> bytes:
+def _packed(plan: Plan) -> bytes:
     buffer = io.BytesIO()
     try:
-        torch.save(measuring, buffer, pickle_module=import_module("ray.cloudpickle"))
+        torch.save(plan, buffer, pickle_module=import_module("ray.cloudpickle"))
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         raise UnsupportedModel(f"this model cannot be sent to workers: {error}; use engine='local'") from error
     return buffer.getvalue()

@@ -12,21 +12,20 @@ from whyformer.datasets import Data, Dataset, open_dataset
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption
-from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.table import Results, Table
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
+from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.registry.specs import Written
-from whyformer.results.aggregate import Results
-from whyformer.results.table import Pair, Table
+from whyformer.results.table import Pair
 from whyformer.show.live import Watch
 
-ROWS_PER_CHUNK = {"cpu": 16, "cuda": 128}
 EVERY_ROW = 2**62
 METRICS = "aopc,log_odds"
 
@@ -35,7 +34,7 @@ METRICS = "aopc,log_odds"
 class Evaluation:
     """What is to be measured on which rows. A chunk is a fixed set of row numbers."""
 
-    measuring: Measuring
+    plan: Plan
     data: Dataset
     rows_per_chunk: int
 
@@ -47,18 +46,18 @@ class Evaluation:
     @cached_property
     def run(self) -> dict[str, Any]:
         """What determines all numbers of a journal, and `about`: what people call it."""
-        subject = self.measuring.subject
-        filters = {"shortest": self.data.choice.shortest, "likeliest": self.data.choice.likeliest}
+        subject = self.plan.subject
+        filters = {"shortest": self.data.choice.min_tokens, "likeliest": self.data.choice.min_probability}
         about: dict[str, Any] = {"model": subject.name, "revision": subject.revision, "data": self.data.name}
         about |= {"labels": list(subject.labels)}
-        return {**self.measuring.facts, "data": self.data.digest, **filters, "about": about}
+        return {**self.plan.facts, "data": self.data.digest, **filters, "about": about}
 
-    def tasks(self, known: Container[str]) -> Iterator[Task]:
-        """What is to be done about each chunk."""
+    def pending(self, known: Container[str]) -> Iterator[PendingChunk]:
+        """What is missing of each chunk."""
         for start, stop in self.ranges:
             examples = self.data.rows(start, stop)
             skipped = {bad.row: bad.reason for bad in self.data.skipped if start <= bad.row < stop}
-            yield self.measuring.task(start, stop, examples, skipped, known)
+            yield self.plan.pending(start, stop, examples, skipped, known)
 
 
 def evaluate(
@@ -101,8 +100,8 @@ def evaluate(
     settings = Settings(
         ceiling=_rows(ceiling),
         beam=beam,
-        shortest=data.choice.shortest,
-        likeliest=data.choice.likeliest,
+        min_tokens=data.choice.min_tokens,
+        min_probability=data.choice.min_probability,
         skip_bad_rows=data.on_error == "skip",
         tokens_per_batch=_positive("tokens_per_batch", tokens_per_batch),
     )
@@ -110,10 +109,9 @@ def evaluate(
     chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
-    measuring = Measuring(subject, named, chosen, settings, idf)
-    usual = ROWS_PER_CHUNK.get(subject.device.type, ROWS_PER_CHUNK["cpu"])
-    size = _positive("rows_per_chunk", rows_per_chunk) or usual
-    return _table(Evaluation(measuring, data, size), out, engine, workers, progress)
+    size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device.type).texts
+    plan = Plan(subject, named, chosen, settings, idf)
+    return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 
 
 def _positive(name: str, number: int | None) -> int | None:
@@ -147,16 +145,16 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
         name = f"{evaluation.data.name}, {evaluation.rows_per_chunk} rows at a time"
         watch = stack.enter_context(Watch(len(evaluation.ranges), results, name, shown=progress))
 
-        def pending() -> Iterator[Task]:
-            for task in evaluation.tasks(frozenset() if journal is None else journal):
-                open_rows = {row for row, missing in task.missing.items() if missing} - results.skipped.keys()
-                if not open_rows and set(task.left_out) <= results.skipped.keys():
+        def pending() -> Iterator[PendingChunk]:
+            for chunk in evaluation.pending(frozenset() if journal is None else journal):
+                open_rows = {row for row, missing in chunk.missing.items() if missing} - results.skipped.keys()
+                if not open_rows and set(chunk.left_out) <= results.skipped.keys():
                     watch.advance()
                     continue
-                _refuse_two_ways(task, before, out)
-                yield task
+                _refuse_two_ways(chunk, before, out)
+                yield chunk
 
-        for chunk in measure(evaluation.measuring, pending(), workers):
+        for chunk in measure(evaluation.plan, pending(), workers):
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
@@ -167,9 +165,9 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     return table
 
 
-def _refuse_two_ways(task: Task, measured: Mapping[Pair, frozenset[int]], out: str | Path | None) -> None:
+def _refuse_two_ways(chunk: PendingChunk, measured: Mapping[Pair, frozenset[int]], out: str | Path | None) -> None:
     """Raise if a number is about to be measured that the folder has, but measured in another way."""
-    for row, missing in task.missing.items():
+    for row, missing in chunk.missing.items():
         for pair in missing:
             if row in measured.get(pair, ()):
                 raise BadOption(

@@ -7,22 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer.datasets import Example, label_index
-from whyformer.inputs.encoding import Encoded, encode
+from whyformer.inputs.encoding import TextInput, encode
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
+from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH
-
-TEXTS_PER_RUN = {"cpu": 16, "cuda": 128}
-TOKENS_PER_RUN = {"cpu": 2048, "cuda": 8192}
 
 
 @dataclass(frozen=True)
 class Item:
-    """An example as the model takes it, with what people said of it."""
+    """An example as the model takes it, with what people annotated."""
 
     row: int
-    encoded: Encoded
-    said: Annotation
+    encoded: TextInput
+    annotation: Annotation
     content: str  # a hash of the example
 
     @property
@@ -42,20 +40,25 @@ def item_of(subject: Subject, example: Example) -> Item:
     gold = None if example.label is None else label_index(example.label, subject.labels)
     first = example.answers[0].span if example.answers else None
     answer = None if first is None else answer_tokens(encoded, first)
-    said = Annotation(gold, answer, _rationale(example), unanswered=example.answers is not None and answer is None)
-    seen = [encoded.tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
-    return Item(example.row, encoded, said, hashed([example.text, gold, first, _marked(example), seen]))
+    annotation = Annotation(
+        gold, answer, _rationale(example), unanswered=example.answers is not None and answer is None
+    )
+    tensors = {name: numbers.tolist() for name, numbers in encoded.tensors.items()}
+    seen = [tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
+    return Item(example.row, encoded, annotation, hashed([example.text, gold, first, _marked(example), seen]))
 
 
 def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
     """Items of nearly the same length; those that have a ceiling stand alone."""
-    texts, tokens = (limits.get(device, limits["cpu"]) for limits in (TEXTS_PER_RUN, TOKENS_PER_RUN))
+    limits = limits_of(device)
     searched = [item.row < ceiling and item.searchable for item in items]
     for kind in (True, False):
         of_kind = [item for item, own in zip(items, searched, strict=True) if own is kind]
         batch: list[Item] = []
         for item in sorted(of_kind, key=lambda item: len(item.encoded.units)):
-            if batch and (len(batch) == texts or (len(batch) + 1) * len(item.encoded.units) > tokens):
+            if batch and (
+                len(batch) == limits.texts or (len(batch) + 1) * len(item.encoded.units) > limits.traced_tokens
+            ):
                 yield batch
                 batch = []
             batch.append(item)

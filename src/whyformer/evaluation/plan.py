@@ -1,22 +1,25 @@
-"""Measuring: the numbers of one chunk of examples that are missing, each with the key that says what determines it."""
+"""The plan of an evaluation: which numbers of a chunk are missing, each with the key that says what determines it."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from whyformer.datasets import Example
-from whyformer.errors import BadInput
-from whyformer.evaluation.chunk import Asked, Wanted
-from whyformer.evaluation.examples import Item, batches, hashed, item_of
+from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.examples import Item, hashed, item_of
+from whyformer.methods.specs import MethodSpec
+from whyformer.metrics.idf import Idf
+from whyformer.metrics.specs import MetricSpec
+from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
-from whyformer.results.records import Chunk
 from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.tasks.score import Score
 
 
 @dataclass(frozen=True)
-class Task:
-    """A chunk that is to be measured: its items, of each the keys that are missing, and the rows left out."""
+class PendingChunk:
+    """A chunk that is to be measured: its items, the keys that are missing of each, and the rows left out."""
 
     start: int
     stop: int
@@ -24,15 +27,56 @@ class Task:
     missing: Mapping[int, Mapping[Pair, str]]
     left_out: Mapping[int, str]
 
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is missing."""
-        return not any(self.missing.values())
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured beside methods and metrics.
+
+    The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
+    predicted class is less probable than `min_probability`, are left out.
+    """
+
+    ceiling: int = 0
+    beam: int = 1
+    min_tokens: int | None = None
+    min_probability: float | None = None
+    skip_bad_rows: bool = False
+    tokens_per_batch: int | None = None
 
 
 @dataclass(frozen=True)
-class Measuring(Wanted):
-    """Measures what is wanted, chunk by chunk."""
+class Plan:
+    """What is measured of every example: one number for each method and each metric that goes with it."""
+
+    subject: Subject
+    methods: tuple[MethodSpec, ...]
+    metrics: tuple[MetricSpec, ...]
+    settings: Settings = field(default_factory=Settings)
+    idf: Idf | None = None
+
+    def __post_init__(self) -> None:
+        for metric in self.metrics:
+            if Score.fits(self.subject.model):
+                raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
+            if "answer" not in metric.of.needs and self.subject.task != "classes":
+                raise BadOption(f"{metric.of.name} is for models that classify; this one answers questions")
+            if "answer" in metric.of.needs and self.subject.task != "answer":
+                raise BadOption(f"{metric.of.name} is for models that answer questions; this one classifies")
+            if not any(label == metric.label for _, label in self.pairs):
+                raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The methods and metrics that go together, by their labels."""
+        pairs = [
+            (method.label, metric.label)
+            for method in self.methods
+            for metric in self.metrics
+            if method.class_specific or "classes" not in metric.of.needs
+        ]
+        if self.settings.ceiling:
+            pairs += [(way, metric.label) for way in (CHANCE, CEILING) for metric in self.metrics if metric.of.ceiling]
+        return pairs
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -41,39 +85,20 @@ class Measuring(Wanted):
         return {"model": self.subject.fingerprint, "device": self.subject.device.type, **packages}
 
     def keys(self, item: Item) -> dict[Pair, str]:
-        """Of each pair the hash of everything that determines its number."""
+        """The hash of everything that determines the number of each pair."""
         beyond = item.row >= self.settings.ceiling
         of_row = [pair for pair in self.pairs if not (beyond and pair[0] in (CEILING, CHANCE))]
         about = [self._key, item.row, item.content]
         return {pair: hashed([*about, *(self._facts_of[label] for label in pair)]) for pair in of_row}
 
-    def task(
+    def pending(
         self, start: int, stop: int, examples: Sequence[Example], skipped: Mapping[int, str], known: Container[str]
-    ) -> "Task":
-        """What is to be done about some rows, given the keys that are known."""
+    ) -> PendingChunk:
+        """What is missing of some rows, given the keys that are known."""
         left_out = dict(skipped)
         items = tuple(self._items(examples, left_out))
         missing = {i.row: {pair: key for pair, key in self.keys(i).items() if key not in known} for i in items}
-        return Task(start, stop, items, missing, left_out)
-
-    def __call__(self, task: "Task") -> Chunk:
-        """The numbers of a chunk that are missing; records in order of row, method and metric."""
-        keys, left_out = task.missing, dict(task.left_out)
-        asked = Asked(self, {pair for own in keys.values() for pair in own})
-        wanted = [item for item in task.items if keys[item.row]]
-        for batch in batches(wanted, self.subject.device.type, self.settings.ceiling):
-            asked.explain(batch)
-        asked.answer()
-        left_out |= asked.left_out
-        records = [
-            asked.record(item, pair, key)
-            for item in task.items
-            if item.row not in left_out
-            for pair, key in keys[item.row].items()
-        ]
-        said = tuple(asked.said[item.row] for item in wanted)
-        counts = vars(asked.outcomes.counts)
-        return Chunk(task.start, task.stop, tuple(records), asked.metric_facts, said, left_out, counts)
+        return PendingChunk(start, stop, items, missing, left_out)
 
     @cached_property
     def _key(self) -> str:
@@ -97,14 +122,14 @@ class Measuring(Wanted):
                     raise BadInput(f"row {example.row} (counted from 0): {error}; {advice}") from error
                 left_out[example.row] = str(error)
                 continue
-            shortest = self.settings.shortest
-            if shortest is not None and len(item.encoded.units) < shortest:
-                left_out[example.row] = f"fewer than {shortest} tokens"
+            min_tokens = self.settings.min_tokens
+            if min_tokens is not None and len(item.encoded.units) < min_tokens:
+                left_out[example.row] = f"fewer than {min_tokens} tokens"
             else:
                 yield item
 
     def _check_gold(self, item: Item) -> None:
         for metric in self.metrics:
             of_gold = metric.facts["options"].get("target") == "gold" or "gold" in metric.of.needs
-            if of_gold and item.said.gold is None:
+            if of_gold and item.annotation.gold is None:
                 raise BadInput(f"{metric.of.name} needs the gold label, and there is none")

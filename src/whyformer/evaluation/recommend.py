@@ -9,6 +9,7 @@ from typing import Any, Literal
 from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
 from whyformer.methods.recorded import Choice, LayerChoice, record, record_layer
@@ -17,7 +18,7 @@ from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry.specs import Written
-from whyformer.results.table import SMALL, TOO_FEW, Cell, Difference, Table
+from whyformer.results.table import SMALL, TOO_FEW, Cell, Difference
 
 BASELINE = "random"
 TEXTS = 100

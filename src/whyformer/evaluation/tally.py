@@ -8,21 +8,21 @@ from typing import Any
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, Example, open_dataset
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluation.chunk import Settings
 from whyformer.evaluation.engines import engine_named
-from whyformer.evaluation.plan import Measuring, Task
+from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import WordSums
 from whyformer.metrics.specs import metric_specs
+from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.prediction import Progress
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
-from whyformer.results.word_table import METRIC, TokenTable
+from whyformer.results.word_table import METRIC
 from whyformer.tasks.task import TASKS
 
-ROWS_AT_ONCE = {"cpu": 16, "cuda": 128}
 OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, beside the path of a file
 
 
@@ -51,16 +51,15 @@ def token_tables(
     weights = Idf.bundled() if idf is None else idf
     choice = opened.choice
     settings = Settings(
-        shortest=choice.shortest,
-        likeliest=choice.likeliest,
+        min_tokens=choice.min_tokens,
+        min_probability=choice.min_probability,
         skip_bad_rows=opened.on_error == "skip",
     )
-    measuring = Measuring(subject, methods_for(subject, methods), metric_specs(METRIC), settings, weights)
-    usual = ROWS_AT_ONCE.get(subject.device.type, ROWS_AT_ONCE["cpu"])
-    chunks = list(opened.chunks(rows_at_once or usual))
+    plan = Plan(subject, methods_for(subject, methods), metric_specs(METRIC), settings, weights)
+    chunks = list(opened.chunks(rows_at_once or limits_of(subject.device.type).texts))
     tally = _Tally()
     try:
-        for done, chunk in enumerate(engine_named(engine)(measuring, _tasks(measuring, opened, chunks), workers), 1):
+        for done, chunk in enumerate(engine_named(engine)(plan, _pending(plan, opened, chunks), workers), 1):
             tally.add(chunk)
             if progress is not None:
                 progress(done, len(chunks))
@@ -69,7 +68,7 @@ def token_tables(
             raise
         tally.interrupted = True
     about = {**subject.provenance, "fingerprint": subject.fingerprint, "data": opened.name, "digest": opened.digest}
-    return tally.tables([spec.label for spec in measuring.methods], subject.labels, {**about, "idf": weights.source})
+    return tally.tables([spec.label for spec in plan.methods], subject.labels, {**about, "idf": weights.source})
 
 
 def idf_called(written: str | None, data: Dataset) -> Idf:
@@ -115,11 +114,11 @@ def _check(subject: Subject, rows_at_once: int | None) -> None:
         raise BadOption(f"rows_at_once={rows_at_once}: at least 1 is needed")
 
 
-def _tasks(measuring: Measuring, data: Dataset, chunks: list[tuple[int, int]]) -> Iterator[Task]:
+def _pending(plan: Plan, data: Dataset, chunks: list[tuple[int, int]]) -> Iterator[PendingChunk]:
     for start, stop in chunks:
         examples: list[Example] = [replace(example, label=None) for example in data.rows(start, stop)]
         skipped = {bad.row: bad.reason for bad in data.skipped if start <= bad.row < stop}
-        yield measuring.task(start, stop, examples, skipped, ())
+        yield plan.pending(start, stop, examples, skipped, ())
 
 
 class _Tally:

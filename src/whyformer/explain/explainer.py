@@ -15,10 +15,12 @@ from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
+from whyformer.evaluation.table import Table
+from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
 from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, Encoded, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for
 from whyformer.methods.registry import Method, PerExample, Scores
@@ -28,13 +30,10 @@ from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, part_of
 from whyformer.registry.specs import Written
-from whyformer.results.explanation import Comparison, Explanation
-from whyformer.results.table import Table
 from whyformer.results.trust import Trust
-from whyformer.tasks import Classes, Task, task_of
+from whyformer.tasks import Task, task_of
+from whyformer.tasks.score import classes_of
 from whyformer.tasks.targets import Target
-
-PER_UNIT = ("sign", "step")  # diagnostics with a number for each unit
 
 
 class Explainer:
@@ -253,7 +252,7 @@ class Explainer:
     @property
     def task(self) -> Task:
         """What the model says."""
-        return task_of(self.subject.model) or Classes.of(self.subject.model)
+        return task_of(self.subject.model) or classes_of(self.subject.model)
 
     def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
@@ -283,7 +282,7 @@ class Explainer:
         each = [asked.of_text(first + n) for n in range(len(texts))]
         return explained_run(prediction, each, [len(of_text) for of_text in rows] if task.by_rows else None)
 
-    def _encoded(self, text: Text, number: int | None) -> Encoded:
+    def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = encode(self.subject, text)
@@ -303,7 +302,6 @@ class Explainer:
         example, row = question.example, question.row
         length, visible = len(example.units), shown_units(question, scores)
         diagnostics = _of_row(scores.diagnostics, row)
-        diagnostics |= {name: diagnostics[name][:length] for name in PER_UNIT if name in diagnostics}
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
@@ -316,6 +314,9 @@ class Explainer:
             versus=question.versus,
             method=method.name,
             signed=bool(scores.signed),
+            ranks=scores.ranks,
+            signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
+            seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
             texts=visible.texts,
             options=options,
             diagnostics=diagnostics,

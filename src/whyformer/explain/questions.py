@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.encoding import TextInput
 from whyformer.prediction import Prediction, Progress
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
@@ -68,11 +68,11 @@ class ExplainedOutput:
 
     turn: int
     row: int
-    example: Encoded
+    example: TextInput
     predicted: Predicted
     target: Label
     versus: Label | None
-    other: tuple[int, Encoded] | None = None  # the row of `versus`, where that is not the row of the target
+    other: tuple[int, TextInput] | None = None  # the row of `versus`, where that is not the row of the target
 
 
 @dataclass(frozen=True)

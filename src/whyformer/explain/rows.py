@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.explain.questions import ExplainedOutput
-from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.units import Unit
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
@@ -45,7 +45,7 @@ def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
     if question.other is None:
         part = slice(len(own.units))
         return ShownUnits(own.units, own.texts, total[row, part], None if layers is None else layers[:, row, part])
-    if "step" in scores.diagnostics:
+    if scores.ranks or scores.seen is not None:
         raise BadOption(
             "versus: this method ranks the units of one row, and two choices stand in two: leave versus out"
         )
@@ -79,7 +79,7 @@ def of_chosen_rows(
     return spec.of(prediction, **{**spec.options, **options}).total[rows]
 
 
-def _both(first: Encoded, second: Encoded) -> tuple[tuple[Unit, ...], list[int]]:
+def _both(first: TextInput, second: TextInput) -> tuple[tuple[Unit, ...], list[int]]:
     """The units of the first row, then those that the second has beside them; where each unit of the second stands."""
     places = {key: place for place, key in enumerate(_keys(first.units)) if key is not None}
     units, moved = list(first.units), []

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.inputs.encoding import Encoded, collate, encode
-from whyformer.inputs.units import join_words
+from whyformer.explain.explanation import Explanation
+from whyformer.inputs.encoding import TextInput, collate, encode
+from whyformer.inputs.input import TensorInput
 from whyformer.methods.registry import method_named
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
 from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject
-from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, Row, hidden
+from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction, Progress
-from whyformer.results.explanation import Explanation
 from whyformer.results.trust import Trust
 from whyformer.tasks.score import Score
 
@@ -32,7 +32,7 @@ SIDE_BY_SIDE = 16  # inputs
 class _Question:
     """What several explanations have in common: the input, the explained class, and what is ranked."""
 
-    encoded: Encoded
+    encoded: TextInput
     target: int
     kind: Units
     explanations: list[Explanation]
@@ -40,9 +40,7 @@ class _Question:
     @cached_property
     def groups(self) -> list[list[int]]:
         """The positions of each unit that is ranked."""
-        if self.kind == "token":
-            return [[place] for place, unit in enumerate(self.encoded.units) if not unit.special]
-        return [places for _, places in join_words(self.encoded.units, self.encoded.texts)]
+        return self.encoded.groups(self.kind)
 
     @property
     def searched(self) -> bool:
@@ -118,12 +116,12 @@ def _class_of(subject: Subject, explanation: Explanation) -> int:
     return target.index
 
 
-def _encoded(subject: Subject, texts: tuple[str, ...]) -> Encoded:
+def _encoded(subject: Subject, texts: tuple[str, ...]) -> TextInput:
     return encode(subject, texts[0] if len(texts) == 1 else (texts[0], texts[1]))
 
 
-def _check_units(explanation: Explanation, encoded: Encoded, kind: Units) -> None:
-    words = tuple(unit for unit, _ in join_words(encoded.units, encoded.texts))
+def _check_units(explanation: Explanation, encoded: TextInput, kind: Units) -> None:
+    words = tuple(unit for unit, _ in encoded.words)
     if explanation.units != (encoded.units if kind == "token" else words):
         raise BadInput(
             f"this tokenizer does not cut the text into the {len(explanation.units)} units of the explanation: give "
@@ -138,7 +136,7 @@ def _measured(
     subject: Subject, questions: Sequence[_Question], progress: Progress | None
 ) -> Iterator[tuple[Explanation, Trust]]:
     """Inputs of the same kind go on side by side, a few at a time."""
-    outcomes = Outcomes(subject.model, subject.tokenizer)
+    outcomes = Outcomes(subject.model)
     total = sum(question.cost for question in questions)
     if progress is not None:
         outcomes.progress = lambda *_: progress(min(outcomes.counts.run, total), total)
@@ -190,7 +188,7 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
     whole = case.probabilities([[[]] for _ in questions], "delete")
-    for question, row, found in zip(questions, case.rows, whole, strict=True):
+    for question, row, found in zip(questions, case.inputs, whole, strict=True):
         for explanation in question.explanations:
             said = explanation.prediction.probabilities or ()
             if len(said) != case.classes or abs(said[question.target] - float(found[0, question.target])) > SAME_MODEL:
@@ -202,23 +200,18 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
     return case
 
 
-def _take_over(explanation: Explanation, row: Row, whole: Tensor, outcomes: Outcomes) -> None:
-    """Tell the engine what the model said after each step of `stepwise`, if these steps deleted tokens or words.
+def _take_over(explanation: Explanation, row: TensorInput, whole: Tensor, outcomes: Outcomes) -> None:
+    """Tell the engine what the model said while units were hidden for an explanation, if they were deleted.
 
     What a run on another device or in another precision saw is not taken over.
     """
-    told, outputs = explanation.diagnostics, explanation.diagnostics.get("outputs", {})
-    steps = told.get("step_of_tokens", told.get("step"))
-    deleted = explanation.method == "stepwise" and explanation.options.get("hide", "delete") == "delete"
-    if not deleted or steps is None or len(steps) != len(row) or "probabilities" not in outputs:
+    seen = next((one for one in explanation.seen if one.hide == "delete" and one.probabilities is not None), None)
+    if seen is None or len(seen.hidden_in) != len(row):
         return
-    said = {
-        step: torch.tensor(shares, dtype=torch.float64)
-        for step, shares in enumerate(outputs["probabilities"])
-        if None not in shares  # of a step that was skipped
-    }
-    gone = [[place for place, step in enumerate(steps) if 0 < step <= after] for after in said]
-    rows = [hidden(row, places, "delete", outcomes.fillers) for places in gone]
+    by_step = enumerate(seen.probabilities or ())
+    said = {step: torch.tensor(shares, dtype=torch.float64) for step, shares in by_step if shares is not None}
+    gone = [[place for place, step in enumerate(seen.hidden_in) if 0 < step <= after] for after in said]
+    rows = [row.without(places, hide_named("delete")) for places in gone]
     both = torch.stack((whole, outcomes.of(rows[-1:], len(whole))[0]))  # all orders end there, so it is run anyway
     precise = explanation.provenance.get("dtype") in ("float32", "float64")
     if precise and float((torch.stack((said[0], said[max(said)])) - both).abs().max()) <= SAME_RUN:

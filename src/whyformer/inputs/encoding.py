@@ -5,13 +5,19 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import compress
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
+from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.input import Flags, Kind, Numbers, Patches, TensorInput
 from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
@@ -38,16 +44,35 @@ UNKNOWN_WORDS = 0.2  # more than this share of a text's words, and more than one
 _TOKENIZING = Lock()  # a tokenizer keeps how it truncates between two calls, so threads wait for each other
 
 
-@dataclass(frozen=True)
-class Encoded:
+@dataclass(frozen=True, eq=False)
+class TextInput(TensorInput):
     """One text, pair, or question with its context, as the model sees it before it is padded."""
 
-    tensors: dict[str, list[int]]
-    units: tuple[Unit, ...]
     texts: tuple[str, ...]
-    dropped: int  # tokens that did not fit into the window
+    dropped: int = 0  # tokens that did not fit into the window
     no_answer: int | None = None  # the position that says that there is no answer
     counted: bool = True  # else at least `dropped` tokens did not fit: a very long text is not read to its end
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """The texts."""
+        return self.texts
+
+    @cached_property
+    def words(self) -> list[tuple[Unit, list[int]]]:
+        """The words, each with the places of its tokens."""
+        return join_words(self.units, self.texts)
+
+    def groups(self, kind: Kind) -> list[list[int]]:
+        """The places of what is ranked and hidden as one: each token that is not special, or the tokens of a word."""
+        return [members for _, members in self.words] if kind == "word" else super().groups(kind)
+
+    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TextInput":
+        if kept is None:
+            return replace(self, tensors=tensors)
+        units, special = tuple(compress(self.units, kept)), None if self.special is None else self.special[kept]
+        none = None if self.no_answer is None else int(kept[: self.no_answer].sum())
+        return replace(self, tensors=tensors, units=units, special=special, no_answer=none)
 
     @property
     def context(self) -> list[int]:
@@ -57,7 +82,7 @@ class Encoded:
     @property
     def unknown(self) -> tuple[list[str], int]:
         """The words that the tokenizer does not know, or leaves out; and how many words were read."""
-        words = [unit for unit, _ in join_words(self.units, self.texts)]
+        words = [unit for unit, _ in self.words]
         unknown = [word.text for word in words if word.unknown]
         left_out = []
         for part, text in enumerate(self.texts):
@@ -105,7 +130,7 @@ class Batch:
     tensors: dict[str, Tensor]
     masked: Tensor | None  # [batch, units]
     special: Tensor | None  # [batch, units]
-    examples: tuple[Encoded, ...] = ()
+    examples: tuple[TextInput, ...] = ()
     tokenizer: Any = None
     choices: int | None = None
 
@@ -124,6 +149,72 @@ class Batch:
             special = special & (self.tensors["input_ids"] != pad_token_id) if pad_token_id is not None else special
         return padding & ~special
 
+    def inputs(self, padding: Tensor, fillers: Fillers) -> tuple[TensorInput, ...]:
+        """The examples, each without its padding."""
+        real = (~padding).cpu().numpy()
+        rows = enumerate(real)
+        return tuple(self.alone(n, np.flatnonzero(row), len(row), fillers, attended=True) for n, row in rows)
+
+    def alone(
+        self,
+        row: int,
+        positions: NDArray[np.intp],
+        units: int,
+        fillers: Fillers,
+        *,
+        patches: Patches | None = None,
+        attended: bool = False,
+    ) -> TensorInput:
+        """One example with what stands at some positions of its `units`; by default tokens are `attended` to."""
+        by_token, special = self._by_token, None if self._special is None else self._special[row][positions]
+        tensors: dict[str, Numbers | Tensor] = {
+            name: by_token[name][row][positions] if name in by_token else _cut(name, tensor, row, positions, units)
+            for name, tensor in self.tensors.items()
+        }
+        facts: Any = {"special": special, "fillers": fillers}
+        if attended and "input_ids" in by_token and "attention_mask" not in tensors:
+            tensors["attention_mask"] = np.ones(len(positions), dtype=np.int64)
+        if "input_ids" not in by_token or patches is not None:
+            return TensorInput(tensors, **facts, patches=patches, length=len(positions))
+        if self.examples:
+            return replace(self.examples[row], tensors=tensors, **facts)
+        return TensorInput(tensors, **facts)
+
+    @cached_property
+    def _by_token(self) -> dict[str, Numbers]:
+        """What there is for each token, [batch, units, …] of whole numbers."""
+        ids = self.tensors.get("input_ids")
+        if ids is None:
+            return {}
+        return {
+            name: (tensor.long() if tensor.is_floating_point() else tensor).cpu().numpy()
+            for name, tensor in self.tensors.items()
+            if _is_by_token(name, tensor, ids)
+        }
+
+    @cached_property
+    def _special(self) -> Flags | None:
+        return None if self.special is None else self.special.bool().cpu().numpy()
+
+
+def _is_by_token(name: str, tensor: Tensor, ids: Tensor) -> bool:
+    """Whether a tensor has something for each token that goes with it."""
+    if name == "attention_mask":
+        return tensor.shape == ids.shape
+    own = not name.startswith("decoder_") and not tensor.is_floating_point()
+    return own and tensor.shape[:2] == ids.shape
+
+
+def _cut(name: str, tensor: Tensor, row: int, positions: NDArray[np.intp], units: int) -> Tensor:
+    """What the model is given for one example, at some of its positions where there is something for each."""
+    own = tensor[row : row + 1] if tensor.dim() else tensor
+    by_unit = units in tensor.shape[1:] and not name.startswith(("decoder_", "pixel_values"))
+    if not by_unit or len(positions) == units:
+        return own
+    if "mask" in name and units in tensor.shape[2:]:  # others have a row for each token, by chance as wide
+        raise BadInput(f"padding cannot be taken out of {name} {tuple(tensor.shape)}: give texts one by one")
+    return own[:, torch.from_numpy(positions).to(own.device)]
+
 
 def places(text: str, context: str) -> list[Span]:
     """Where a text stands: as whole words, or else inside them; as it is written, or else with other capitals."""
@@ -135,7 +226,7 @@ def places(text: str, context: str) -> list[Span]:
     return []
 
 
-def encode(subject: Subject, text: Text) -> Encoded:
+def encode(subject: Subject, text: Text) -> TextInput:
     """Tokenise one text or pair.
 
     Tokens beyond the model's window are dropped and counted; the context of a question has to fit, because the answer
@@ -167,11 +258,20 @@ def encode(subject: Subject, text: Text) -> Encoded:
     if not parts or (subject.task == "answer" and 1 not in parts):
         raise BadInput(f"the tokenizer finds no token in {shown(text)}")
     _check_vocabulary(subject.model, tokenizer, encoding["input_ids"])
-    tensors = {k: list(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
+    tensors = {k: np.array(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
     if not accepts(subject.model, "token_type_ids"):
         tensors.pop("token_type_ids", None)
     units = tuple(_moved(unit, reach) for unit in units) if any(start for start, _ in reach) else units
-    return Encoded(tensors, units, texts, dropped, _no_answer(tokenizer, units), counted)
+    return TextInput(
+        tensors,
+        texts,
+        dropped,
+        _no_answer(tokenizer, units),
+        counted,
+        units=units,
+        special=np.array([unit.special for unit in units]),
+        fillers=Fillers.of(subject.model, tokenizer),
+    )
 
 
 def _reach(tokenizer: Any, text: str, window: int) -> Span:
@@ -253,13 +353,13 @@ def _check_vocabulary(model: nn.Module, tokenizer: Any, ids: Sequence[int]) -> N
         )
 
 
-def collate(subject: Subject, examples: Sequence[Encoded]) -> Batch:
+def collate(subject: Subject, examples: Sequence[TextInput]) -> Batch:
     """Pad encoded texts on the right, so that the positions of a text do not depend on the others."""
     length = max(len(e.units) for e in examples)
     padded = any(len(e.units) < length for e in examples)
     fill = {"input_ids": _pad_token_id(subject) if padded else 0, "token_type_ids": 0}
     tensors = {
-        name: torch.tensor([e.tensors[name] + [fill[name]] * (length - len(e.units)) for e in examples])
+        name: torch.tensor([e.tensors[name].tolist() + [fill[name]] * (length - len(e.units)) for e in examples])
         for name in examples[0].tensors
     }
     attended = torch.tensor([[1] * len(e.units) + [0] * (length - len(e.units)) for e in examples])

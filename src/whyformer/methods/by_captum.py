@@ -15,12 +15,12 @@ from torch import Tensor
 
 from whyformer.errors import CompletenessWarning
 from whyformer.methods.registry import Scores
-from whyformer.perturb.explained import Baseline, Explained, examples_of
+from whyformer.perturb.copies import Copies, copies_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import ROUNDING
 
 Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`
-Explain = Callable[[Explained], tuple[Tensor, Report]]  # scores [units], or vectors [units, width]
+Explain = Callable[[Copies], tuple[Tensor, Report]]  # scores [units], or vectors [units, width]
 
 MISSING = 0.05  # of what scores should add up to: if they are further off, that is said
 MISSES = "misses"  # in a report: whether they are further off
@@ -55,7 +55,7 @@ def drawing(seed: int, device: torch.device) -> Iterator[None]:
             random.setstate(of_python)
 
 
-def adding_up(example: Explained, scores: Tensor, whole: Tensor, nothing: Tensor) -> Report:
+def adding_up(example: Copies, scores: Tensor, whole: Tensor, nothing: Tensor) -> Report:
     """How far scores are from adding up to what the output loses, and whether that is too far.
 
     `whole` is the output of the text and `nothing` that of its baseline; a gap within their rounding is not too far.
@@ -71,12 +71,13 @@ def adding_up(example: Explained, scores: Tensor, whole: Tensor, nothing: Tensor
 def one_by_one(
     prediction: Prediction,
     explain: Explain,
-    baseline: Baseline,
+    baseline: str,
     *,
-    runs: Callable[[Explained], int],
+    runs: Callable[[Copies], int],
     seed: int = 0,
     name: str = "",
     advice: str = "",
+    on_path: bool = False,
 ) -> Scores:
     """The scores of all examples, each explained alone, and what is reported of each: [batch] for every name.
 
@@ -86,7 +87,7 @@ def one_by_one(
     values: list[Tensor] = []
     reports: list[Report] = []
     total = len(prediction.padding)
-    for row, example in enumerate(examples_of(prediction, baseline)):
+    for row, example in enumerate(copies_of(prediction, baseline, on_path=on_path)):
         example.told = partial(_tell, prediction, row, total, example, max(1, runs(example)))
         try:
             with drawing(example.seed(seed), example.device):
@@ -120,5 +121,5 @@ def _warn(reports: Sequence[Report], name: str, advice: str) -> None:
     )
 
 
-def _tell(prediction: Prediction, row: int, total: int, example: Explained, runs: int) -> None:
+def _tell(prediction: Prediction, row: int, total: int, example: Copies, runs: int) -> None:
     prediction.report(1000 * row + 1000 * min(example.evaluations, runs) // runs, 1000 * total)

@@ -13,12 +13,15 @@ from torch.utils.hooks import RemovableHandle
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
+from whyformer.inputs.hiding import Zero
+from whyformer.inputs.input import together
 from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.places import At, Place, place_of
 from whyformer.methods.registry import Scores, method
-from whyformer.perturb.explained import Baseline, Explained
-from whyformer.perturb.outcomes import fits_in_memory
+from whyformer.perturb.copies import Copies
+from whyformer.perturb.hides import Baseline
+from whyformer.perturb.runner import exchanging, in_parts
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
 from whyformer.recorder.calls import in_this_thread
@@ -46,7 +49,7 @@ def integrated_gradients(
     *,
     steps: Steps = None,
     at: At = None,
-    baseline: Baseline = "pad",
+    baseline: Baseline = "pad_attended",
     protocol: Protocol = None,
 ) -> Scores:
     """The gradient along a straight path from a baseline, times the distance, summed over the embedding's width.
@@ -65,14 +68,14 @@ def integrated_gradients(
         raise BadOption(f"protocol='allennlp' needs steps of at least 2; found {count}")
     attr = captum_attr()
     if protocol == "allennlp":
-        if at == "embedding_output" or baseline not in ("pad", "zero"):
+        if at == "embedding_output" or baseline not in ("pad_attended", "zero"):
             raise BadOption("protocol='allennlp' goes from zero to the token embeddings: leave `at` and `baseline` out")
         return _allennlp_integrated(prediction, attr, count)
 
     place, most = place_of(prediction, at), MOST_STEPS if steps is None else count
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
-        path, taken = _Path.of(example, place, baseline), count
+    def explain(example: Copies) -> tuple[Tensor, Report]:
+        path, taken = _Path.of(example, place), count
         ends = path.said()
         integrating = attr.IntegratedGradients(path.outputs)
         while True:
@@ -83,7 +86,13 @@ def integrated_gradients(
             taken = min(2 * taken, most)
 
     return one_by_one(
-        prediction, explain, baseline, runs=lambda _: count + 4, name="integrated_gradients", advice=MORE_STEPS
+        prediction,
+        explain,
+        baseline,
+        runs=lambda _: count + 4,
+        name="integrated_gradients",
+        advice=MORE_STEPS,
+        on_path=True,
     )
 
 
@@ -97,13 +106,13 @@ def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tenso
 def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Scores:
     prediction.loss(prediction.trace.logits)  # refuses what has no loss
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, Report]:
         example.free = torch.ones_like(example.free)
-        path = replace(_Path.of(example, "token_embeddings", "zero"), of_loss=True)
+        path = replace(_Path.of(example, "token_embeddings"), of_loss=True)
         integrating = attr.IntegratedGradients(path.outputs, multiply_by_inputs=False)
         return _integrated(integrating, path, steps, "riemann_left"), {}
 
-    found = one_by_one(prediction, explain, "zero", runs=lambda _: steps + 1)
+    found = one_by_one(prediction, explain, "zero", runs=lambda _: steps + 1, on_path=True)
     return Scores(_allennlp(prediction, found.values), found.diagnostics, signed=False)
 
 
@@ -113,7 +122,7 @@ def gradient_shap(
     *,
     samples: Points = 5,
     at: Place = "embedding_output",
-    baseline: Baseline = "pad",
+    baseline: Baseline = "pad_attended",
     seed: int = 0,
 ) -> Scores:
     """The gradient at random points between a baseline and the embeddings, times the distance, summed over width.
@@ -124,22 +133,31 @@ def gradient_shap(
     """
     attr = captum_attr()
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
-        path = _Path.of(example, at, baseline)
+    def explain(example: Copies) -> tuple[Tensor, Report]:
+        path = _Path.of(example, at)
         sampling = attr.GradientShap(path.outputs)
         sampling.gradient_func = path.gradients
         found = sampling.attribute(path.end, baselines=path.start, n_samples=samples, stdevs=0.0)[0].detach()
         return found.sum(-1), path.completeness(found, path.said())
 
     return one_by_one(
-        prediction, explain, baseline, runs=lambda _: samples + 4, seed=seed, name="gradient_shap", advice=MORE_SAMPLES
+        prediction,
+        explain,
+        baseline,
+        runs=lambda _: samples + 4,
+        seed=seed,
+        name="gradient_shap",
+        advice=MORE_SAMPLES,
+        on_path=True,
     )
 
 
 @method(
     family="path", signed=True, class_specific=True, paper="Shrikumar et al. 2017; Lundberg & Lee 2017", passes="many"
 )
-def deep_lift_shap(prediction: Prediction, *, at: Place = "embedding_output", baseline: Baseline = "pad") -> Scores:
+def deep_lift_shap(
+    prediction: Prediction, *, at: Place = "embedding_output", baseline: Baseline = "pad_attended"
+) -> Scores:
     """DeepLIFT from two baselines, averaged: differences of activations in place of derivatives, times the distance.
 
     The baselines are the one asked for and zero embeddings; special tokens stay in both. captum's rules cover modules
@@ -149,8 +167,8 @@ def deep_lift_shap(prediction: Prediction, *, at: Place = "embedding_output", ba
     """
     attr = captum_attr()
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
-        path = _Path.of(example, at, baseline)
+    def explain(example: Copies) -> tuple[Tensor, Report]:
+        path = _Path.of(example, at)
         zero = torch.where(example.free[:, None].to(path.end.device), 0, path.end)
         path = replace(path, start=torch.cat((path.start, zero)))
         with _met(example.model) as modules:
@@ -160,7 +178,9 @@ def deep_lift_shap(prediction: Prediction, *, at: Place = "embedding_output", ba
             found = lifting.attribute(path.end, baselines=path.start)[0].detach()
         return found.sum(-1), path.completeness(found, said)
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: 9, name="deep_lift_shap", advice=NOT_COVERED)
+    return one_by_one(
+        prediction, explain, baseline, runs=lambda _: 9, name="deep_lift_shap", advice=NOT_COVERED, on_path=True
+    )
 
 
 class _Network(nn.Module):
@@ -242,7 +262,7 @@ class _Path:
     `start` holds one baseline or several, [baselines, units, width], `end` the example itself, [1, units, width].
     """
 
-    example: Explained
+    example: Copies
     place: Place
     first_layer: int
     start: Tensor
@@ -250,19 +270,18 @@ class _Path:
     of_loss: bool = False
 
     @classmethod
-    def of(cls, example: Explained, place: Place, baseline: Baseline) -> "_Path":
+    def of(cls, example: Copies, place: Place) -> "_Path":
         """Run the example, and the example with a token or a blank patch in place of every free unit."""
-        replacing = example.instead is not None or (example.patches is not None and baseline != "zero")
-        present = torch.stack((torch.ones_like(example.free), ~example.free))[: 2 if replacing else 1]
-        present = present.to(example.device)
-        given = example.replaced(present)
-        with example.exchanging(present, given.get("input_ids") if replacing else None):
+        replacing = not isinstance(example.hide, Zero)  # zeros are zeros at the place itself
+        free = example.free.nonzero().flatten().tolist()
+        inputs = [example.without([]), example.without(free)] if replacing else [example.input]
+        given = together(inputs, example.device)
+        with exchanging(example.model, inputs, given.get("input_ids")):
             trace = record(example.model, given, relevance=False)
-        example.evaluations += len(present)
+        example.with_gradients += len(inputs)
         states = _token_embeddings(trace) if place == "token_embeddings" else trace.hidden[0]
         states = states.detach().to(example.dtype)
-        free = example.free[:, None].to(states.device)
-        start = torch.where(free, states[1:] if replacing else 0, states[:1])
+        start = torch.where(example.free[:, None].to(states.device), states[1:] if replacing else 0, states[:1])
         first = trace.layers.calls[0] if isinstance(trace.layers, Layers) else -1
         return cls(example, place, first, start, states[:1])
 
@@ -281,9 +300,8 @@ class _Path:
         said.target = example.target.repeat(count, *(1 for _ in example.target.shape[1:]))
         versus = example.versus
         said.versus = None if versus is None else versus.repeat(count, *(1 for _ in versus.shape[1:]))
-        example.evaluations += count
-        if example.told is not None:
-            example.told()
+        example.with_gradients += count
+        example.tell()
         found = said.loss(trace.logits) if self.of_loss else trace.output(said.target, said.versus)
         return found.to(example.dtype)
 
@@ -292,17 +310,16 @@ class _Path:
         return (torch.cat([g for part in inputs[0].detach().split(self.at_once) for g in self._gradients(part)]),)
 
     def _gradients(self, states: Tensor) -> list[Tensor]:
-        found: list[Tensor] = []
+        gradients: list[Tensor] = []
+        for attempt in in_parts(states):
+            with attempt as part:
+                gradients.append(self._gradient(part))
+        return gradients
 
-        def run() -> None:
-            leaf = states.clone().requires_grad_()
-            with torch.enable_grad(), named_failures("the model", backward=True):
-                found.append(torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0])
-
-        if fits_in_memory(run, len(states)):
-            return found
-        half = len(states) // 2
-        return [*self._gradients(states[:half]), *self._gradients(states[half:])]
+    def _gradient(self, states: Tensor) -> Tensor:
+        leaf = states.clone().requires_grad_()
+        with torch.enable_grad(), named_failures("the model", backward=True):
+            return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
 
     def said(self) -> Tensor:
         """The explained output at the end of the path, then at each start, [1 + baselines]."""

@@ -9,7 +9,8 @@ from torch import Tensor
 from whyformer.errors import BadOption
 from whyformer.methods.by_captum import Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.registry import Scores, method
-from whyformer.perturb.explained import Baseline, Explained
+from whyformer.perturb.copies import Copies
+from whyformer.perturb.hides import Baseline
 from whyformer.prediction import Prediction
 from whyformer.registry.options import Count
 
@@ -34,7 +35,7 @@ def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
 
 
 @method(family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many")
-def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline = "pad") -> Scores:
+def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline = "pad_attended") -> Scores:
     """What the output loses when a window of neighbouring units gives way, averaged over the windows around a unit.
 
     The window moves by one unit; special tokens inside it stay. Of a text shorter than the window all units give way at
@@ -42,7 +43,7 @@ def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline 
     """
     attr = captum_attr()
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, Report]:
         there, size = torch.ones(1, example.units), min(window, example.units)
         found = attr.Occlusion(example.outputs).attribute(
             there, sliding_window_shapes=(size,), baselines=0, perturbations_per_eval=example.units
@@ -59,7 +60,7 @@ def lime(
     samples: Samples = 25,
     hidden: float = 0.3,
     penalty: float = 1.0,
-    baseline: Baseline = "pad",
+    baseline: Baseline = "pad_attended",
     seed: int = 0,
 ) -> Scores:
     """The weights of a linear model that is fitted to what the model says of random parts of the text.
@@ -73,7 +74,7 @@ def lime(
         raise BadOption(f"lime hides a share between 0 and 1, with a penalty from 0; found {hidden} and {penalty}")
     attr = captum_attr()
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, Report]:
         from captum._utils.models.linear_model import SkLearnRidge
 
         free, units = int(example.free.sum()), example.units
@@ -100,7 +101,7 @@ def lime(
     passes="many",
 )
 def shapley_value_sampling(
-    prediction: Prediction, *, samples: Orders = 25, baseline: Baseline = "pad", seed: int = 0
+    prediction: Prediction, *, samples: Orders = 25, baseline: Baseline = "pad_attended", seed: int = 0
 ) -> Scores:
     """What a unit adds to the units before it, averaged over random orders of the units.
 
@@ -109,7 +110,7 @@ def shapley_value_sampling(
     """
     attr = captum_attr()
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, Report]:
         free = int(example.free.sum())
         _ask_ahead(example, free, samples)
         found = attr.ShapleyValueSampling(example.of_free).attribute(
@@ -117,17 +118,24 @@ def shapley_value_sampling(
         )
         return found[0], _additive(example, found[0])
 
-    runs, told = partial(_orders, samples=samples), {"name": "shapley_value_sampling", "advice": PRECISION}
-    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=runs, seed=seed, **told)
+    return one_by_one(
+        prediction,
+        partial(_of_free, explain),
+        baseline,
+        runs=partial(_orders, samples=samples),
+        seed=seed,
+        name="shapley_value_sampling",
+        advice=PRECISION,
+    )
 
 
-def _orders(example: Explained, samples: int) -> int:
+def _orders(example: Copies, samples: int) -> int:
     return samples * int(example.free.sum())
 
 
 @method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
 def kernel_shap(
-    prediction: Prediction, *, samples: TwoSamples = 25, baseline: Baseline = "pad", seed: int = 0
+    prediction: Prediction, *, samples: TwoSamples = 25, baseline: Baseline = "pad_attended", seed: int = 0
 ) -> Scores:
     """Shapley values estimated by a linear model that is fitted to random parts of the text.
 
@@ -136,7 +144,7 @@ def kernel_shap(
     """
     attr = captum_attr()
 
-    def explain(example: Explained) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, Report]:
         free = int(example.free.sum())
         if free == 1:  # captum draws how many of several units are there
             found = (example.of_free(torch.ones(1, 1)) - example.of_free(torch.zeros(1, 1))).float()
@@ -146,11 +154,18 @@ def kernel_shap(
             found = attr.KernelShap(example.of_free).attribute(there, **options)[0]
         return found, _additive(example, found)
 
-    adapted, told = partial(_of_free, explain), {"name": "kernel_shap", "advice": PRECISION}
-    return one_by_one(prediction, adapted, baseline, runs=lambda _: samples, seed=seed, **told)
+    return one_by_one(
+        prediction,
+        partial(_of_free, explain),
+        baseline,
+        runs=lambda _: samples,
+        seed=seed,
+        name="kernel_shap",
+        advice=PRECISION,
+    )
 
 
-def _of_free(explain: Any, example: Explained) -> tuple[Tensor, Report]:
+def _of_free(explain: Any, example: Copies) -> tuple[Tensor, Report]:
     """The scores of an example, 0 where a unit may not give way."""
     scores = torch.zeros(example.units, dtype=torch.float32)
     if not bool(example.free.any()):
@@ -159,7 +174,7 @@ def _of_free(explain: Any, example: Explained) -> tuple[Tensor, Report]:
     return scores, report
 
 
-def _ask_ahead(example: Explained, free: int, samples: int) -> None:
+def _ask_ahead(example: Copies, free: int, samples: int) -> None:
     """Run what captum is going to ask for, in full batches: it asks for the orders one by one, and draws them so."""
     state = torch.get_rng_state()
     orders = torch.stack([torch.randperm(free) for _ in range(samples)])
@@ -170,7 +185,7 @@ def _ask_ahead(example: Explained, free: int, samples: int) -> None:
         example.of_free((place[:, None, :] < counts[None, :, None]).flatten(0, 1))
 
 
-def _additive(example: Explained, scores: Tensor) -> Report:
+def _additive(example: Copies, scores: Tensor) -> Report:
     """How far the scores are from adding up to what the output loses without all units."""
     whole, nothing = example.of_free(torch.tensor([[1.0], [0.0]]).expand(2, len(scores)))
     return adding_up(example, scores, whole, nothing)

@@ -4,13 +4,14 @@ Importing any module of this package registers all methods of Whyformer.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import differentiating
 from whyformer.registry.base import Registered, keyword_only, register
@@ -35,12 +36,17 @@ class Scores:
     """What a method computed: [batch, units], or [layers, batch, units] where the layers are to be summed.
 
     `signed` says whether scores below zero speak against the target, where an option decides it; otherwise it is what
-    the method declares.
+    the method declares. `ranks`: the values tell an order alone, so that of a word its highest token counts, not the
+    sum. `signs` [batch, units]: above 0 where a unit spoke for the target and below 0 where against it, if the values
+    do not tell. `seen`: of each example, what the method saw while it hid units; one for each part of the target.
     """
 
     values: Tensor
     diagnostics: dict[str, Any] = field(default_factory=dict)
     signed: bool | None = None
+    ranks: bool = False
+    signs: Tensor | None = None
+    seen: tuple[tuple[Seen, ...], ...] | None = None
 
     @property
     def layers(self) -> Tensor | None:
@@ -88,7 +94,7 @@ class Method(Registered):
                 f"{self.name} gave scores that are not numbers on this model in {prediction.trace.logits.dtype}; "
                 "load it in float32"
             )
-        return Scores(values, scores.diagnostics, self.signed if scores.signed is None else scores.signed)
+        return replace(scores, values=values, signed=self.signed if scores.signed is None else scores.signed)
 
 
 METHODS: Registry[Method] = Registry("method", "methods")
@@ -122,14 +128,18 @@ def method_named(name: str) -> Method:
 
 
 def _added(parts: list[Scores]) -> Scores:
-    """The sum; what the parts report is added up too where it is a number, and listed where it is not.
-
-    Whole numbers of units, as which step hid each, are listed by part: [batch, parts, units].
-    """
+    """The sum; what the parts report is added up too where it is a number, and listed where it is not."""
     if len(parts) == 1:
         return parts[0]
-    values = torch.stack([p.values for p in parts]).sum(0)
-    return Scores(values, _joined([p.diagnostics for p in parts]), parts[0].signed)
+    signs = [part.signs for part in parts if part.signs is not None]
+    seen = [part.seen for part in parts if part.seen is not None]
+    return replace(
+        parts[0],
+        values=torch.stack([part.values for part in parts]).sum(0),
+        diagnostics=_joined([part.diagnostics for part in parts]),
+        signs=torch.stack(signs).sum(0) if signs else None,
+        seen=tuple(sum(of_example, ()) for of_example in zip(*seen, strict=True)) if seen else None,
+    )
 
 
 def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
@@ -139,10 +149,5 @@ def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
         if isinstance(first, dict):
             joined[name] = _joined(values)
         else:
-            joined[name] = _together(values) if isinstance(first, Tensor) else values
+            joined[name] = torch.stack(values).sum(0) if isinstance(first, Tensor) else values
     return joined
-
-
-def _together(values: list[Tensor]) -> Tensor:
-    listed = values[0].dim() > 1 and not values[0].is_floating_point()
-    return torch.stack(values, 1) if listed else torch.stack(values).sum(0)

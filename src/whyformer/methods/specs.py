@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer.errors import BadOption
-from whyformer.methods.registry import Method, Scores, list_methods, method_named
+from whyformer.methods.registry import METHODS, Method, Scores, list_methods
 from whyformer.prediction import Prediction
-from whyformer.registry.specs import Spec, Written, names_of, specs_of
+from whyformer.registry.specs import Spec, Written, distinct, names_of, read_spec
 
 FAST = "fast"  # every method that runs the model once, forward and backward
 EVERY = ("all", FAST)
@@ -57,7 +57,8 @@ class MethodSpec(Spec[Method]):
 
 def method_specs(written: Written) -> tuple[MethodSpec, ...]:
     """The methods named, `all` for every one, `fast` for those of one pass; options follow a name in brackets."""
-    return specs_of([name for part in names_of(written) for name in _meant(part)], method_named, _spec)
+    meant = [name for part in names_of(written) for name in _meant(part)]
+    return distinct(_spec(*read_spec(name, METHODS)) for name in meant)
 
 
 def _meant(word: str) -> list[str]:

@@ -4,16 +4,17 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.inputs.hiding import Hide
 from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import MethodSpec
-from whyformer.perturb import Fillers, Hide, Hideable, hideable, remains, shares_of
+from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction, Progress
 from whyformer.registry.options import Count, MethodName
 
@@ -28,7 +29,7 @@ def stepwise(
     *,
     of: MethodName = USUAL,
     steps: Steps = 3,
-    hide: Hide = "delete",
+    hide: HideName = "delete",
     units: Literal["token", "word"] = "token",
     report: Report = "order",
 ) -> Scores:
@@ -42,9 +43,10 @@ def stepwise(
     its drop, and each has its place in the order.
     """
     explaining = _explaining(of, report)
-    walks = [_Walk(text, steps) for text in hideable(prediction, units, hide)]
-    seen = _Seen(prediction, steps)
-    signed = _walk(prediction, walks, seen, explaining, hide)
+    way = hide_named(hide)
+    walks = [_Walk(text, steps) for text in hideable(prediction, units, way)]
+    seen = _Said(prediction, steps)
+    signed = _walk(prediction, walks, seen, explaining, way)
     shape = tuple(prediction.padding.shape)
     values, hidden_in, signs = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     for walk in walks:
@@ -53,13 +55,14 @@ def stepwise(
             at = walk.text.number, walk.text.positions[list(walk.text.units[unit])]
             values[at] = share if report == "order" else share / len(at[1])
             hidden_in[at], signs[at] = step, np.sign(score)
-    found: dict[str, Any] = {"outputs": seen.outputs, "step": torch.from_numpy(hidden_in)}
-    if signed:
-        found["sign"] = torch.from_numpy(signs)
-    if report == "order":
-        found["ranks"] = True  # of words the highest of their tokens counts, not the sum
-    found["evaluations"] = torch.tensor([len(walk.turns) + 1 for walk in walks])
-    return Scores(torch.from_numpy(values).to(prediction.real), found, signed=report == "drop")
+    return Scores(
+        torch.from_numpy(values).to(prediction.real),
+        {"evaluations": torch.tensor([len(walk.turns) + 1 for walk in walks])},
+        signed=report == "drop",
+        ranks=report == "order",
+        signs=torch.from_numpy(signs) if signed else None,
+        seen=tuple((seen.of(number, hide, steps),) for number, steps in enumerate(hidden_in.tolist())),
+    )
 
 
 class _Walk:
@@ -111,7 +114,7 @@ class _Walk:
         return shared
 
 
-class _Seen:
+class _Said:
     """What the model said of each text after every step: the explained output, and the probabilities of classes.
 
     A step that was skipped has NaN.
@@ -127,20 +130,21 @@ class _Seen:
         """Keep what a prediction says of its rows: of texts by their numbers, each after a step."""
         at, trace = (torch.tensor(numbers), torch.tensor(steps)), prediction.trace
         self.logits[at] = trace.output(prediction.target, prediction.versus).detach().double().cpu()
-        shares = shares_of(prediction.model, trace.logits.detach())
+        task = prediction.task
+        shares = task.probabilities(trace.logits.detach()) if task.form == "classes" else None
         if shares is None:
             return
         if self.shares is None:
             self.shares = torch.full((*self.logits.shape, shares.shape[-1]), torch.nan, dtype=torch.float64)
         self.shares[at] = shares.cpu()
 
-    @property
-    def outputs(self) -> dict[str, Tensor]:
-        """For people, and for `trust`."""
+    def of(self, number: int, hide: str, hidden_in: Sequence[int]) -> Seen:
+        """What was said of one text."""
+        outputs = tuple(None if math.isnan(logit) else logit for logit in self.logits[number].tolist())
         if self.shares is None:
-            return {"logit": self.logits}
-        own = self.shares[torch.arange(len(self.target)), :, self.target]
-        return {"logit": self.logits, "probability": own, "probabilities": self.shares}
+            return Seen(hide, tuple(hidden_in), outputs)
+        shares = [None if math.isnan(row[0]) else tuple(row) for row in self.shares[number].tolist()]
+        return Seen(hide, tuple(hidden_in), outputs, tuple(shares), int(self.target[number]))
 
 
 def _explaining(of: str, report: Report) -> MethodSpec:
@@ -155,22 +159,21 @@ def _explaining(of: str, report: Report) -> MethodSpec:
     return spec
 
 
-def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Seen, explaining: MethodSpec, hide: Hide) -> bool:
+def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explaining: MethodSpec, hide: Hide) -> bool:
     """Take the steps, all texts side by side; the run of a step is let go before the next. Whether scores had signs."""
-    fillers = Fillers.of(prediction.model, prediction.batch.tokenizer)
     current, turns = prediction, max((len(walk.turns) for walk in walks), default=0)
     tell, signed = prediction.progress, explaining.of.signed
     for turn in range(turns):
         going = [walk for walk in walks if turn < len(walk.turns)]
         if turn:
-            current = _left(prediction, going, hide, fillers, explaining.of.relevance)
+            current = _left(prediction, going, hide, explaining.of.relevance)
         with _telling(current, tell, turn, turns + 1), _running(current, shortened=turn > 0):
             explained = explaining(current)
         scores, signed = explained.total.detach().double().cpu().numpy(), bool(explained.signed)
         if turn:
             seen.put(current, [w.text.number for w in going], [w.turns[turn - 1][0] for w in going])
         for row, walk in enumerate(going):
-            by_place = np.zeros(len(walk.text.row))
+            by_place = np.zeros(len(walk.text.input))
             if turn:
                 left = walk.text.places_left(walk.places, hide)
                 by_place[left] = scores[row, : len(left)]
@@ -179,16 +182,16 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Seen, explainin
             walk.take(turn, by_place.tolist())
     if ended := [walk for walk in walks if walk.turns]:
         del current
-        last = _left(prediction, ended, hide, fillers, relevance=False)
+        last = _left(prediction, ended, hide, relevance=False)
         with _running(last, shortened=True):
             seen.put(last, [w.text.number for w in ended], [w.turns[-1][0] for w in ended])
     prediction.report(1, 1)
     return signed
 
 
-def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, fillers: Fillers, relevance: bool) -> Prediction:
+def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, relevance: bool) -> Prediction:
     texts, gone = [walk.text for walk in walks], [walk.places for walk in walks]
-    return remains(prediction, texts, gone, hide, fillers, relevance=relevance)
+    return remains(prediction, texts, gone, hide, relevance=relevance)
 
 
 @contextmanager

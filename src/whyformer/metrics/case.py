@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import Encoded
-from whyformer.inputs.units import Span, join_words
+from whyformer.inputs.encoding import TextInput
+from whyformer.inputs.hiding import Hide
+from whyformer.inputs.input import Kind, Places, TensorInput
+from whyformer.inputs.units import Span
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
-from whyformer.perturb import Hide, Outcomes, Positions, Row, Search, best_orders, hidden, rows_of
+from whyformer.perturb import Outcomes, Search, best_orders, hide_named, inputs_of
 from whyformer.prediction import Prediction
 
-Units = Literal["token", "word"]
+Units = Kind
 Combine = Literal["sum", "max"]
 Explained = Literal["predicted", "gold", "explained"]
 Floats = NDArray[np.float64]
@@ -90,9 +92,9 @@ class Case:
         }
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
-        """The texts without their padding."""
-        return rows_of(self.prediction)
+    def inputs(self) -> tuple[TensorInput, ...]:
+        """The examples without their padding."""
+        return inputs_of(self.prediction)
 
     @cached_property
     def real(self) -> list[list[int]]:
@@ -102,11 +104,7 @@ class Case:
     @cached_property
     def rankable(self) -> list[list[int]]:
         """The places of each example's units that are ranked, counted without padding: those that are not special."""
-        special = self.prediction.batch.special
-        if special is None:
-            return [list(range(len(real))) for real in self.real]
-        flags = special.cpu().numpy()
-        return [[n for n, p in enumerate(real) if not flags[e, p]] for e, real in enumerate(self.real)]
+        return [[place for (place,) in groups] for groups in self.units("token")]
 
     @property
     def classes(self) -> int:
@@ -149,13 +147,11 @@ class Case:
         return self._other[key]
 
     def units(self, units: Units = "token") -> list[list[list[int]]]:
-        """Of each example what is ranked and hidden as one: tokens, or the tokens of each word."""
-        if units == "token":
-            return [[[place] for place in places] for places in self.rankable]
-        return [[places for _, places in join_words(e.units, e.texts)] for e in self.examples]
+        """The places of each example that are ranked and hidden as one: tokens, or the tokens of each word."""
+        return [one.groups(units) for one in self.inputs]
 
     @property
-    def examples(self) -> tuple[Encoded, ...]:
+    def examples(self) -> tuple[TextInput, ...]:
         """The encoded texts; ready tensors have none."""
         if not self.prediction.batch.examples:
             raise BadInput("words need texts: ready tensors have tokens only (units='token')")
@@ -170,25 +166,24 @@ class Case:
             for groups, own in zip(self.units(units), scores, strict=True)
         ]
 
-    def probabilities(self, without: Sequence[Sequence[Positions]], hide: Hide) -> list[Tensor]:
+    def probabilities(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[Tensor]:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
-        fillers = self.outcomes.fillers
-        rows = [[hidden(row, p, hide, fillers) for p in steps] for row, steps in zip(self.rows, without, strict=True)]
-        said = self.outcomes.of([row for steps in rows for row in steps], self.classes)
-        return list(said.split([len(steps) for steps in rows]))
+        way = hide_named(hide)
+        left = [one.without(places, way) for one, steps in zip(self.inputs, without, strict=True) for places in steps]
+        return list(self.outcomes.of(left, self.classes).split([len(steps) for steps in without]))
 
     def best(
         self,
         target: Explained = "predicted",
         *,
-        hide: Hide = "delete",
+        hide: str | Hide = "delete",
         units: Units = "token",
         combine: Combine = "sum",
         beam: int = 1,
     ) -> "Case":
         """The ceiling: the same case with scores that rank units in the best order that a search finds."""
         groups, classes = self.units(units), self.chosen(target).tolist()
-        searches = [Search(*found) for found in zip(self.rows, groups, classes, strict=True)]
+        searches = [Search(*found) for found in zip(self.inputs, groups, classes, strict=True)]
         return self.ordered(best_orders(self.outcomes, searches, self.classes, hide=hide, beam=beam), units, combine)
 
     def ordered(self, orders: Sequence[Sequence[int]], units: Units = "token", combine: Combine = "sum") -> "Case":
@@ -213,7 +208,7 @@ class Case:
         return self.ordered(orders, units, combine)
 
 
-def answer_tokens(example: Encoded, characters: Span) -> tuple[int, int] | None:
+def answer_tokens(example: TextInput, characters: Span) -> tuple[int, int] | None:
     """The first and last token of an answer that stands at these characters of the context; None if it was cut off."""
     start, end = characters
     spans = {i: example.units[i].span for i in example.context}

@@ -13,7 +13,7 @@ from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
 from whyformer.metrics.faithfulness import TENTHS, flat, shares
 from whyformer.metrics.registry import Measured, metric
-from whyformer.perturb import Hide, count_of
+from whyformer.perturb import HideName, count_of
 
 
 @metric(
@@ -80,7 +80,7 @@ def _tau(first: Floats, second: Floats, rankable: list[int], protocol: str | Non
 def hiding_game(
     case: Case,
     *,
-    hide: Hide = "mask_unattended",
+    hide: HideName = "mask_unattended",
     fractions: list[float] | None = None,
     target: Explained = "predicted",
     units: Units = "token",
@@ -98,7 +98,7 @@ def hiding_game(
 def revealing_game(
     case: Case,
     *,
-    hide: Hide = "mask_unattended",
+    hide: HideName = "mask_unattended",
     fractions: list[float] | None = None,
     target: Explained = "predicted",
     units: Units = "token",
@@ -113,7 +113,7 @@ def revealing_game(
 
 def _game(
     case: Case,
-    hide: Hide,
+    hide: HideName,
     fractions: list[float] | None,
     target: Explained,
     units: Units,

@@ -11,7 +11,7 @@ from torch import Tensor
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
 from whyformer.metrics.registry import Measured, metric
-from whyformer.perturb import Hide, count_of
+from whyformer.perturb import HideName, HideNameOrNone, count_of
 
 Protocol = Literal["attcat", "mask_lrp"]
 
@@ -46,7 +46,7 @@ class Falls:
 def aopc(
     case: Case,
     *,
-    hide: Hide | None = None,
+    hide: HideNameOrNone = None,
     fractions: list[float] | None = None,
     absolute: bool | None = None,
     target: Explained = "predicted",
@@ -83,7 +83,7 @@ def aopc(
 def log_odds(
     case: Case,
     *,
-    hide: Hide = "pad_attended",
+    hide: HideName = "pad_attended",
     fractions: list[float] | None = None,
     target: Explained = "predicted",
     units: Units = "token",
@@ -110,7 +110,7 @@ def log_odds(
 def comprehensiveness(
     case: Case,
     *,
-    hide: Hide = "delete",
+    hide: HideName = "delete",
     fractions: list[float] | None = None,
     target: Explained = "predicted",
     units: Units = "token",
@@ -127,7 +127,7 @@ def comprehensiveness(
 def sufficiency(
     case: Case,
     *,
-    hide: Hide = "delete",
+    hide: HideName = "delete",
     fractions: list[float] | None = None,
     target: Explained = "predicted",
     units: Units = "token",
@@ -142,7 +142,7 @@ def sufficiency(
 
 def _eraser(
     case: Case,
-    hide: Hide,
+    hide: HideName,
     fractions: list[float] | None,
     target: Explained,
     units: Units,
@@ -158,7 +158,7 @@ def _eraser(
 
 def _falls(
     case: Case,
-    hide: Hide,
+    hide: HideName,
     fractions: list[float] | None,
     target: Explained,
     units: Units,
@@ -186,7 +186,7 @@ def _authors_steps(case: Case, target: Explained) -> list[list[list[int]]]:
 
 
 def _probabilities(
-    case: Case, steps: Sequence[Sequence[list[int]]], hide: Hide, target: Explained, at: tuple[float, ...]
+    case: Case, steps: Sequence[Sequence[list[int]]], hide: HideName, target: Explained, at: tuple[float, ...]
 ) -> Falls:
     asked = [own if own and not own[0] else [[], *own] for own in steps]  # the first is the whole text
     said = case.probabilities(asked, hide)
@@ -201,11 +201,11 @@ def _kept(
     case: Case, falls: Falls, protocol: Protocol | None, min_tokens: int | None, min_probability: float
 ) -> Tensor:
     shortest = min_tokens if min_tokens is not None else SHORTEST.get(protocol or "", 0)
-    lengths = torch.tensor([len(row) for row in case.rows])
+    lengths = torch.tensor([len(real) for real in case.real])
     return (lengths >= shortest) & (falls.whole >= min_probability)
 
 
-def hide_of(hide: Hide | None, protocol: Protocol | None) -> Hide:
+def hide_of(hide: str | None, protocol: Protocol | None) -> str:
     """How `aopc` hides: as it is told, else as the authors do, else by deletion."""
     return hide or ("delete" if protocol is None else "pad_attended")
 

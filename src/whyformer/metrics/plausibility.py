@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 
 from whyformer.errors import BadOption
-from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.encoding import TextInput
 from whyformer.metrics.case import Case, Explained, Floats, Rationale
 from whyformer.metrics.registry import Measured, metric
 
@@ -88,7 +88,7 @@ def token_f1(case: Case, *, k: int | list[int] | None = None, target: Explained 
     return Measured(curve.mean(1), curve, tuple(float(size) for size in sizes), {"beyond_window": beyond})
 
 
-def _words(rationale: Rationale, example: Encoded, scores: Floats) -> dict[int, float]:
+def _words(rationale: Rationale, example: TextInput, scores: Floats) -> dict[int, float]:
     """The words that the model saw, by number, each with the highest score of its tokens."""
     found: dict[int, float] = {}
     parts = rationale.parts or (0,) * len(rationale.words)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer.metrics.registry import Measured, Metric, list_metrics, metric_named
-from whyformer.registry.specs import Spec, Written, specs_of
+from whyformer.metrics.registry import METRICS, Measured, Metric, list_metrics
+from whyformer.registry.specs import Spec, Written, distinct, names_of, read_spec
 
 
 @dataclass(frozen=True)
@@ -18,4 +18,5 @@ class MetricSpec(Spec[Metric]):
 
 def metric_specs(written: Written) -> tuple[MetricSpec, ...]:
     """The metrics named, `all` for every one."""
-    return specs_of(list(list_metrics()) if written == "all" else written, metric_named, MetricSpec)
+    named = list(list_metrics()) if written == "all" else names_of(written)
+    return distinct(MetricSpec(*read_spec(name, METRICS)) for name in named)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from whyformer.attention_heads import HeadMask
+from whyformer.evaluation.table import Table
+from whyformer.explain.explanation import Comparison
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.specs import metric_specs
 from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
-from whyformer.results.explanation import Comparison
-from whyformer.results.table import Cell, Table
+from whyformer.results.table import Cell
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.explain.explainer import Explainer
+from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.encoding import Text
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
@@ -19,7 +20,7 @@ from whyformer.papers.column import ReadyColumn
 from whyformer.papers.grid import Grid
 from whyformer.papers.recipe import Column, LeftOut, Reproduction, Row
 from whyformer.papers.result import Part, Reproduced
-from whyformer.results.explanation import Array, Comparison, Explanation
+from whyformer.results.explanation import Array
 
 UNITS = ("name", "column", "text", "row", "unit", "score")
 

@@ -1,28 +1,30 @@
-"""Hiding units of a text, and what the model then says: collected, without duplicates, and run in dense batches."""
+"""Hiding units of an input, and what the model then says: collected, without duplicates, and run in dense batches."""
 
-from whyformer.perturb.hiding import Fillers, Hide, Positions, Row, count_of, hidden, rows_of
-from whyformer.perturb.outcomes import Counts, Outcomes, fits_in_memory, probabilities, shares_of
-from whyformer.perturb.remains import Hideable, hideable, remains
+from whyformer.perturb.hides import HIDES, Baseline, HideName, HideNameOrNone, count_of, hide_named, register_hide
+from whyformer.perturb.remains import Hideable, hideable, inputs_of, remains
+from whyformer.perturb.runner import Counts, Outcomes, Runner, in_parts
 from whyformer.perturb.search import LONGEST_SEARCH, ORDERS, Search, best_orders
+from whyformer.perturb.seen import Seen
 
 __all__ = [
+    "HIDES",
     "LONGEST_SEARCH",
     "ORDERS",
+    "Baseline",
     "Counts",
-    "Fillers",
-    "Hide",
+    "HideName",
+    "HideNameOrNone",
     "Hideable",
     "Outcomes",
-    "Positions",
-    "Row",
+    "Runner",
     "Search",
+    "Seen",
     "best_orders",
     "count_of",
-    "fits_in_memory",
-    "hidden",
+    "hide_named",
     "hideable",
-    "probabilities",
+    "in_parts",
+    "inputs_of",
+    "register_hide",
     "remains",
-    "rows_of",
-    "shares_of",
 ]

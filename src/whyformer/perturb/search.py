@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.perturb.hiding import Fillers, Hide, Positions, Row, hidden
-from whyformer.perturb.outcomes import Outcomes
+from whyformer.inputs.hiding import Hide
+from whyformer.inputs.input import Places, TensorInput
+from whyformer.perturb.hides import hide_named
+from whyformer.perturb.runner import Outcomes
 
 LONGEST_SEARCH = 64  # units
 ORDERS = 20  # random ones beside the best, by the seeds 0 … 19
@@ -13,10 +15,10 @@ ORDERS = 20  # random ones beside the best, by the seeds 0 … 19
 
 @dataclass(frozen=True)
 class Search:
-    """A text to be searched: its row, its units as positions, and the class whose probability is to fall."""
+    """A text to be searched, the places of its units, and the class whose probability is to fall."""
 
-    row: Row
-    units: Sequence[Positions]
+    input: TensorInput
+    units: Sequence[Places]
     target: int
 
 
@@ -29,7 +31,7 @@ class _Path:
 
 
 def best_orders(
-    outcomes: Outcomes, searches: Sequence[Search], classes: int, *, hide: Hide = "delete", beam: int = 1
+    outcomes: Outcomes, searches: Sequence[Search], classes: int, *, hide: str | Hide = "delete", beam: int = 1
 ) -> list[list[int]]:
     """An order of hiding that makes the probability fall fast: of each text the numbers of its units.
 
@@ -46,12 +48,12 @@ def best_orders(
     for step in range(longest):
         going = [n for n, search in enumerate(searches) if step < len(search.units)]
         grown = {n: _grown(paths[n], len(searches[n].units)) for n in going}
-        rows = [_without(searches[n], path, hide, outcomes.fillers) for n in going for path in grown[n]]
-        said = iter(outcomes.of(rows, classes))
+        inputs = [_without(searches[n], path, hide_named(hide)) for n in going for path in grown[n]]
+        shares = iter(outcomes.of(inputs, classes))
         for n in going:
-            found = [_Path(p.order, p.total + float(next(said)[searches[n].target])) for p in grown[n]]
-            paths[n] = sorted(found, key=lambda path: path.total)[:beam]
-    return [list(found[0].order) for found in paths]
+            longer = [_Path(p.order, p.total + float(next(shares)[searches[n].target])) for p in grown[n]]
+            paths[n] = sorted(longer, key=lambda path: path.total)[:beam]
+    return [list(best[0].order) for best in paths]
 
 
 def _grown(paths: Sequence[_Path], units: int) -> list[_Path]:
@@ -66,5 +68,5 @@ def _grown(paths: Sequence[_Path], units: int) -> list[_Path]:
     return list(best.values())
 
 
-def _without(search: Search, path: _Path, hide: Hide, fillers: Fillers) -> Row:
-    return hidden(search.row, [p for unit in path.order for p in search.units[unit]], hide, fillers)
+def _without(search: Search, path: _Path, hide: Hide) -> TensorInput:
+    return search.input.without([place for unit in path.order for place in search.units[unit]], hide)

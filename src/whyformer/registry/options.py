@@ -2,7 +2,7 @@
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NewType, TypeVar, get_args, get_origin
@@ -45,6 +45,33 @@ class Spelling:
 
 
 @dataclass(frozen=True)
+class Names:
+    """The members of a registry, one of which a text names: `Annotated[str, Names(HIDES, "apply")]`.
+
+    `known` maps names to members, which may be added to later; a member itself is taken for its name. `does` is the
+    method of a member that determines numbers.
+    """
+
+    known: Mapping[str, Any]
+    does: str
+
+    @property
+    def takes(self) -> str:
+        """What is taken, for people."""
+        return " | ".join(self.known)
+
+    def named(self, value: Any) -> Any:
+        """The name of a member; anything else as it is."""
+        name = getattr(value, "name", None)
+        return name if isinstance(name, str) and self.known.get(name) is value else value
+
+    def function(self, value: Any) -> Callable[..., Any] | None:
+        """What the member of a name does."""
+        member = self.known.get(value) if isinstance(value, str) else None
+        return None if member is None else getattr(type(member), self.does)
+
+
+@dataclass(frozen=True)
 class Option:
     """A keyword-only parameter of a method or metric."""
 
@@ -60,7 +87,8 @@ class Option:
     @property
     def takes(self) -> str:
         """What it takes, for people."""
-        return " | ".join(self._count.takes if self._count and k is int else _described(k) for k in self.kinds)
+        special = {int: self._count, str: self._names}
+        return " | ".join(extra.takes if (extra := special.get(k)) else _described(k) for k in self.kinds)
 
     @property
     def kinds(self) -> tuple[Any, ...]:
@@ -75,21 +103,21 @@ class Option:
     def checked(self, value: Any) -> Any:
         """The value as plain data, if the option takes it: rows of numbers as lists, a path as text."""
         value = value.tolist() if hasattr(value, "tolist") else str(value) if isinstance(value, Path) else value
-        value = self._today(value)
-        if not any(_fits(value, kind) for kind in self.kinds):
+        value = self._today(value if self._names is None else self._names.named(value))
+        if not self._takes(value):
             raise BadOption(f"option {self.name} takes {self.takes}; found {value!r}")
         self._check_count(value)
         return list(value) if isinstance(value, tuple) else value
 
     def takes_text(self, text: str) -> bool:
         """Whether this word is among the values."""
-        return any(_fits(self._today(text), kind) for kind in self.kinds)
+        return self._takes(self._today(text))
 
     def parsed(self, text: str) -> Any:
         """The value written as text on a command line."""
         for kind in self.kinds:
             value = _read(self._today(text), kind)
-            if value is not _UNREADABLE:
+            if value is not _UNREADABLE and self._takes(value):
                 self._check_count(value)
                 return value
         raise BadOption(f"option {self.flag} takes {self.takes}; found {text!r}")
@@ -102,6 +130,10 @@ class Option:
         """Whether a value names a file or folder: what that holds determines a number."""
         words = [kind for kind in self.kinds if get_origin(kind) is Literal]
         return isinstance(value, str) and Path in self.kinds and not any(_fits(value, kind) for kind in words)
+
+    def function(self, value: Any) -> Callable[..., Any] | None:
+        """What the registered thing does that a value names: its code determines a number."""
+        return None if self._names is None else self._names.function(value)
 
     def in_key(self, value: Any) -> Any:
         """The value as it stands in the keys of journals."""
@@ -118,6 +150,14 @@ class Option:
         if count is not None and isinstance(value, int) and not count.least <= value <= count.most:
             why = f": {count.why}" if value > count.most else ""
             raise BadOption(f"option {self.name} takes {self.takes}; found {value}{why}")
+
+    def _takes(self, value: Any) -> bool:
+        unknown = self._names is not None and isinstance(value, str) and value not in self._names.known
+        return not unknown and any(_fits(value, kind) for kind in self.kinds)
+
+    @property
+    def _names(self) -> Names | None:
+        return self._extra(Names)
 
     @property
     def _count(self) -> Count | None:

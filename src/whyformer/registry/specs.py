@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from whyformer.errors import BadOption
 from whyformer.registry.base import R
 from whyformer.registry.own_code import code_of
+from whyformer.registry.plugins import Registry
 
 Written = str | Sequence[str]
 LONGEST_PATH = 4096  # characters
@@ -39,7 +40,7 @@ class Spec(Generic[R]):
     def facts(self) -> dict[str, Any]:
         """What determines a number: the name, all options with their defaults, what files named there hold, and code.
 
-        Code is hashed where a method or metric is not of this package, whose version stands for it.
+        Code is hashed where a method or metric, or a way to hide, is not of this package, whose version stands for it.
         """
         known = self.of.options
         options = {name: option.default for name, option in sorted(known.items())} | dict(self.options)
@@ -47,7 +48,8 @@ class Spec(Generic[R]):
         files = {name: _digest(paths) for name, paths in named.items() if paths}
         facts: dict[str, Any] = {"name": self.of.name}
         facts["options"] = {name: known[name].in_key(value) for name, value in options.items()}
-        code = code_of(self.of.function, getattr(self.of, "reduce", None))
+        named_code = (known[name].function(value) for name, value in options.items())
+        code = code_of(self.of.function, getattr(self.of, "reduce", None), *named_code)
         beside = {"files": files or None, "code": code}
         return facts | {name: fact for name, fact in beside.items() if fact is not None}
 
@@ -63,19 +65,20 @@ def names_of(written: Written) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def specs_of(written: Written, named: Callable[[str], R], make: Callable[[R, Mapping[str, Any]], S]) -> tuple[S, ...]:
-    """What is written, each once: `named` finds what a name stands for, `make` adds the options to it."""
-    specs = [make(*_read(part, named)) for part in names_of(written)]
-    if not specs:
+def distinct(specs: Iterable[S]) -> tuple[S, ...]:
+    """Each spec once, by its label; an error if there is none."""
+    labelled = {spec.label: spec for spec in specs}
+    if not labelled:
         raise BadOption("nothing is named: give at least one name, or `all`")
-    return tuple({spec.label: spec for spec in specs}.values())
+    return tuple(labelled.values())
 
 
-def _read(written: str, named: Callable[[str], R]) -> tuple[R, dict[str, Any]]:
+def read_spec(written: str, registry: Registry[R]) -> tuple[R, dict[str, Any]]:
+    """What is named, and the options that it is given."""
     shape = re.fullmatch(r"([^()]*)(?:\((.*)\))?", written, re.DOTALL)
     if shape is None:
         raise BadOption(f"{written!r} is not written as name or name(option=value, option=value)")
-    of = named(shape[1].strip())
+    of = registry.named(shape[1].strip())
     options: dict[str, Any] = {}
     for part in _split(shape[2], r",(?=\s*\w+\s*=)") if shape[2] else []:
         name, sign, value = (piece.strip() for piece in part.partition("="))

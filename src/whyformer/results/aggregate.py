@@ -1,24 +1,25 @@
-"""Results: from the records of a journal to a table of means, intervals, paired differences and attained shares."""
+"""From the records of a journal to a table of means, intervals, paired differences and attained shares."""
 
 import json
 import math
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import REFERENCES, Pair, Series, Table
+from whyformer.results.table import REFERENCES, Pair, Series, TableData
 
+T = TypeVar("T", bound=TableData)
 DESCRIBED = {"name", "options", "level"}  # what must be known of a metric that has a number
 WAITING = 64  # curves of each method and metric held in memory
 
 
-class Results:
+class Aggregate:
     """What the records say, as they come in: few bytes for each. `run` has facts for the footer (model, data)."""
 
     def __init__(self, run: Mapping[str, Any] | None = None):
@@ -32,7 +33,7 @@ class Results:
         self._metrics: dict[str, tuple[int, int, int]] = {}
 
     @classmethod
-    def of(cls, chunks: Iterable[Chunk], run: Mapping[str, Any] | None = None) -> "Results":
+    def of(cls, chunks: Iterable[Chunk], run: Mapping[str, Any] | None = None) -> Self:
         """The results of several chunks, in any order."""
         results = cls(run)
         for chunk in chunks:
@@ -67,8 +68,8 @@ class Results:
         """The means so far, for a live view; metrics of level `corpus` have theirs in the table only."""
         return {pair: float(np.mean(numbers.values)) for pair, numbers in self._numbers.items() if numbers.values}
 
-    def table(self, resamples: int = 1000, seed: int = 0) -> "Table":
-        """The table; the order in which the chunks came does not matter."""
+    def tabulated(self, make: Callable[..., T], resamples: int, seed: int) -> T:
+        """The table that `make` makes of its parts; the order in which the chunks came does not matter."""
         if resamples < 1:
             raise BadOption(f"an interval needs at least one resample; found resamples={resamples}")
         if not self._numbers:
@@ -85,7 +86,7 @@ class Results:
         dropped = len(self.dropped & right.keys())
         series = {pair: self._numbers[pair].series(*pair) for pair in sorted(self._numbers)}
         about = (self.facts.copy(), right, skipped, dropped, self.run.copy(), resamples, seed)
-        return Table(tuple(methods), tuple(metrics), *about, series)
+        return make(tuple(methods), tuple(metrics), *about, series)
 
 
 class _Numbers:
@@ -126,7 +127,7 @@ class _Numbers:
             self.counts[point] += len(known)
         self.waiting.clear()
 
-    def series(self, method: str, metric: str) -> "Series":
+    def series(self, method: str, metric: str) -> Series:
         rows = np.array(self.rows, np.int64)
         order = np.argsort(rows, kind="stable")
         if (twice := rows[order][:-1][np.diff(rows[order]) == 0]).size:

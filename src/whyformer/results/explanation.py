@@ -1,11 +1,9 @@
-"""Explanation: scores with their units, what they explain, and where they came from."""
+"""What an explanation is made of: scores with their units, what they explain, and where they came from."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, field, replace
 from dataclasses import fields as own_fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +11,8 @@ from numpy.typing import NDArray
 from whyformer.errors import BadOption
 from whyformer.inputs.units import Span, Unit, join_words
 from whyformer.models.loading import Subject
+from whyformer.perturb.seen import Seen
 from whyformer.results.trust import Trust
-from whyformer.storage.files import write
 from whyformer.storage.forms import (
     Format,
     Misfit,
@@ -31,19 +29,16 @@ from whyformer.storage.forms import (
     plain,
     span,
     text,
+    whole,
 )
 from whyformer.tasks.label import AnswerSpan, Label, Place, Predicted
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
 SCHEMA = "whyformer/explanation"
 COMPARISON_SCHEMA = "whyformer/comparison"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 OF_SOME_TASKS = ("span", "place", "title", "indices")  # fields of labels and predictions
-PER_UNIT = ("sign", "step")  # diagnostics that have a number for each unit
 
 
 @dataclass(frozen=True)
@@ -56,13 +51,8 @@ class ScoredUnit:
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
-    """Why a model gave an output: one score for each unit of the input.
-
-    `scores` has a number for every unit, special tokens included; `top`, `words` and pictures leave those out.
-    `layers` holds the scores of each layer, [layers, units], where the method gives them; they add up to `scores`.
-    `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
-    """
+class ExplanationData:
+    """What an `Explanation` is made of, which says what the fields mean."""
 
     units: tuple[Unit, ...]
     scores: Array
@@ -76,6 +66,9 @@ class Explanation:
     options: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+    ranks: bool = False
+    signs: NDArray[np.int64] | None = None
+    seen: tuple[Seen, ...] = ()
     subject: InitVar[Subject | None] = None
     trusted: "Trust | None" = field(default=None, init=False, repr=False)  # not of an explanation made from this one
 
@@ -124,9 +117,9 @@ class Explanation:
         merged = self.by_word(combine)
         return [merged._scored(i) for i, unit in enumerate(merged.units) if not unit.special]
 
-    def by_word(self, combine: Literal["sum", "max"] | None = None) -> "Explanation":
+    def by_word(self, combine: Literal["sum", "max"] | None = None) -> Self:
         """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
-        combine = combine or ("max" if self.diagnostics.get("ranks") else "sum")
+        combine = combine or ("max" if self.ranks else "sum")
         if combine not in ("sum", "max"):
             raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
         joined = join_words(self.units, self.texts)
@@ -134,22 +127,9 @@ class Explanation:
         scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[own]) for own in members])
         summed = combine == "sum" and self.layers is not None and members
         layers = np.stack([self.layers[:, own].sum(1) for own in members], axis=1) if summed else None  # type: ignore[index]
-        told = dict(self.diagnostics)
-        for name in told.keys() & PER_UNIT:  # a word has that of its strongest token
-            told[f"{name}_of_tokens"] = told[name]
-            told[name] = np.array(told[name])[..., [own[int(self.scores[own].argmax())] for own in members]].tolist()
-        return replace(self, units=units, scores=scores, layers=layers, diagnostics=told)
-
-    def trust(self, explainer: Any = None) -> "Trust":
-        """How far to believe it: how it does beside random orders and the best order found. It is measured once.
-
-        An explanation that was loaded needs the explainer of its model.
-        """
-        from whyformer.explain.trust import trust_of
-        from whyformer.progress import counting
-
-        with counting("trust") as progress:
-            return trust_of([self], explainer, progress)[0]
+        strongest = [own[int(self.scores[own].argmax())] for own in members]  # whose sign a word has
+        signs = None if self.signs is None else self.signs[strongest]
+        return replace(self, units=units, scores=scores, layers=layers, signs=signs)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `save` writes it; `docs/format.md` describes every field."""
@@ -160,6 +140,9 @@ class Explanation:
             "method": self.method,
             "options": self.options,
             "signed": self.signed,
+            "ranks": self.ranks,
+            "signs": None if self.signs is None else self.signs.tolist(),
+            "seen": [_nested(asdict(seen), list) for seen in self.seen],
             "texts": list(self.texts),
             "prediction": _plain(self.prediction),
             "target": _plain(self.target),
@@ -172,12 +155,12 @@ class Explanation:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Explanation":
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The explanation that `to_dict` gave."""
         return cls._of(EXPLANATION.checked(data))
 
     @classmethod
-    def _of(cls, data: Mapping[str, Any]) -> "Explanation":
+    def _of(cls, data: Mapping[str, Any]) -> Self:
         """From data that was checked."""
         units = [_known(Unit, {**entry, "span": _span(entry["span"])}) for entry in data["units"]]
         made = cls(
@@ -188,52 +171,26 @@ class Explanation:
             versus=_known(Label, _fields(data["versus"])) if data["versus"] else None,
             layers=None if data["layers"] is None else np.array(data["layers"], dtype=np.float64),
             texts=tuple(data["texts"]),
-            **{name: data[name] for name in ("method", "signed", "options", "diagnostics", "provenance")},
+            signs=None if data["signs"] is None else np.array(data["signs"], dtype=np.int64),
+            seen=tuple(_known(Seen, _nested(seen, tuple)) for seen in data["seen"]),
+            **{name: data[name] for name in ("method", "signed", "ranks", "options", "diagnostics", "provenance")},
         )
         if "trust" in data:
             object.__setattr__(made, "trusted", Trust.from_dict(data["trust"]))
         return made
 
-    def save(self, path: str | Path) -> Path:
-        """Write it as JSON."""
-        return write(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Explanation":
-        """Read what `save` wrote."""
-        return cls._of(EXPLANATION.read(path))
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write a page that needs nothing else: no network, no other file."""
-        from whyformer.show.html import page
-
-        return write(path, page([self]))
-
-    def figure(self) -> "Figure":
-        """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""
-        from whyformer.show.figures import figure
-
-        return figure(self)
-
     def _scored(self, position: int) -> ScoredUnit:
         return ScoredUnit(self.units[position].text, float(self.scores[position]), self.units[position])
 
-    def _repr_html_(self) -> str:
-        from whyformer.show.html import fragment
 
-        return fragment([self])
-
-    def __str__(self) -> str:
-        from whyformer.show.terminal import explanation_text, to_text
-
-        return to_text(explanation_text(self))
+E = TypeVar("E", bound=ExplanationData)
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Sequence[Explanation]):
-    """Explanations of one input by several methods; `refused` names those that could not, and why."""
+class ComparisonData(Sequence[E]):
+    """What a `Comparison` is made of."""
 
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[E, ...]
     refused: tuple[tuple[str, str], ...] = ()
 
     def __getitem__(self, index: Any) -> Any:
@@ -242,46 +199,17 @@ class Comparison(Sequence[Explanation]):
     def __len__(self) -> int:
         return len(self.explanations)
 
-    def __iter__(self) -> Iterator[Explanation]:
+    def __iter__(self) -> Iterator[E]:
         return iter(self.explanations)
 
-    def save(self, path: str | Path) -> Path:
-        """Write them as JSON."""
-        data = {
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `save` writes it."""
+        return {
             "schema": COMPARISON_SCHEMA,
             "schema_version": SCHEMA_VERSION,
             "explanations": [e.to_dict() for e in self],
             "refused": dict(self.refused),
         }
-        return write(path, json.dumps(data, ensure_ascii=False, indent=1))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Comparison":
-        """Read what `save` wrote."""
-        saved = COMPARISON.read(path)
-        return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write a page that needs nothing else, one row per method."""
-        from whyformer.show.html import page
-
-        return write(path, page(self.explanations, compare=True, refused=self.refused))
-
-    def figure(self) -> "Figure":
-        """A matplotlib figure with one row per method, as in AttCAT's Figure 5."""
-        from whyformer.show.figures import comparison_figure
-
-        return comparison_figure(self.explanations)
-
-    def _repr_html_(self) -> str:
-        from whyformer.show.html import fragment
-
-        return fragment(self.explanations, compare=True, refused=self.refused)
-
-    def __str__(self) -> str:
-        from whyformer.show.terminal import comparison_text, to_text
-
-        return to_text(comparison_text(self.explanations, self.refused))
 
 
 def _unit(unit: Unit) -> dict[str, Any]:
@@ -304,6 +232,13 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
         where = found["place"]
         found["place"] = Place(where["token"], where["part"], _span(where["characters"]))
     return found
+
+
+def _nested(data: Any, kind: type[list[Any]] | type[tuple[Any, ...]]) -> Any:
+    """Plain data with lists for tuples, or the other way round, also inside."""
+    if isinstance(data, Mapping):
+        return {name: _nested(value, kind) for name, value in data.items()}
+    return kind(_nested(value, kind) for value in data) if isinstance(data, (list, tuple)) else data
 
 
 def _span(places: Sequence[int] | None) -> Span | None:
@@ -353,7 +288,16 @@ _TRUST = fields(
         "evaluations": count,
     }
 )
-_EXPLANATION = fields(
+_SEEN = fields(
+    {
+        "hide": text,
+        "hidden_in": every(count),
+        "outputs": every(optional(number())),
+        "probabilities": optional(every(optional(every(_SHARE)))),
+        "target": optional(count),
+    }
+)
+_VERSION_1 = fields(
     {
         "method": text,
         "options": named(plain),
@@ -369,6 +313,7 @@ _EXPLANATION = fields(
     },
     {"trust": _TRUST},
 )
+_EXPLANATION = both(_VERSION_1, fields({"ranks": flag, "signs": optional(every(whole())), "seen": every(_SEEN)}))
 
 
 def _fits_together(data: Mapping[str, Any]) -> None:
@@ -383,8 +328,7 @@ def _fits_together(data: Mapping[str, Any]) -> None:
     for place, layer in enumerate(data["layers"] or ()):
         must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
     _check_outputs(data)
-    for name in data["diagnostics"].keys() & PER_UNIT:
-        _check_per_unit(data["diagnostics"][name], len(units), f"diagnostics.{name}")
+    _check_seen(data)
 
 
 def _check_outputs(data: Mapping[str, Any]) -> None:
@@ -414,12 +358,64 @@ def _check_place(place: Mapping[str, Any] | None, texts: Sequence[str], field: s
         must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"{field}.characters")
 
 
+def _check_seen(data: Mapping[str, Any]) -> None:
+    """There is a sign for each unit, and of what was seen a place for each step."""
+    units, signs = data["units"], data["signs"]
+    must(signs is None or len(signs) == len(units), f"has {len(signs or ())} signs for {len(units)} units", "signs")
+    words = any(unit["kind"] == "word" for unit in units)
+    for place, seen in enumerate(data["seen"]):
+        steps, hidden_in, shares = len(seen["outputs"]), seen["hidden_in"], seen["probabilities"]
+        told = all(step < steps for step in hidden_in) and (words or len(hidden_in) == len(units))
+        must(told, f"has no step of {steps} for each of {len(units)} units", f"seen[{place}].hidden_in")
+        told = shares is None or len(shares) == steps
+        must(told, f"has {len(shares or ())} entries for {steps} steps", f"seen[{place}].probabilities")
+        classes = {len(row) for row in shares or () if row is not None}
+        target = seen["target"]
+        told = len(classes) <= 1 and (target is None or not classes or target < max(classes))
+        must(told, "do not have the explained class in each step", f"seen[{place}].probabilities")
+
+
 def _check_per_unit(numbers: Any, units: int, field: str) -> None:
     """A number for each unit; of the start and of the end of an answer, two such lists."""
-    several = isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
-    for own in numbers if several else [numbers]:
-        told = isinstance(own, (list, tuple)) and len(own) == units and all(isinstance(n, (int, float)) for n in own)
+    for row in numbers if _is_several(numbers) else [numbers]:
+        told = isinstance(row, (list, tuple)) and len(row) == units and all(isinstance(n, (int, float)) for n in row)
         must(told, f"has no number for each of the {units} units", field)
+
+
+def _is_several(numbers: Any) -> bool:
+    return isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
+
+
+def _from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """In version 1, ranks, signs and what was seen stood among the diagnostics, under names of `stepwise`."""
+    new: dict[str, Any] = {"ranks": False, "signs": None, "seen": []}
+    told = dict(data["diagnostics"])
+    if data["method"] == "stepwise":
+        for name in told.keys() & {"sign", "step"}:
+            _check_per_unit(told[name], len(data["units"]), f"diagnostics.{name}")
+        signs = told.pop("sign", None)
+        new["signs"] = [sum(pair) for pair in zip(*signs, strict=True)] if _is_several(signs) else signs
+        new["ranks"] = bool(told.pop("ranks", False))
+        told.pop("sign_of_tokens", None)
+        if isinstance(told.get("outputs"), Mapping) and not _is_several(told.get("step")):
+            new["seen"] = [_seen_in_version_1(data)]
+            told = {name: fact for name, fact in told.items() if name not in ("outputs", "step", "step_of_tokens")}
+    return {**data, "schema_version": 2, "diagnostics": told, **new}
+
+
+def _seen_in_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Of one part: what was said of the start and of the end of an answer was added up, and stays where it was."""
+    told, said = data["diagnostics"], data["diagnostics"]["outputs"]
+    shares = said.get("probabilities")
+    if isinstance(shares, list):
+        shares = [None if isinstance(row, list) and None in row else row for row in shares]
+    return {
+        "hide": data["options"].get("hide", "delete"),
+        "hidden_in": told.get("step_of_tokens", told.get("step")),
+        "outputs": said.get("logit"),
+        "probabilities": shares,
+        "target": None if shares is None else data["target"]["index"],
+    }
 
 
 def _are_of_one_input(data: Mapping[str, Any]) -> None:
@@ -434,10 +430,28 @@ def _are_of_one_input(data: Mapping[str, Any]) -> None:
         must(same, "is of another input than the first", f"explanations[{place}]")
 
 
-EXPLANATION = Format("saved explanation", SCHEMA, SCHEMA_VERSION, (_EXPLANATION, _fits_together))
+def _all_from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    renewed = []
+    for place, one in enumerate(data["explanations"]):
+        try:
+            renewed.append(EXPLANATION.renewed(one))
+        except Misfit as misfit:
+            raise misfit.below(place).below("explanations") from None
+    return {**data, "schema_version": 2, "explanations": renewed}
+
+
+_HELD = fields({"explanations": every(fields({}), at_least=1), "refused": named(text)})
+EXPLANATION = Format(
+    "saved explanation",
+    SCHEMA,
+    SCHEMA_VERSION,
+    (_EXPLANATION, _fits_together),
+    older={1: (_VERSION_1, _from_version_1)},
+)
 COMPARISON = Format(
     "saved comparison",
     COMPARISON_SCHEMA,
     SCHEMA_VERSION,
-    (fields({"explanations": every(fields({}), at_least=1), "refused": named(text)}), _are_of_one_input),
+    (_HELD, _are_of_one_input),
+    older={1: (_HELD, _all_from_version_1)},
 )

@@ -6,18 +6,14 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption, WhyformerError, nearest
 from whyformer.metrics.registry import list_metrics, metric_named
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CEILING, CHANCE = REFERENCES = ("ceiling", "chance")  # rows to compare methods with, no methods
 RESAMPLED_CORPORA = 200  # a metric of level `corpus` looks at all examples again for each
@@ -135,13 +131,8 @@ def _by_wilson(ones: float, n: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """Methods by metrics: means with 95 % intervals.
-
-    Intervals come from drawing rows with replacement; where there are fewer than 30 rows, from Student's t.
-    The reference rows `ceiling` and `chance` come last. `right` says of each example whether the model is, `skipped` of
-    each row left out why. A difference or a share is over the rows that all its parts have, drawn together.
-    """
+class TableData:
+    """What a `Table` is made of, which says what the fields mean, and what is computed from it."""
 
     methods: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -235,53 +226,6 @@ class Table:
         found = self._series(method, metric)
         at = self.facts[metric]["at"] if found and found.curve else ()
         return (at, tuple(found.curve.get(point, math.nan) for point in range(len(at)))) if found and at else None
-
-    @property
-    def footer(self) -> list[str]:
-        """What a reader must know beside the numbers, in sentences."""
-        from whyformer.show.tables import footer
-
-        return footer(self)
-
-    def to_markdown(self) -> str:
-        """The table, the paired differences to the best, and the footer, as Markdown."""
-        from whyformer.show.tables import as_markdown
-
-        return as_markdown(self)
-
-    def to_csv(self) -> str:
-        """One line for each method and metric, with every digit."""
-        from whyformer.show.tables import as_csv
-
-        return as_csv(self)
-
-    def to_latex(self) -> str:
-        """A tabular for the package booktabs."""
-        from whyformer.show.tables import as_latex
-
-        return as_latex(self)
-
-    def figure(self, metric: str) -> "Figure":
-        """A matplotlib figure: the mean curve of every method."""
-        from whyformer.show.curves import figure
-
-        return figure(self, metric)
-
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write table.md, table.csv, table.tex, and a picture of the curves of each metric that has some."""
-        from whyformer.show.curves import save
-
-        return save(self, folder)
-
-    def _repr_html_(self) -> str:
-        from whyformer.show.tables import as_html
-
-        return as_html(self)
-
-    def __str__(self) -> str:
-        from whyformer.show.tables import as_text
-
-        return as_text(self)
 
     def _series(self, method: str, metric: str) -> Series | None:
         for label, known, kind in ((method, self.methods, "method"), (metric, self.metrics, "metric")):

@@ -1,12 +1,9 @@
-"""TokenTable: which words speak for which class, summed over many explanations, and which words classes share."""
+"""Which words speak for which class, summed over many explanations, and which words classes share."""
 
-import json
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from whyformer.datasets import label_index
 from whyformer.errors import BadInput, BadOption
@@ -14,12 +11,9 @@ from whyformer.methods.registry import list_methods, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import Totals, WordSums, shared_share, top_words, word_record
-from whyformer.results.explanation import Explanation
-from whyformer.results.table import Table
-from whyformer.storage.files import read_json, write
+from whyformer.results.explanation import ExplanationData
 from whyformer.storage.forms import (
     Format,
-    Misfit,
     both,
     count,
     every,
@@ -51,14 +45,8 @@ class Word(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TokenTable:
-    """Of each predicted class the words with the sums of their scores, times how rare they are.
-
-    A word is what `units.join_words` calls one, lower-cased: a run of letters and digits, or a punctuation mark or
-    sign. Its score in a text is the sum of its tokens' scores, weighted by its inverse document frequency (`Idf`).
-    `totals` are by the index of the class that the model predicted; classes that it never predicted are not there.
-    `texts` counts the texts of each. Special tokens are no words.
-    """
+class TokenTableData:
+    """What a `TokenTable` is made of, which says what the fields mean, and what is computed from it."""
 
     totals: Totals
     labels: tuple[str, ...]
@@ -71,7 +59,7 @@ class TokenTable:
             raise BadInput("a table of words needs at least one text, and the number of texts of each class")
 
     @classmethod
-    def of(cls, explanations: Iterable[Explanation], *, idf: Idf | None = None) -> "TokenTable":
+    def of(cls, explanations: Iterable[ExplanationData], *, idf: Idf | None = None) -> Self:
         """Sum up explanations of what a model predicted, by one method; they may come as a stream.
 
         Without an `idf` words are weighted by the small table that comes along.
@@ -143,43 +131,16 @@ class TokenTable:
         }
 
     @classmethod
-    def from_dict(cls, data: Any) -> "TokenTable":
+    def from_dict(cls, data: Any) -> Self:
         """The table that `to_dict` gave."""
         return cls._of(TABLE.checked(data))
 
     @classmethod
-    def _of(cls, data: Mapping[str, Any]) -> "TokenTable":
+    def _of(cls, data: Mapping[str, Any]) -> Self:
         """From data that was checked."""
         totals = {int(at): {word: float(score) for word, score in own.items()} for at, own in data["totals"].items()}
         texts = {int(at): texts for at, texts in data["texts"].items()}
         return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"])
-
-    def save(self, path: str | Path) -> Path:
-        """Write the table as JSON."""
-        return write(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "TokenTable":
-        """Read what `save` wrote."""
-        found = load_tables(path)
-        if len(found) != 1:
-            raise BadInput(f"{str(path)!r} holds {len(found)} tables ({', '.join(found)}): read it with load_tables")
-        return next(iter(found.values()))
-
-    def to_markdown(self, k: int = TOP, lines: int = LINES) -> str:
-        """The highest words of each class, and the words among the top k that each two classes share."""
-        from whyformer.show.words import as_markdown
-
-        return as_markdown(self, k, lines)
-
-    def to_text(self, k: int = TOP, lines: int = LINES) -> str:
-        """The same for a terminal."""
-        from whyformer.show.words import as_text
-
-        return as_text(self, k, lines)
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     @property
     def _compared(self) -> list[int]:
@@ -203,47 +164,7 @@ class TokenTable:
         return index
 
 
-def tables_of(results: Table) -> dict[str, TokenTable]:
-    """The tables of words of an evaluation that measured `token_overlap`, by method."""
-    about = results.run.get("about", {})
-    found: dict[str, TokenTable] = {}
-    for method, metric in results.series:
-        details = results.series[method, metric].details
-        if results.facts.get(metric, {}).get("name") != METRIC or method in found or not details:
-            continue
-        sums = WordSums()
-        for row, detail in zip(results.series[method, metric].rows, details, strict=True):
-            words = json.loads(zlib.decompress(detail))
-            try:
-                _WORDS(words)
-            except Misfit as misfit:
-                raise BadInput(f"row {row} has no words of {method} by {metric}: {misfit}") from misfit
-            sums.add(words)
-        provenance = {name: about[name] for name in ("model", "revision", "data") if about.get(name)}
-        found[method] = TokenTable(sums.totals, tuple(about.get("labels", ())), method, dict(sums.texts), provenance)
-    if not found:
-        raise BadInput(f"this evaluation has no words: measure {METRIC} (--metrics {METRIC})")
-    return {method: found[method] for method in results.methods if method in found}
-
-
-def save_tables(tables: Mapping[str, TokenTable], path: str | Path) -> Path:
-    """Write the tables of several methods to one JSON file."""
-    several = [table.to_dict() for table in tables.values()]
-    data = {"schema": SCHEMA_OF_SEVERAL, "version": SCHEMA_VERSION, "tables": several}
-    return write(path, json.dumps(data, ensure_ascii=False, indent=1))
-
-
-def load_tables(path: str | Path) -> dict[str, TokenTable]:
-    """Read what `save_tables` or `TokenTable.save` wrote, by method."""
-    data = read_json(path, TABLE.kind)
-    if isinstance(data, dict) and data.get("schema") == SCHEMA_OF_SEVERAL:
-        several = TABLES.checked(data, path)["tables"]
-    else:
-        several = [TABLE.checked(data, path)]
-    return {table.method: table for table in map(TokenTable._of, several)}
-
-
-def _predicted(explanation: Explanation) -> int:
+def _predicted(explanation: ExplanationData) -> int:
     """The index of the predicted class, which has to be the one that is explained."""
     said, target = explanation.prediction, explanation.target
     if said.index is None or said.probabilities is None:
@@ -258,7 +179,7 @@ def _predicted(explanation: Explanation) -> int:
     return said.index
 
 
-def _called(explanation: Explanation) -> str:
+def _called(explanation: ExplanationData) -> str:
     """The method as it is written; one that is not registered here, with all its options."""
     if explanation.method in list_methods():
         return MethodSpec(method_named(explanation.method), explanation.options).label
@@ -287,7 +208,7 @@ def _are_of_several_methods(data: Mapping[str, Any]) -> None:
     must(len(set(methods)) == len(methods), "has two tables of one method", "tables")
 
 
-_WORDS = fields({"class": count, "words": every(_score)})
+WORDS = fields({"class": count, "words": every(_score)})
 _TABLE = fields(
     {
         "method": text,

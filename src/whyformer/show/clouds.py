@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import BadInput, MissingExtra
 from whyformer.escapes import literal
-from whyformer.results.word_table import TOP, TokenTable
+from whyformer.results.word_table import TOP, TokenTableData
 from whyformer.show.colours import IMPORTANCE, as_hex
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ FRAME = "#d5d9de"
 
 
 def clouds_figure(
-    tables: TokenTable | Mapping[str, TokenTable], k: int = TOP, *, seed: int = 0, font: str | Path | None = None
+    tables: TokenTableData | Mapping[str, TokenTableData],
+    k: int = TOP,
+    *,
+    seed: int = 0,
+    font: str | Path | None = None,
 ) -> "Figure":
     """A cloud for each class, with a row for each method (Figures 7 and 8).
 
@@ -35,7 +39,7 @@ def clouds_figure(
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    several = {tables.method: tables} if isinstance(tables, TokenTable) else dict(tables)
+    several = {tables.method: tables} if isinstance(tables, TokenTableData) else dict(tables)
     if not several:
         raise BadInput("there is no table of words to draw")
     cloud = wordcloud_class()
@@ -68,7 +72,7 @@ def wordcloud_class() -> Any:
         raise MissingExtra("word clouds need wordcloud: pip install 'whyformer[clouds]'") from error
 
 
-def _shared(table: TokenTable, index: int, k: int) -> set[str]:
+def _shared(table: TokenTableData, index: int, k: int) -> set[str]:
     others = [other for other in table.totals if other != index]
     return {word for other in others for word in table.shared(index, other, k)}
 

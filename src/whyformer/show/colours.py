@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from whyformer.results.explanation import Array, Explanation, ScoredUnit
+from whyformer.results.explanation import Array, ExplanationData, ScoredUnit
 
 Colour = tuple[int, int, int]
 
@@ -14,12 +15,12 @@ IMPORTANCE: Colour = (37, 99, 200)
 FAINT = 0.05  # weaker units get no colour
 
 
-def two_sided(explanation: Explanation) -> bool:
+def two_sided(explanation: ExplanationData) -> bool:
     """Whether colours tell what speaks for the target from what speaks against it."""
     return explanation.signed or _signs(explanation) is not None
 
 
-def strengths(explanation: Explanation) -> Array:
+def strengths(explanation: ExplanationData) -> Array:
     """Scores divided by the largest magnitude among the units that are shown; 0 for special tokens.
 
     Those of an order are below 0 where a unit spoke against the target when it was hidden.
@@ -29,7 +30,7 @@ def strengths(explanation: Explanation) -> Array:
     return found if signs is None else np.where(signs < 0, -found, found)
 
 
-def strongest(explanation: Explanation, count: int) -> list[tuple[ScoredUnit, Colour]]:
+def strongest(explanation: ExplanationData, count: int) -> list[tuple[ScoredUnit, Colour]]:
     """The units with the highest magnitudes, each with its colour at its strongest."""
     place_of = {id(unit): place for place, unit in enumerate(explanation.units)}
     strength, signed = strengths(explanation), two_sided(explanation)
@@ -37,19 +38,14 @@ def strongest(explanation: Explanation, count: int) -> list[tuple[ScoredUnit, Co
     return [(scored, hue(float(strength[place_of[id(scored.unit)]]), signed)) for scored in top]
 
 
-def written(explanation: Explanation, score: float, digits: int = 4) -> str:
+def written(explanation: ExplanationData, score: float, digits: int = 4) -> str:
     """A score for people: with its sign, if scores below zero speak against the target."""
     return f"{score:{'+' if explanation.signed else ''}.{digits}g}"
 
 
-def _signs(explanation: Explanation) -> Array | None:
+def _signs(explanation: ExplanationData) -> NDArray[np.int64] | None:
     """Whether each unit spoke for the target or against it when it was hidden, if scores tell the order alone."""
-    signs = explanation.diagnostics.get("sign")
-    if signs is not None and np.ndim(signs) == 2:  # of the start and of the end of an answer
-        signs = np.sum(signs, axis=0)
-    if explanation.signed or signs is None or len(signs) != len(explanation.units):
-        return None
-    return np.array(signs, dtype=np.float64)
+    return None if explanation.signed else explanation.signs
 
 
 def scaled(scores: Array) -> Array:

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
-from whyformer.results.table import REFERENCES, Table
+from whyformer.results.table import REFERENCES, TableData
 from whyformer.show.pictures import write_figure
-from whyformer.show.tables import ARROWS
+from whyformer.show.tables import ARROWS, as_csv, as_latex, as_markdown
 from whyformer.storage.files import make_folder, regular, write
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by all
@@ -24,7 +24,7 @@ USUAL_LABEL = 40  # letters; beside a longer one the curves keep their width
 Curve = tuple[tuple[float, ...], tuple[float, ...]]  # where it is taken, and the means there
 
 
-def figure(table: Table, metric: str) -> Figure:
+def figure(table: TableData, metric: str) -> Figure:
     """The mean curve of every method: the best few in strong colours, the others thin, references dashed and grey."""
     curves = _curves(table, metric)
     if not curves:
@@ -60,21 +60,21 @@ def figure(table: Table, metric: str) -> Figure:
     return drawn
 
 
-def _curves(table: Table, metric: str) -> dict[str, Curve]:
+def _curves(table: TableData, metric: str) -> dict[str, Curve]:
     found = {method: table.curve(method, metric) for method in table.methods}
     return {method: curve for method, curve in found.items() if curve and len(curve[0]) > 1}
 
 
-def _best(table: Table, metric: str, methods: list[str]) -> list[str]:
+def _best(table: TableData, metric: str, methods: list[str]) -> list[str]:
     """As many methods as there are colours, the best first."""
     means = {method: cell.mean for method in methods if (cell := table[method, metric])}
     return table.ranked(metric, {m: mean for m, mean in means.items() if not math.isnan(mean)})[: len(COLOURS)]
 
 
-def save(table: Table, folder: str | Path) -> list[Path]:
+def save(table: TableData, folder: str | Path) -> list[Path]:
     """Write the table in three formats, and a picture of the curves of each metric that has some."""
     folder = make_folder(folder)
-    texts = {"md": table.to_markdown(), "csv": table.to_csv(), "tex": table.to_latex()}
+    texts = {"md": as_markdown(table), "csv": as_csv(table), "tex": as_latex(table)}
     written = [write(regular(folder / f"table.{kind}"), text) for kind, text in texts.items()]
     for metric in table.metrics:
         if _curves(table, metric):

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from whyformer.escapes import literal
-from whyformer.results.explanation import Array, Explanation
+from whyformer.results.explanation import Array, ExplanationData
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths, two_sided
 from whyformer.show.layout import called, headline, in_answer, question
 
@@ -16,7 +16,7 @@ DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#f
 SEQUENTIAL = LinearSegmentedColormap.from_list("whyformer-importance", ["#ffffff", as_hex(IMPORTANCE)])
 
 
-def figure(explanation: Explanation) -> Figure:
+def figure(explanation: ExplanationData) -> Figure:
     """A heatmap: one row for each layer (AttCAT's Figure 4), each on its own scale, and one for their sum."""
     shown = _shown(explanation)
     rows = [("sum" if explanation.layers is not None else called(explanation), strengths(explanation)[shown])]
@@ -25,17 +25,17 @@ def figure(explanation: Explanation) -> Figure:
     return _heatmap(explanation, [(name, row, two_sided(explanation)) for name, row in rows])
 
 
-def comparison_figure(explanations: Sequence[Explanation]) -> Figure:
+def comparison_figure(explanations: Sequence[ExplanationData]) -> Figure:
     """A heatmap with one row for each method (AttCAT's Figure 5b), each on its own scale."""
     shown = _shown(explanations[0])
     return _heatmap(explanations[0], [(called(e), strengths(e)[shown], two_sided(e)) for e in explanations])
 
 
-def _shown(explanation: Explanation) -> list[int]:
+def _shown(explanation: ExplanationData) -> list[int]:
     return [i for i, unit in enumerate(explanation.units) if not unit.special]
 
 
-def _heatmap(explanation: Explanation, rows: list[tuple[str, Array, bool]]) -> Figure:
+def _heatmap(explanation: ExplanationData, rows: list[tuple[str, Array, bool]]) -> Figure:
     units = [explanation.units[i] for i in _shown(explanation)]
     names = [unit.text for unit in units]
     drawn = Figure(figsize=(2 + 0.45 * len(names), 1.6 + 0.32 * len(rows)), layout="constrained")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from whyformer.results.explanation import Array, Explanation
+from whyformer.results.explanation import Array, ExplanationData
 from whyformer.results.trust import Trust
 from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strongest, two_sided, written
 from whyformer.show.layout import (
@@ -60,20 +60,20 @@ PAGE = """<!doctype html>
 """
 
 
-def page(explanations: Sequence[Explanation], *, compare: bool = False, refused: Refused = ()) -> str:
+def page(explanations: Sequence[ExplanationData], *, compare: bool = False, refused: Refused = ()) -> str:
     """A whole page for one or several explanations, or for one input explained by several methods."""
     first = explanations[0]
     title = escape(f"{headline(first.prediction)}: {question(first)}")
     return PAGE.format(title=title, body=fragment(explanations, compare=compare, refused=refused))
 
 
-def fragment(explanations: Sequence[Explanation], *, compare: bool = False, refused: Refused = ()) -> str:
+def fragment(explanations: Sequence[ExplanationData], *, compare: bool = False, refused: Refused = ()) -> str:
     """The same without the page around it, for notebooks."""
     cards = [_comparison(explanations, refused)] if compare else [_card(e) for e in explanations]
     return f"<style>{STYLE}</style>" + "\n".join(cards)
 
 
-def _card(explanation: Explanation) -> str:
+def _card(explanation: ExplanationData) -> str:
     parts = [
         _heading(explanation),
         f'<p class="soft">{escape(called(explanation))} · {_origin(explanation)}</p>',
@@ -87,7 +87,7 @@ def _card(explanation: Explanation) -> str:
     return f'<section class="why">{"".join(parts)}</section>'
 
 
-def _comparison(explanations: Sequence[Explanation], refused: Refused) -> str:
+def _comparison(explanations: Sequence[ExplanationData], refused: Refused) -> str:
     first = explanations[0]
     rows = "".join(
         f'<tr><th>{escape(called(e))}</th><td><div class="text">{_text(e)}</div>{_gauges(e, explanations)}</td></tr>'
@@ -102,7 +102,7 @@ def _comparison(explanations: Sequence[Explanation], refused: Refused) -> str:
     return f'<section class="why">{above}{table}</section>'
 
 
-def _heading(explanation: Explanation) -> str:
+def _heading(explanation: ExplanationData) -> str:
     said = explanation.prediction
     heading = f"<h2>{escape(headline(said))}</h2><p>{escape(question(explanation))}</p>"
     if said.probabilities is None:
@@ -115,7 +115,7 @@ def _heading(explanation: Explanation) -> str:
     return f'{heading}<div class="classes">{rows}</div>'
 
 
-def _text(explanation: Explanation) -> str:
+def _text(explanation: ExplanationData) -> str:
     strength = strengths(explanation)
     parts = []
     for answer, members in groupby(pieces(explanation), key=lambda piece: piece.answer):
@@ -124,7 +124,7 @@ def _text(explanation: Explanation) -> str:
     return "".join(parts)
 
 
-def _unit(explanation: Explanation, piece: Piece, strength: Array) -> str:
+def _unit(explanation: ExplanationData, piece: Piece, strength: Array) -> str:
     if piece.position is None:
         return escape(piece.text)
     shade = float(strength[piece.position])
@@ -134,7 +134,7 @@ def _unit(explanation: Explanation, piece: Piece, strength: Array) -> str:
     return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>{unknown}'
 
 
-def _legend(explanations: Sequence[Explanation]) -> str:
+def _legend(explanations: Sequence[ExplanationData]) -> str:
     kinds = {two_sided(e) for e in explanations}
     marks = [("speaks for it", 1.0, True), ("speaks against it", -1.0, True), ("matters", 1.0, False)]
     shown = [(name, _shade(strength, signed)) for name, strength, signed in marks if signed in kinds]
@@ -144,7 +144,7 @@ def _legend(explanations: Sequence[Explanation]) -> str:
     return f'<div class="legend soft">{spans}</div>'
 
 
-def _strongest(explanation: Explanation) -> str:
+def _strongest(explanation: ExplanationData) -> str:
     rows = []
     top = strongest(explanation, 10)
     peak = max((abs(u.score) for u, _ in top), default=0) or 1
@@ -156,7 +156,7 @@ def _strongest(explanation: Explanation) -> str:
     return f"<details open><summary>strongest</summary><table>{''.join(rows)}</table></details>"
 
 
-def _layers(explanation: Explanation) -> str:
+def _layers(explanation: ExplanationData) -> str:
     if explanation.layers is None:
         return ""
     shown = [i for i, unit in enumerate(explanation.units) if not unit.special]
@@ -173,19 +173,19 @@ def _layers(explanation: Explanation) -> str:
     return f'<details><summary>layer by layer</summary><div class="scroll">{table}</div></details>'
 
 
-def _origin(explanation: Explanation) -> str:
+def _origin(explanation: ExplanationData) -> str:
     source = explanation.provenance
     revision = f" at {source['revision']}" if source.get("revision") else ""
     versions = ", ".join(f"{name} {version}" for name, version in source.get("packages", {}).items())
     return escape(f"{source.get('model', '')}{revision} · {source.get('dtype', '')} · {versions}")
 
 
-def _note(explanation: Explanation) -> str:
+def _note(explanation: ExplanationData) -> str:
     found = note(explanation)
     return f"<p><b>{escape(found)}</b></p>" if found else ""
 
 
-def _trust(explanation: Explanation) -> str:
+def _trust(explanation: ExplanationData) -> str:
     trust = explanation.trusted
     if trust is None:
         return ""
@@ -193,7 +193,7 @@ def _trust(explanation: Explanation) -> str:
     return f'<div class="trust"><p>{escape(trust.sentence)}</p>{_gauge(trust, [trust])}{key}</div>'
 
 
-def _gauges(explanation: Explanation, explanations: Sequence[Explanation]) -> str:
+def _gauges(explanation: ExplanationData, explanations: Sequence[ExplanationData]) -> str:
     trust = explanation.trusted
     return "" if trust is None else f'<div class="trust">{_gauge(trust, trusts(explanations))}</div>'
 

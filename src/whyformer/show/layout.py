@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from whyformer.inputs.encoding import places
 from whyformer.inputs.units import Span
-from whyformer.results.explanation import Explanation
+from whyformer.results.explanation import ExplanationData
 from whyformer.results.trust import Trust
 from whyformer.tasks.label import Label, Predicted
 
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     answer: bool = False  # whether it belongs to the explained answer, or is the word whose output is explained
 
 
-def pieces(explanation: Explanation) -> Iterator[Piece]:
+def pieces(explanation: ExplanationData) -> Iterator[Piece]:
     """The original text cut into pieces.
 
     A line break stands between the two texts of a pair. Units without a span are set apart by spaces.
@@ -43,17 +43,17 @@ def pieces(explanation: Explanation) -> Iterator[Piece]:
     yield _piece(explanation, part, end, None)
 
 
-def _piece(explanation: Explanation, part: int, start: int, stop: int | None, position: int | None = None) -> Piece:
+def _piece(explanation: ExplanationData, part: int, start: int, stop: int | None, position: int | None = None) -> Piece:
     text = explanation.texts[part][start:stop] if part < len(explanation.texts) else ""
     return Piece(text, position, in_answer(explanation, part, (start, start + len(text))))
 
 
-def answer_of(explanation: Explanation) -> Span | None:
+def answer_of(explanation: ExplanationData) -> Span | None:
     """The characters of the explained answer in the context, if an answer is explained that stands there."""
     return explanation.target.span.characters if explanation.target.span else None
 
 
-def marked(explanation: Explanation) -> str | None:
+def marked(explanation: ExplanationData) -> str | None:
     """What a mark in the text means: the explained answer, or where the explained output is said; None without."""
     place = explanation.target.place
     if answer_of(explanation):
@@ -61,7 +61,7 @@ def marked(explanation: Explanation) -> str | None:
     return "here" if place is not None and place.characters else None
 
 
-def in_answer(explanation: Explanation, part: int | None, span: Span | None) -> bool:
+def in_answer(explanation: ExplanationData, part: int | None, span: Span | None) -> bool:
     """Whether a place in the text number `part` belongs to what is marked."""
     place = explanation.target.place
     where, marks = (1, answer_of(explanation)) if place is None else (place.part, place.characters)
@@ -81,7 +81,7 @@ def _amount(said: Predicted) -> str:
     return f"{said.logits[0]:.4g}" if said.probability is None and len(said.logits) == 1 else percent(said.probability)
 
 
-def question(explanation: Explanation) -> str:
+def question(explanation: ExplanationData) -> str:
     """What is explained, as people would ask it."""
     against = f" rather than {named(explanation.versus)}" if explanation.versus else ""
     return f"why {named(explanation.target)}{against}?"
@@ -106,28 +106,28 @@ def percent(probability: float | None) -> str:
     return "" if probability is None else f"{100 * probability:.1f} %"
 
 
-def called(explanation: Explanation) -> str:
+def called(explanation: ExplanationData) -> str:
     """The method with the options it was given."""
     options = ", ".join(f"{name}={value}" for name, value in explanation.options.items())
     return f"{explanation.method}({options})" if options else explanation.method
 
 
-def note(explanation: Explanation) -> str | None:
+def note(explanation: ExplanationData) -> str | None:
     """What the reader must know about the input, if anything."""
     return "; ".join(filter(None, (_dropped(explanation), _unknown(explanation), _several(explanation)))) or None
 
 
-def _dropped(explanation: Explanation) -> str | None:
+def _dropped(explanation: ExplanationData) -> str | None:
     dropped = explanation.diagnostics.get("dropped_tokens")
     least = "at least " if explanation.diagnostics.get("dropped_at_least") else ""
     return f"{least}{dropped} tokens did not fit into the model's window and were dropped" if dropped else None
 
 
-def _unknown(explanation: Explanation) -> str | None:
+def _unknown(explanation: ExplanationData) -> str | None:
     return f"{UNKNOWN} unknown to the tokenizer" if any(unit.unknown for unit in explanation.units) else None
 
 
-def _several(explanation: Explanation) -> str | None:
+def _several(explanation: ExplanationData) -> str | None:
     """Whether the explained answer stands elsewhere in the context too."""
     target = explanation.target
     if target.span is None or target.span == explanation.prediction.span or answer_of(explanation) is None:
@@ -192,6 +192,6 @@ def trust_numbers(trust: Trust) -> str:
     return f"{percentile} · {100 * trust.share:.0f} % of the attainable"
 
 
-def trusts(explanations: Sequence[Explanation]) -> list[Trust]:
+def trusts(explanations: Sequence[ExplanationData]) -> list[Trust]:
     """What was measured of them."""
     return [e.trusted for e in explanations if e.trusted is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 from whyformer.escapes import visible
 from whyformer.progress import watched
-from whyformer.results.aggregate import Results
+from whyformer.results.aggregate import Aggregate
 
 REFRESH = 2  # times a second
 
@@ -14,7 +14,7 @@ REFRESH = 2  # times a second
 class Watch:
     """A progress bar with the current table below it, on standard error; nothing where no person is watching."""
 
-    def __init__(self, total: int, results: Results, description: str, *, shown: bool = True):
+    def __init__(self, total: int, results: Aggregate, description: str, *, shown: bool = True):
         self.results = results
         self.total, self.description = total, description
         self.shown = shown and watched()

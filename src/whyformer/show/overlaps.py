@@ -10,11 +10,11 @@ from matplotlib.ticker import MaxNLocator
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.escapes import literal
-from whyformer.results.word_table import TOP, TokenTable
+from whyformer.results.word_table import TOP, TokenTableData
 from whyformer.show.colours import IMPORTANCE, as_hex, ink
 from whyformer.show.curves import COLOURS, FAINT_STYLES, MARKERS
 
-Tables = Mapping[str, TokenTable]
+Tables = Mapping[str, TokenTableData]
 
 MOST = 2000  # words of a class; a curve has a point for each
 LONG = 40  # characters; of longer names no two stand side by side
@@ -62,7 +62,7 @@ def shared_figure(tables: Tables, k: int = TOP) -> Figure:
     return drawn
 
 
-def _any(tables: Tables) -> list[tuple[str, TokenTable]]:
+def _any(tables: Tables) -> list[tuple[str, TokenTableData]]:
     if not tables:
         raise BadInput("there is no table of words to draw")
     if len({table.classes for table in tables.values()}) > 1:

@@ -4,7 +4,7 @@ import base64
 import io
 from html import escape
 
-from whyformer.results.table import Table
+from whyformer.results.table import TableData
 from whyformer.show.html import PAGE
 from whyformer.show.tables import as_html
 
@@ -13,7 +13,7 @@ CARD = """<section class="why"><h2>{title}</h2>
 <img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{data}"></section>"""
 
 
-def report_page(table: Table) -> str:
+def report_page(table: TableData) -> str:
     """A page that needs nothing else: no network, no other file."""
     about = table.run.get("about", {})
     names = " · ".join(escape(str(about[name])) for name in ("model", "data") if about.get(name))
@@ -22,12 +22,14 @@ def report_page(table: Table) -> str:
     return PAGE.format(title=TITLE, body="\n".join([head, as_html(table), *curves]))
 
 
-def _has_curve(table: Table, metric: str) -> bool:
+def _has_curve(table: TableData, metric: str) -> bool:
     return any(table.curve(method, metric) for method in table.methods)
 
 
-def _picture(table: Table, metric: str) -> str:
+def _picture(table: TableData, metric: str) -> str:
+    from whyformer.show.curves import figure
+
     held = io.BytesIO()
-    table.figure(metric).savefig(held, format="png", dpi=120)
+    figure(table, metric).savefig(held, format="png", dpi=120)
     told = f"{metric}: the mean of each method against the share of units"
     return CARD.format(title=escape(metric), alt=escape(told), data=base64.b64encode(held.getvalue()).decode())

@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from rich.style import Style
 from rich.table import Table as Lines
 
 from whyformer.perturb import LONGEST_SEARCH
-from whyformer.results.aggregate import Results
+from whyformer.results.aggregate import Aggregate
 from whyformer.results.table import (
     CEILING,
     REFERENCES,
@@ -27,10 +26,11 @@ from whyformer.results.table import (
     TOO_FEW,
     Cell,
     Difference,
-    Table,
+    TableData,
     ranked,
 )
 from whyformer.show.colours import FOR, as_hex
+from whyformer.show.grid import LATEX, in_latex, one_line, pipes, tabular, unmarked
 from whyformer.show.html import STYLE
 from whyformer.show.terminal import Text, terminal_width, to_text
 from whyformer.storage.spreadsheets import comma_separated
@@ -69,7 +69,7 @@ class Column:
     entries: tuple[Entry, ...]
 
 
-def grid(table: Table) -> list[Column]:
+def grid(table: TableData) -> list[Column]:
     """Means with intervals; the number of rows where it differs; the share of the attainable where there is one."""
     found = []
     for metric in table.metrics:
@@ -88,7 +88,7 @@ def grid(table: Table) -> list[Column]:
     return found
 
 
-def differences(table: Table) -> list[Column]:
+def differences(table: TableData) -> list[Column]:
     """Of each method, references aside, by how much its mean is above that of the best."""
     found = []
     methods = _ordinary(table)
@@ -108,11 +108,11 @@ def _entry(found: Cell | Difference | None, best: bool = False, tied: bool = Fal
     return Entry(f"{found.mean:{sign}z.3f}", "" if math.isnan(found.low) else f"[{low}, {high}]", best, tied)
 
 
-def _arrow(table: Table, metric: str) -> str:
+def _arrow(table: TableData, metric: str) -> str:
     return ARROWS[table.facts.get(metric, {}).get("higher_is_better")]
 
 
-def _ordinary(table: Table) -> list[str]:
+def _ordinary(table: TableData) -> list[str]:
     return [method for method in table.methods if method not in REFERENCES]
 
 
@@ -126,15 +126,15 @@ def legend(columns: Sequence[Column], best: str = "best in bold") -> str:
     return "; ".join(marks)
 
 
-def footer(table: Table) -> list[str]:
+def footer(table: TableData) -> list[str]:
     """What a reader must know beside the numbers, in sentences."""
     about = table.run.get("about", table.run)
     run = [f"{name}: {about[name]}" for name in ("model", "revision", "data") if about.get(name)]
     counted = [_examples(table), *_cut(table), *_skipped(table), *_refused(table), *_left_out(table), *_ceilings(table)]
-    return [_line(text) for text in (*run, *counted, *_small(table), _intervals(table))]
+    return [one_line(text) for text in (*run, *counted, *_small(table), _intervals(table))]
 
 
-def _small(table: Table) -> Iterator[str]:
+def _small(table: TableData) -> Iterator[str]:
     """Which numbers come from a small sample."""
     for few, said in ((TOO_FEW, "too few rows to rely on any number"), (SMALL, "a small sample")):
         least = 1 if few == TOO_FEW else TOO_FEW
@@ -146,7 +146,7 @@ def _small(table: Table) -> Iterator[str]:
             yield f"{', '.join(metrics)}, n = {many}: {said}"
 
 
-def _intervals(table: Table) -> str:
+def _intervals(table: TableData) -> str:
     """What the brackets hold."""
     corpora = [metric for metric in table.metrics if table.facts.get(metric, {}).get("level") == "corpus"]
     counts = {n for metric in table.metrics if metric not in corpora for n in _counts(table, metric)}
@@ -160,12 +160,12 @@ def _intervals(table: Table) -> str:
     return f"in brackets: 95 % intervals, {'; '.join(drawn + few)}"
 
 
-def _counts(table: Table, metric: str) -> set[int]:
+def _counts(table: TableData, metric: str) -> set[int]:
     cells = (table[method, metric] for method in table.methods)
     return {cell.n for cell in cells if cell and cell.n}
 
 
-def _examples(table: Table) -> str:
+def _examples(table: TableData) -> str:
     known = [right for right in table.right.values() if right is not None]
     if not known:
         return _many(len(table.right), "example")
@@ -174,19 +174,19 @@ def _examples(table: Table) -> str:
     return f"{_many(len(table.right), 'example')}; the model is right on {accuracy}"
 
 
-def _cut(table: Table) -> Iterator[str]:
+def _cut(table: TableData) -> Iterator[str]:
     if table.dropped:
         yield f"{_many(table.dropped, 'text')} cut at the model's window"
 
 
-def _skipped(table: Table) -> Iterator[str]:
+def _skipped(table: TableData) -> Iterator[str]:
     if table.skipped:
         told = [f"row {row}: {reason}" for row, reason in sorted(table.skipped.items())[:FIRST_FEW]]
         told += [f"and {len(table.skipped) - FIRST_FEW} more"] if len(table.skipped) > FIRST_FEW else []
         yield f"{_many(len(table.skipped), 'row')} skipped (counted from 0): {'; '.join(told)}"
 
 
-def _refused(table: Table) -> Iterator[str]:
+def _refused(table: TableData) -> Iterator[str]:
     for method in table.methods:
         found = [series.refused for (own, _), series in table.series.items() if own == method]
         reasons: Counter[str] = sum(map(Counter, found), Counter())
@@ -196,14 +196,14 @@ def _refused(table: Table) -> Iterator[str]:
             yield f"{method} refused {_many(rows, 'row')}{', most often' if len(reasons) > 1 else ''}: {often}"
 
 
-def _left_out(table: Table) -> Iterator[str]:
+def _left_out(table: TableData) -> Iterator[str]:
     for metric in table.metrics:
         counts = {s.left_out for (m, own), s in table.series.items() if own == metric and m not in REFERENCES}
         if any(counts):
             yield f"{metric} leaves out {'up to ' if len(counts) > 1 else ''}{_many(max(counts), 'row')}"
 
 
-def _ceilings(table: Table) -> Iterator[str]:
+def _ceilings(table: TableData) -> Iterator[str]:
     alike: dict[str, list[str]] = defaultdict(list)
     for metric in table.metrics:
         rows = [s.rows for (m, own), s in table.series.items() if own == metric and m not in REFERENCES]
@@ -221,18 +221,13 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _line(text: str) -> str:
-    """On one line, with characters that no file can hold (of names that are not UTF-8) as they are escaped."""
-    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
-
-
-def as_markdown(table: Table) -> str:
+def as_markdown(table: TableData) -> str:
     """The table, the paired differences to the best, then what a reader must know, as a list."""
     columns, compared = grid(table), differences(table)
     parts = [_pipes(table.methods, columns)]
     if compared:
         parts += [f"{DIFFERENCES}:", _pipes(_ordinary(table), compared)]
-    parts.append("\n".join(f"- {_unmarked(note)}" for note in (legend(columns), *footer(table))))
+    parts.append("\n".join(f"- {unmarked(note)}" for note in (legend(columns), *footer(table))))
     return "\n\n".join(parts) + "\n"
 
 
@@ -243,25 +238,16 @@ def _pipes(methods: Sequence[str], columns: Sequence[Column]) -> str:
 
     heads = [f"{_code(c.title) if c.title == c.metric else c.title} {c.note}".rstrip() for c in columns]
     names = [f"*{method}*" if method in REFERENCES else _code(method) for method in methods]
-    texts = [["method", *names], *([h, *map(entry, c.entries)] for h, c in zip(heads, columns, strict=True))]
-    widths = [max(map(len, column)) for column in texts]
-    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
-    aligned = [[t.rjust(w) if n else t.ljust(w) for t in c] for n, (c, w) in enumerate(zip(texts, widths, strict=True))]
-    head, *rows = zip(*aligned, strict=True)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+    rows = [[name, *(entry(c.entries[n]) for c in columns)] for n, name in enumerate(names)]
+    return pipes([["method", *heads], *rows], aligned=True)
 
 
 def _code(label: str) -> str:
     before, after = ("`` ", " ``") if "`" in label else ("`", "`")
-    return before + _line(label).replace("|", r"\|") + after
+    return before + one_line(label).replace("|", r"\|") + after
 
 
-def _unmarked(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    return re.sub(r"([\\`*<>\[\]|~#&]|(?<!\w)_|_(?!\w))", r"\\\1", text)
-
-
-def as_csv(table: Table) -> str:
+def as_csv(table: TableData) -> str:
     """One line for each method and metric that were measured together, with every digit."""
 
     def bounds(found: Cell | Difference | None) -> list[float | None]:
@@ -280,12 +266,7 @@ def as_csv(table: Table) -> str:
     return comma_separated(lines)
 
 
-NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
-SIGNS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "≈": r"$\approx$", "[": "{[}"} | {c: rf"\{c}" for c in "&%$#_{}"}
-LATEX = str.maketrans(SIGNS | {c: rf"\text{name}{{}}" for c, name in NAMED.items()})
-
-
-def as_latex(table: Table) -> str:
+def as_latex(table: TableData) -> str:
     """A tabular for the package booktabs; what a reader must know stands above it as comments."""
 
     def entry(found: Entry) -> str:
@@ -294,18 +275,13 @@ def as_latex(table: Table) -> str:
         return f"{'≈ '.translate(LATEX) if found.tied else ''}{number} {interval}".rstrip()
 
     columns = grid(table)
-    lines = [f"% {note}" for note in (legend(columns), *footer(table))]
-    lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
+    notes = "".join(f"% {note}\n" for note in (legend(columns), *footer(table)))
     rows = [["method", *(f"{c.title} {c.note}".rstrip().translate(LATEX) for c in columns)]]
-    rows += [[_line(m).translate(LATEX), *(entry(c.entries[n]) for c in columns)] for n, m in enumerate(table.methods)]
-    written = [" & ".join(row) + r" \\" for row in rows]
-    ordinary = 1 + len(_ordinary(table))
-    lines += [written[0], r"\midrule", *written[1:ordinary]]
-    lines += [r"\midrule", *written[ordinary:]] if 1 < ordinary < len(written) else written[ordinary:]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    rows += [[in_latex(m), *(entry(c.entries[n]) for c in columns)] for n, m in enumerate(table.methods)]
+    return notes + tabular(rows, len(_ordinary(table)))
 
 
-def as_html(table: Table) -> str:
+def as_html(table: TableData) -> str:
     """A fragment of a page, for notebooks."""
     columns, compared = grid(table), differences(table)
     notes = "".join(f"<li>{escape(note)}</li>" for note in (legend(columns), *footer(table)))
@@ -332,7 +308,7 @@ def _rows(methods: Sequence[str], columns: Sequence[Column]) -> str:
     return f'<div class="scroll"><table class="numbers">{head}<tbody>{"".join(body)}</tbody></table></div>'
 
 
-def as_text(table: Table) -> str:
+def as_text(table: TableData) -> str:
     """What `print` shows; if the table is wider than the terminal, the metrics stand below one another."""
     width = terminal_width()
     columns = grid(table)
@@ -368,7 +344,7 @@ def _styled(entry: Entry) -> Text:
     return text.append(f" {entry.interval}".rstrip(), "dim")
 
 
-def live(results: Results) -> Group:
+def live(results: Aggregate) -> Group:
     """The means so far, to be looked at while a run goes on."""
     means = results.means()
     methods = sorted(dict.fromkeys(method for method, _ in means), key=lambda method: method in REFERENCES)

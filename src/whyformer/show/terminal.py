@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 
 from whyformer.escapes import visible
-from whyformer.results.explanation import Explanation
+from whyformer.results.explanation import ExplanationData
 from whyformer.results.trust import Trust
 from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths, strongest, two_sided, written
 from whyformer.show.layout import (
@@ -88,7 +88,7 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def explanation_text(explanation: Explanation, count: int = 6) -> Text:
+def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
     """The prediction, the coloured text, and the strongest units with bars."""
     text = _heading(explanation, {two_sided(explanation)})
     text.append(f"{called(explanation)} · {explanation.provenance.get('model', '')}\n", "dim")
@@ -105,7 +105,7 @@ def explanation_text(explanation: Explanation, count: int = 6) -> Text:
 
 
 def comparison_text(
-    explanations: Sequence[Explanation], refused: Sequence[tuple[str, str]] = (), count: int = 3
+    explanations: Sequence[ExplanationData], refused: Sequence[tuple[str, str]] = (), count: int = 3
 ) -> Text:
     """The prediction, then for each method the coloured text and its strongest units."""
     text = _heading(explanations[0], {two_sided(e) for e in explanations})
@@ -130,7 +130,7 @@ def comparison_text(
     return text
 
 
-def coloured_runs(explanation: Explanation) -> Text:
+def coloured_runs(explanation: ExplanationData) -> Text:
     """The text with each unit that matters coloured, and the explained answer underlined."""
     strength, signed = strengths(explanation), two_sided(explanation)
     text = Text()
@@ -153,7 +153,7 @@ def _style(strength: float, signed: bool) -> Style | None:
     return Style(color=as_hex(ink(background)), bgcolor=as_hex(background))
 
 
-def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
+def _heading(explanation: ExplanationData, kinds: set[bool]) -> Text:
     said = explanation.prediction
     text = Text()
     text.append(headline(said), "bold")
@@ -171,7 +171,7 @@ def _heading(explanation: Explanation, kinds: set[bool]) -> Text:
     return text
 
 
-def _bars(explanation: Explanation, count: int) -> rich.text.Text:
+def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
     top = strongest(explanation, count)
     peak = max((abs(u.score) for u, _ in top), default=0) or 1
     width = max((cell_len(visible(u.text)) for u, _ in top), default=0)

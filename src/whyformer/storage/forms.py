@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -15,6 +15,7 @@ LARGEST = 1e300  # sums of larger numbers have no end
 WHOLE = 2**63  # whole numbers lie below
 DEEPEST = 50  # lists in lists, or objects in objects
 INDEX = re.compile("[0-9]{1,18}")
+OFFSET = re.compile("-?[0-9]{1,9}")
 
 Form = Callable[[Any], None]  # raises Misfit
 
@@ -85,6 +86,12 @@ def index(value: Any) -> None:
     """A whole number as the name of something."""
     if not INDEX.fullmatch(value):
         raise Misfit("is not the name of a place: they are numbered")
+
+
+def offset(value: Any) -> None:
+    """How far two places are apart, as the name of something."""
+    if not OFFSET.fullmatch(value):
+        raise Misfit("is not a whole number")
 
 
 def one_of(*known: str) -> Form:
@@ -187,7 +194,10 @@ def fields(required: Mapping[str, Form], more: Mapping[str, Form] | None = None,
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file: its schema, its version, and the forms that what it holds must have, one after the other."""
+    """A kind of file: its schema, its version, and the forms that what it holds must have, one after the other.
+
+    `older` has for each earlier version the form of what it held, and what makes the present version of it.
+    """
 
     kind: str  # what people call it
     schema: str
@@ -195,6 +205,7 @@ class Format:
     forms: tuple[Form, ...]
     versioned: str = "schema_version"  # the field that has the version
     advice: str = ""
+    older: Mapping[int, tuple[Form, Callable[[Mapping[str, Any]], dict[str, Any]]]] = field(default_factory=dict)
 
     def read(self, path: str | Path) -> dict[str, Any]:
         """What a file of this kind holds."""
@@ -209,13 +220,23 @@ class Format:
             it = "this" if source is None else repr(str(source))
             raise BadInput(f"{it} is no {self.kind} (schema {short(schema)}){advice}")
         version = data.get(self.versioned)
-        if type(version) is not int or version != self.version:
-            raise BadInput(f"{name} has version {short(version)}; this program reads version {self.version}{advice}")
+        if type(version) is not int or version not in (self.version, *self.older):
+            known = " or ".join(map(str, (*self.older, self.version)))
+            raise BadInput(f"{name} has version {short(version)}; this program reads version {known}{advice}")
         try:
-            self.check(data)
+            return dict(self.renewed(data))
         except Misfit as misfit:
             raise BadInput(f"{name} is damaged or not complete: {misfit}{advice}") from misfit
-        return dict(data)
+
+    def renewed(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The data in this version, whatever version they have; raises Misfit."""
+        version = data.get(self.versioned)
+        if type(version) is int and version in self.older:
+            form, renewed = self.older[version]
+            form(data)
+            data = renewed(data)
+        self.check(data)
+        return data
 
     def check(self, data: Any) -> None:
         """The same as a form, for files that hold several of a kind."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import NO_ANSWER, Encoded, places
+from whyformer.inputs.encoding import NO_ANSWER, TextInput, places
 from whyformer.inputs.texts import asked
 from whyformer.tasks.label import AnswerSpan, Label, Predicted
 from whyformer.tasks.targets import Target
@@ -169,7 +169,7 @@ def position_in(outputs: Outputs, position: Any, target: Any, row: int) -> int:
     return position
 
 
-def best_answer(logits: Tensor, example: Encoded) -> tuple[int, int]:
+def best_answer(logits: Tensor, example: TextInput) -> tuple[int, int]:
     """The best span in the context, at most `ANSWER_LENGTH` tokens long, or no answer where that scores higher.
 
     `logits` are those of the start and the end, [2, units]. The answer is given by its first and last token.
@@ -185,7 +185,7 @@ def best_answer(logits: Tensor, example: Encoded) -> tuple[int, int]:
     return context[first], context[last]
 
 
-def answer_in(example: Encoded, target: Any) -> tuple[int, int]:
+def answer_in(example: TextInput, target: Any) -> tuple[int, int]:
     """The first and the last token of an answer, given by its text or by these two positions."""
     if isinstance(target, str):
         return _answer_called(example, target)
@@ -202,7 +202,7 @@ def answer_in(example: Encoded, target: Any) -> tuple[int, int]:
     )
 
 
-def _answer_called(example: Encoded, text: str) -> tuple[int, int]:
+def _answer_called(example: TextInput, text: str) -> tuple[int, int]:
     """The tokens of a text where it first stands in the context."""
     place = places(text.strip(), example.texts[1])[:1]
     spans = {i: example.units[i].span for i in example.context}
@@ -219,7 +219,7 @@ def _answer_called(example: Encoded, text: str) -> tuple[int, int]:
     )
 
 
-def _none(example: Encoded) -> list[int]:
+def _none(example: TextInput) -> list[int]:
     return [] if example.no_answer is None else [example.no_answer]
 
 

@@ -19,6 +19,11 @@ def is_regression(model: nn.Module) -> bool:
     return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
 
 
+def classes_of(model: nn.Module) -> Classes:
+    """What a model says whose logits are [batch, classes]: classes, or scores."""
+    return (Score if Score.fits(model) else Classes).of(model)
+
+
 @register
 @dataclass(frozen=True)
 class Score(Classes):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import Encoded
+from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
@@ -92,9 +92,11 @@ class ExampleOutputs:
 
     outputs: Outputs
     row: int
-    example: Encoded
+    example: TextInput
     tokenizer: Any = None
-    examples: tuple[Encoded, ...] = ()  # those of all rows that the text has, where it has several; `row` is the first
+    examples: tuple[
+        TextInput, ...
+    ] = ()  # those of all rows that the text has, where it has several; `row` is the first
 
     @property
     def of_rows(self) -> Tensor:
@@ -141,7 +143,7 @@ class Task(ABC):
         """Whether a model has this task rather than the usual one of its head, if it is not that itself."""
         return False
 
-    def arguments(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def arguments(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """How a batch of texts, [batch, units] each, is handed to the model's forward."""
         return dict(tensors)
 
@@ -307,6 +309,12 @@ def task_of(model: nn.Module) -> Task | None:
     """The task of a model, by its class; None where that does not tell."""
     name = task_name(model)
     return None if name is None or name not in TASKS else _of(TASKS[name], model)
+
+
+def arguments_of(model: nn.Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """How a batch of rows is handed to a model's forward."""
+    task = task_of(model)
+    return dict(tensors) if task is None else task.arguments(tensors)
 
 
 def said_by(model: nn.Module, output: Any) -> tuple[Tensor, Task] | None:

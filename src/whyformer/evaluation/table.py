@@ -1,0 +1,66 @@
+"""Table as it is given to people: it writes and draws itself; and the results that it is made of."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whyformer.results.aggregate import Aggregate
+from whyformer.results.table import TableData
+from whyformer.show.render import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Shown, TableData):
+    """Methods by metrics: means with 95 % intervals.
+
+    Intervals come from drawing rows with replacement; where there are fewer than 30 rows, from Student's t.
+    The reference rows `ceiling` and `chance` come last. `right` says of each example whether the model is, `skipped` of
+    each row left out why. A difference or a share is over the rows that all its parts have, drawn together.
+    """
+
+    @property
+    def footer(self) -> list[str]:
+        """What a reader must know beside the numbers, in sentences."""
+        from whyformer.show.tables import footer
+
+        return footer(self)
+
+    def to_markdown(self) -> str:
+        """The table, the paired differences to the best, and the footer, as Markdown."""
+        return self._text("markdown")
+
+    def to_csv(self) -> str:
+        """One line for each method and metric, with every digit."""
+        return self._text("csv")
+
+    def to_latex(self) -> str:
+        """A tabular for the package booktabs."""
+        return self._text("latex")
+
+    def figure(self, metric: str) -> "Figure":
+        """A matplotlib figure: the mean curve of every method."""
+        from whyformer.show.curves import figure
+
+        return figure(self, metric)
+
+    def save(self, folder: str | Path) -> list[Path]:  # type: ignore[override]
+        """Write table.md, table.csv, table.tex, and a picture of the curves of each metric that has some."""
+        from whyformer.show.curves import save
+
+        return save(self, folder)
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.tables import as_html
+
+        return as_html(self)
+
+
+class Results(Aggregate):
+    """What the records of an evaluation say, as they come in, and the table of it."""
+
+    def table(self, resamples: int = 1000, seed: int = 0) -> Table:
+        """The table; the order in which the chunks came does not matter."""
+        return self.tabulated(Table, resamples, seed)

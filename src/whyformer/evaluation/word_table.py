@@ -1,0 +1,92 @@
+"""TokenTable as it is given to people, saved and loaded: which words speak for which class."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from whyformer.errors import BadInput
+from whyformer.metrics.overlap import WordSums
+from whyformer.results.table import TableData
+from whyformer.results.word_table import (
+    LINES,
+    METRIC,
+    SCHEMA_OF_SEVERAL,
+    SCHEMA_VERSION,
+    TABLE,
+    TABLES,
+    TOP,
+    WORDS,
+    TokenTableData,
+)
+from whyformer.show.render import Shown
+from whyformer.storage.files import read_json, write
+from whyformer.storage.forms import Misfit
+
+
+@dataclass(frozen=True)
+class TokenTable(Shown, TokenTableData):
+    """Of each predicted class the words with the sums of their scores, times how rare they are.
+
+    A word is what `units.join_words` calls one, lower-cased: a run of letters and digits, or a punctuation mark or
+    sign. Its score in a text is the sum of its tokens' scores, weighted by its inverse document frequency (`Idf`).
+    `totals` are by the index of the class that the model predicted; classes that it never predicted are not there.
+    `texts` counts the texts of each. Special tokens are no words.
+    """
+
+    @classmethod
+    def load(cls, path: str | Path) -> "TokenTable":
+        """Read what `save` wrote as JSON."""
+        found = load_tables(path)
+        if len(found) != 1:
+            raise BadInput(f"{str(path)!r} holds {len(found)} tables ({', '.join(found)}): read it with load_tables")
+        return next(iter(found.values()))
+
+    def to_markdown(self, k: int = TOP, lines: int = LINES) -> str:
+        """The highest words of each class, and the words among the top k that each two classes share."""
+        return self._text("markdown", k=k, lines=lines)
+
+    def to_text(self, k: int = TOP, lines: int = LINES) -> str:
+        """The same for a terminal."""
+        return self._text("text", k=k, lines=lines)
+
+
+def tables_of(results: TableData) -> dict[str, TokenTable]:
+    """The tables of words of an evaluation that measured `token_overlap`, by method."""
+    about = results.run.get("about", {})
+    found: dict[str, TokenTable] = {}
+    for method, metric in results.series:
+        details = results.series[method, metric].details
+        if results.facts.get(metric, {}).get("name") != METRIC or method in found or not details:
+            continue
+        sums = WordSums()
+        for row, detail in zip(results.series[method, metric].rows, details, strict=True):
+            words = json.loads(zlib.decompress(detail))
+            try:
+                WORDS(words)
+            except Misfit as misfit:
+                raise BadInput(f"row {row} has no words of {method} by {metric}: {misfit}") from misfit
+            sums.add(words)
+        provenance = {name: about[name] for name in ("model", "revision", "data") if about.get(name)}
+        found[method] = TokenTable(sums.totals, tuple(about.get("labels", ())), method, dict(sums.texts), provenance)
+    if not found:
+        raise BadInput(f"this evaluation has no words: measure {METRIC} (--metrics {METRIC})")
+    return {method: found[method] for method in results.methods if method in found}
+
+
+def save_tables(tables: Mapping[str, TokenTable], path: str | Path) -> Path:
+    """Write the tables of several methods to one JSON file."""
+    several = [table.to_dict() for table in tables.values()]
+    data = {"schema": SCHEMA_OF_SEVERAL, "version": SCHEMA_VERSION, "tables": several}
+    return write(path, json.dumps(data, ensure_ascii=False, indent=1))
+
+
+def load_tables(path: str | Path) -> dict[str, TokenTable]:
+    """Read what `save_tables` or `TokenTable.save` wrote, by method."""
+    data = read_json(path, TABLE.kind)
+    if isinstance(data, dict) and data.get("schema") == SCHEMA_OF_SEVERAL:
+        several = TABLES.checked(data, path)["tables"]
+    else:
+        several = [TABLE.checked(data, path)]
+    return {table.method: table for table in map(TokenTable._of, several)}

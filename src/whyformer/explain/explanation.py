@@ -1,0 +1,79 @@
+"""Explanation and Comparison as they are given to people: they show themselves, and say how far to believe them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from whyformer.progress import counting
+from whyformer.results.explanation import COMPARISON, EXPLANATION, ComparisonData, ExplanationData
+from whyformer.results.trust import Trust
+from whyformer.show.render import Shown, explanation_figure
+from whyformer.storage.files import write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class _Drawn(Shown):
+    """What one explanation and a comparison of several have in common."""
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write a page that needs nothing else: no network, no other file."""
+        return write(path, self._text("html"))
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation(_Drawn, ExplanationData):
+    """Why a model gave an output: one score for each unit of the input.
+
+    `scores` has a number for every unit, special tokens included; `top`, `words` and pictures leave those out.
+    `layers` holds the scores of each layer, [layers, units], where the method gives them; they add up to `scores`.
+    `ranks`: the scores tell an order alone. `signs`: above 0 where a unit spoke for the target and below 0 where
+    against it, if the scores do not tell. `seen`: what the method saw while it hid tokens, one for each part of the
+    target; it is of tokens, also where the units are words.
+    `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
+    """
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote as JSON."""
+        return cls._of(EXPLANATION.read(path))
+
+    def trust(self, explainer: Any = None) -> Trust:
+        """How far to believe it: how it does beside random orders and the best order found. It is measured once.
+
+        An explanation that was loaded needs the explainer of its model.
+        """
+        from whyformer.explain.trust import trust_of
+
+        with counting("trust") as progress:
+            return trust_of([self], explainer, progress)[0]
+
+    def figure(self) -> "Figure":
+        """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""
+        return explanation_figure(self)
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.html import fragment
+
+        return fragment([self])
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(_Drawn, ComparisonData[Explanation]):
+    """Explanations of one input by several methods; `refused` names those that could not, and why."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote as JSON."""
+        saved = COMPARISON.read(path)
+        return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
+
+    def figure(self) -> "Figure":
+        """A matplotlib figure with one row per method, as in AttCAT's Figure 5."""
+        return explanation_figure(self)
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.html import fragment
+
+        return fragment(self.explanations, compare=True, refused=self.refused)

@@ -1,0 +1,100 @@
+"""Hide: a way to hide units of an input, as deleting them, or a token in their place."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from whyformer.errors import BadOption
+from whyformer.inputs.fillers import WORDS
+from whyformer.inputs.input import Places, TensorInput
+
+
+class Hide(ABC):
+    """A way to hide units; its `name` is what `hide=` and `baseline=` take, its docstring's first line is listed.
+
+    `shortens`: the units are taken out, so that those behind them move. `attended`: what stands in their place is
+    attended to. `embeds`: that has an embedding (`stand_in`), so that the embedding alone can be exchanged, and a path
+    can begin there.
+    """
+
+    name: str
+    shortens: ClassVar[bool] = False
+    attended: bool = True
+    embeds: ClassVar[bool] = False
+
+    @abstractmethod
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The input with the units at these places hidden, made by its `deleted`, `filled` or `exchanged`."""
+
+    def stand_in(self, whole: TensorInput) -> int | None:
+        """The token whose embedding takes the place of a unit; None for zeros, or a blank patch of an image."""
+        raise BadOption(
+            f"baseline={self.name!r} is not possible here: nothing that has an embedding takes the place of a unit; "
+            "use baseline='zero'"
+        )
+
+    def exchange(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The input with the embeddings of these units exchanged for that of `stand_in`."""
+        return whole.exchanged(places, self.stand_in(whole))
+
+
+class Delete(Hide):
+    """The units are taken out."""
+
+    name = "delete"
+    shortens = True
+
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The tokens that are left."""
+        return whole.deleted(places)
+
+
+class Fill(Hide):
+    """A token takes the place of the units."""
+
+    embeds = True
+
+    def __init__(self, name: str, token: str, otherwise: str | None = None, *, attended: bool = True):
+        self.name, self.token, self.otherwise, self.attended = name, token, otherwise, attended
+        words = " or ".join(WORDS[one] for one in self._tokens)
+        self.__doc__ = f"The {words} token takes the place of the units{'' if attended else ', not attended to'}."
+
+    @property
+    def _tokens(self) -> tuple[str, ...]:
+        return (self.token,) if self.otherwise is None else (self.token, self.otherwise)
+
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The tokens with others in these places."""
+        token = whole.fillers.first(self._tokens)
+        if token is None:
+            words = " or ".join(WORDS[one] for one in self._tokens)
+            raise BadOption(
+                f"hide={self.name!r} is not possible: the vocabulary has no {words} token; use hide='delete'"
+            )
+        return whole.filled(places, token, self.attended)
+
+    def stand_in(self, whole: TensorInput) -> int | None:
+        """The token itself, without another in its stead; an image is padded with zeros."""
+        asked = f"baseline={self.name!r}"
+        if "pixel_values" in whole.tensors and self.token == "pad":
+            return None
+        if "input_ids" not in whole.tensors:
+            given = ", ".join(whole.tensors)
+            raise BadOption(
+                f"{asked} is not possible: the input has no tokens, it is given as {given}; use baseline='zero'"
+            )
+        return whole.fillers.baseline(self.token, asked)
+
+
+class Zero(Hide):
+    """Zeros take the place of the units' embeddings, or blank patches that of an image's."""
+
+    name = "zero"
+    embeds = True
+
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The same tokens, with other embeddings."""
+        return self.exchange(whole, places)
+
+    def stand_in(self, whole: TensorInput) -> int | None:
+        """No token."""
+        return None

@@ -1,0 +1,248 @@
+"""Inputs: what a model is given for one example, without padding; its units, and how some of them are hidden."""
+
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whyformer.errors import BadInput, BadOption
+from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.units import Unit
+
+Numbers = NDArray[Any]
+Flags = NDArray[np.bool_]
+Places = Sequence[int]  # of units, counted without padding
+Kind = Literal["token", "word"]  # what is ranked and hidden as one
+Patches = tuple[int, int, int, int]  # rows and columns of patches, the last units of an image; a patch's height, width
+
+NOTHING_LEFT = (
+    "hiding leaves nothing to run, and there is no BOS, EOS or padding token in the vocabulary that could stand for "
+    "it: name one, as config.bos_token_id"
+)
+TWICE = "units of this input are hidden already: hide all of them at once"
+
+
+class Hiding(Protocol):
+    """What an input is asked to hide units with: `whyformer.inputs.hiding.Hide`."""
+
+    def apply(self, whole: Any, places: Places) -> Any:
+        """The input without the units at these places."""
+
+
+class Input(Protocol):
+    """One example as a model is given it, without padding: what hiding, metrics and the engine know of it."""
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """What gets a score, in order; ready tensors do not say."""
+
+    @property
+    def source(self) -> Any:
+        """What people read or see: the texts, or an image."""
+
+    @property
+    def tensors(self) -> Mapping[str, Numbers | Tensor]:
+        """What the model is given, by name."""
+
+    def groups(self, kind: Any) -> list[list[int]]:
+        """The places that are ranked and hidden as one: each token, or the tokens of each word, or each patch."""
+
+    def without(self, places: Places, hide: Hiding) -> "Input":
+        """The same input with the units at some places hidden."""
+
+    def __len__(self) -> int:
+        """How many units there are."""
+
+
+@dataclass(frozen=True, eq=False)
+class TensorInput:
+    """Ready tensors of one example, without padding.
+
+    What a model is given for each token, whole numbers, is an array [units, …]; anything else, as embeddings or pixels,
+    is a tensor [1, …]. `special` marks special tokens, which are never hidden; None where nobody can tell. `gone` marks
+    the units whose embedding is exchanged for that of the token `instead`, or for zeros; of an image, blank patches.
+    """
+
+    tensors: Mapping[str, Numbers | Tensor]
+    units: tuple[Unit, ...] = field(default=(), kw_only=True)  # ready tensors do not say
+    special: Flags | None = field(default=None, kw_only=True)
+    fillers: Fillers = field(default_factory=Fillers, kw_only=True)
+    patches: Patches | None = field(default=None, kw_only=True)
+    length: int | None = field(default=None, kw_only=True)  # where the tensors do not say it
+    gone: Flags | None = field(default=None, kw_only=True)
+    instead: int | None = field(default=None, kw_only=True)
+    whole: "TensorInput | None" = field(default=None, kw_only=True)  # the same with nothing gone
+
+    def __len__(self) -> int:
+        return len(self.tensors["input_ids"]) if self.length is None else self.length
+
+    @property
+    def source(self) -> Any:
+        """The tensors."""
+        return self.tensors
+
+    def groups(self, kind: Kind) -> list[list[int]]:
+        """The places of what is ranked and hidden as one: units that are not special."""
+        if kind != "token":
+            raise BadInput("words need texts: ready tensors have tokens only (units='token')")
+        special = self.special
+        return [[place] for place in range(len(self)) if special is None or not special[place]]
+
+    @cached_property
+    def key(self) -> bytes:
+        """The tensors themselves; inputs of one model with the same key are the same."""
+        if self.whole is not None and self.gone is not None:
+            return self.whole.key + self.gone.tobytes() + str(self.instead).encode()
+        return b"".join(_bytes(self.tensors[name]) for name in sorted(self.tensors))
+
+    @property
+    def kind(self) -> Hashable:
+        """Inputs of one kind can be run as one batch: others exchange other embeddings, or cannot be padded."""
+        odd = any(isinstance(values, Tensor) for values in self.tensors.values())
+        return self.gone is not None, self.instead, id(self.tensors) if odd else None
+
+    def without(self, places: Places, hide: Hiding) -> "TensorInput":
+        """The same input with the units at some places hidden; itself if there are none."""
+        return hide.apply(self, places) if len(places) else self
+
+    def deleted(self, places: Places) -> "TensorInput":
+        """Without some tokens; where nothing is left to attend to, there is one token, attended to."""
+        kept = ~self._at(places)
+        arrays = self._arrays()
+        tensors = {name: array[kept] for name, array in arrays.items()}
+        if "position_ids" in tensors:  # what is left is counted anew
+            tensors["position_ids"] = arrays["position_ids"][: len(tensors["input_ids"])]
+        return self._changed(tensors, kept)
+
+    def filled(self, places: Places, token: int, attended: bool = True) -> "TensorInput":
+        """With a token in some places, attended to or not."""
+        where, arrays = self._at(places), self._arrays()
+        tensors = {**arrays, "input_ids": np.where(where, token, arrays["input_ids"])}
+        if not attended:
+            tensors["attention_mask"] = np.where(where, 0, arrays["attention_mask"])
+        return self._changed(tensors, None)
+
+    def exchanged(self, places: Places, instead: int | None) -> "TensorInput":
+        """With the embedding of a token, or zeros, in some places; the model is told the same tokens.
+
+        So neither positions nor what the head reads move.
+        """
+        if self.gone is not None:
+            raise BadOption(TWICE)
+        if "pixel_values" in self.tensors and self.patches is None:
+            raise BadInput("patches of an image are hidden where it is known which pixels each stands for")
+        facts = {"special": self.special, "fillers": self.fillers, "patches": self.patches, "length": self.length}
+        return TensorInput(self.tensors, gone=self._at(places), instead=instead, whole=self, **facts)  # type: ignore[arg-type]
+
+    def _at(self, places: Places) -> Flags:
+        where = np.zeros(len(self), dtype=bool)
+        where[np.asarray(places, dtype=np.intp)] = True
+        return where
+
+    def _arrays(self) -> dict[str, Numbers]:
+        """The tensors, if they say something for each token and nothing else."""
+        arrays = {name: values for name, values in self.tensors.items() if not isinstance(values, Tensor)}
+        if len(arrays) < len(self.tensors) or "input_ids" not in arrays:
+            odd = ", ".join(sorted(self.tensors.keys() - arrays.keys())) or "nothing"
+            raise BadInput(
+                f"units are hidden in texts: input_ids, and whole numbers [batch, units] beside; found {odd}"
+            )
+        if self.gone is not None:
+            raise BadOption(TWICE)
+        if "attention_mask" not in arrays:
+            arrays["attention_mask"] = np.ones(len(self), dtype=np.int64)
+        return arrays
+
+    def _changed(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
+        if not tensors["attention_mask"].any():
+            return self._alone()
+        return self._with(tensors, kept)
+
+    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
+        """The same with other tensors, of the units that are kept."""
+        special = self.special if kept is None or self.special is None else self.special[kept]
+        return TensorInput(tensors, special=special, fillers=self.fillers)
+
+    def _alone(self) -> "TensorInput":
+        """One token that stands for nothing."""
+        if self.fillers.alone is None:
+            raise BadOption(NOTHING_LEFT)
+        arrays = self._arrays()
+        one = {name: np.zeros_like(array[:1]) for name, array in arrays.items()}
+        one |= {"input_ids": one["input_ids"] + self.fillers.alone, "attention_mask": one["attention_mask"] + 1}
+        first = {"position_ids": arrays["position_ids"][:1]} if "position_ids" in one else {}
+        return TensorInput(one | first, fillers=self.fillers)
+
+
+def _bytes(values: Numbers | Tensor) -> bytes:
+    if not isinstance(values, Tensor):
+        return values.tobytes()
+    plain = values.detach().cpu().contiguous().flatten().view(torch.uint8)
+    return hashlib.blake2b(plain.numpy().tobytes(), digest_size=16).digest()
+
+
+def together(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Tensor]:
+    """Inputs of one kind as one batch, padded on the right with tokens that are not attended to.
+
+    Embeddings and pixels that are gone are zeros in it; tokens that are gone are still there, see `TensorInput.gone`.
+    """
+    first, count = inputs[0], len(inputs)
+    if all(one.tensors is first.tensors for one in inputs):
+        batch = {name: _repeated(values, count, device) for name, values in first.tensors.items()}
+    else:
+        batch = _padded(inputs, device)
+    there = present(inputs, device)
+    if there is not None and first.patches is not None:
+        batch["pixel_values"] = batch["pixel_values"] * _blank(there, batch["pixel_values"], first.patches)
+    elif there is not None and "inputs_embeds" in batch:
+        batch["inputs_embeds"] = batch["inputs_embeds"] * there[:, :, None]
+    return batch
+
+
+def present(inputs: Sequence[TensorInput], device: torch.device) -> Tensor | None:
+    """Which units of a batch are there, [batch, units]; None if all of them are."""
+    if inputs[0].gone is None and len({one.gone is None for one in inputs}) == 1:
+        return None
+    there = np.ones((len(inputs), max(map(len, inputs))), dtype=bool)
+    for row, one in zip(there, inputs, strict=True):
+        if one.gone is not None:
+            row[: len(one)] = ~one.gone
+    return torch.from_numpy(there).to(device)
+
+
+def _repeated(values: Numbers | Tensor, count: int, device: torch.device) -> Tensor:
+    tensor = (values if isinstance(values, Tensor) else torch.from_numpy(values)[None]).to(device)
+    return tensor.repeat(count, *(1 for _ in tensor.shape[1:])) if tensor.dim() else tensor
+
+
+def _padded(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Tensor]:
+    length, fillers = max(map(len, inputs)), inputs[0].fillers
+    if fillers.beyond is not None and any(len(one) < length for one in inputs):
+        raise BadInput(
+            f"texts of different lengths need padding, and the model's padding token {fillers.beyond} lies beyond its "
+            "vocabulary: set config.pad_token_id to a token that it has, or explain texts one by one"
+        )
+    batch = {}
+    for name, values in inputs[0].tensors.items():
+        filler = (fillers.pad or 0) if name == "input_ids" else 0
+        filled = np.full((len(inputs), length, *values.shape[1:]), filler, dtype=np.int64)
+        for row, one in zip(filled, inputs, strict=True):
+            row[: len(one)] = one.tensors[name]
+        batch[name] = torch.from_numpy(filled).to(device)
+    return batch
+
+
+def _blank(there: Tensor, pixels: Tensor, patches: Patches) -> Tensor:
+    """1 where a pixel's patch is there, [batch, 1, height, width]; pixels of no patch are always there."""
+    rows, columns, height, width = patches
+    grid = there[:, -rows * columns :].view(-1, 1, rows, columns)
+    mask = grid.repeat_interleave(height, 2).repeat_interleave(width, 3).to(pixels.dtype)
+    rest = (0, pixels.shape[3] - columns * width, 0, pixels.shape[2] - rows * height)
+    return F.pad(mask, rest, value=1.0)

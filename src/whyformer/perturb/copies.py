@@ -1,0 +1,212 @@
+"""Copies of one example with units replaced, and its explained output as a plain function of which units are there."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, BadOption, UnsupportedModel
+from whyformer.inputs.encoding import Batch
+from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.hiding import Hide
+from whyformer.inputs.input import Patches, TensorInput, together
+from whyformer.models.loading import text_config, unwrapped
+from whyformer.perturb.hides import hide_named
+from whyformer.perturb.runner import Runner, tokens_at_once
+from whyformer.prediction import Prediction
+
+WITH_GRADIENTS = 4  # a run that keeps a graph takes this many times the memory
+LEEWAY = {torch.float64: 1e-8, torch.float32: 1e-4}  # between two runs of one text, as a share of its largest logit
+ROUGH = 0.05  # in half precision, or where matrices are multiplied with less than float32
+LOGITS_PER_BATCH = {"cpu": 2**26, "cuda": 2**28}  # of models that give a vocabulary at every position
+
+
+class Copies:
+    """One example of a prediction, alone and without padding, and the explained output when units are hidden.
+
+    `positions` says where its units stand in the batch; what a causal model cannot see from where it speaks is left
+    out. `free` marks the units that may be hidden: all but special tokens. Where what takes their place has an
+    embedding and is attended to, the embedding alone is exchanged: the model is told the same token ids, so neither
+    positions nor what the head reads move. `evaluations` counts the copies that were run; each different one is run
+    once.
+    """
+
+    def __init__(self, prediction: Prediction, row: int, hide: Hide, fillers: Fillers):
+        self.model: nn.Module = unwrapped(prediction.model)
+        self.hide, self.task = hide, prediction.task
+        self.positions = _positions(prediction, row)
+        self.patches = _patches(prediction) if "pixel_values" in prediction.batch.tensors else None
+        places = {position: place for place, position in enumerate(self.positions.tolist())}
+        target, versus = prediction.target, prediction.versus
+        self.target = self.task.moved(target[row : row + 1], [places])
+        self.versus = None if versus is None else self.task.moved(versus[row : row + 1], [places])
+        self.units = len(self.positions)
+        where, count = self.positions.numpy(), prediction.padding.shape[1]
+        self.exchanges = hide.embeds and hide.attended
+        self.input = prediction.batch.alone(
+            row, where, count, fillers, patches=self.patches, attended=not self.exchanges
+        )
+        if hide.shortens and self._said_at:
+            raise BadOption(
+                f"baseline={hide.name!r} is not possible: the output is said at a position, which would move; use "
+                "baseline='mask'"
+            )
+        self.free = _free(prediction, row, self.positions, self.patches)
+        self.dtype = torch.promote_types(prediction.trace.logits.dtype, torch.float32)
+        self.device = prediction.trace.logits.device
+        self.vocabulary = prediction.trace.logits.shape[-1] if self.task.form == "token" else 0
+        self.told: Callable[[], None] | None = None  # called after every batch
+        self.with_gradients = 0  # copies that were run elsewhere
+        kept = self._kept
+        self.runner = Runner(
+            self.model,
+            self._explained,
+            arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
+            most=self.at_once(whole_vocabulary=kept is None),
+            progress=lambda *_: self.tell(),
+        )
+        if self.positions.tolist() != list(range(self.units)):
+            self._keep_places(prediction, row)
+
+    @property
+    def evaluations(self) -> int:
+        """How many copies were run."""
+        return self.runner.counts.run + self.with_gradients
+
+    def tell(self) -> None:
+        """Tell whoever is watching that a batch is done."""
+        if self.told is not None:
+            self.told()
+
+    def _keep_places(self, prediction: Prediction, row: int) -> None:
+        """Units that stood behind padding are told their old positions where these matter; raise if that is not all."""
+        logits = prediction.trace.logits[row].detach()
+        exact = logits.dtype == torch.float64 or torch.get_float32_matmul_precision() == "highest"
+        leeway = LEEWAY.get(logits.dtype, ROUGH) if exact else ROUGH
+        due = float(prediction.trace.output(prediction.target, prediction.versus)[row].detach())
+        everything, within = torch.ones(1, self.units), leeway * float(logits.abs().max())
+        output = float(self.outputs(everything))
+        if abs(output - due) > within and "position_ids" in self._takes and "position_ids" not in self.input.tensors:
+            self.input = replace(self.input, tensors={**self.input.tensors, "position_ids": self.positions.numpy()})
+            self.runner.forget()
+            output = float(self.outputs(everything))
+        if abs(output - due) > within:
+            raise BadInput(
+                f"this method runs a text without its padding, and {type(self.model).__name__} then says {output:.6g} "
+                f"instead of {due:.6g}: padding stands before or inside the text; pad on the right, or give texts one "
+                "by one"
+            )
+
+    def seed(self, seed: int) -> int:
+        """The seed of this example's own random stream: it depends on `seed` and on its tokens alone."""
+        alone = Prediction(self.model, Batch(self.copies(1), None, None))
+        alone.padding = torch.zeros(1, self.units, dtype=torch.bool)
+        return alone.generators(seed)[0].initial_seed()
+
+    def at_once(self, *, gradients: bool = False, whole_vocabulary: bool = False) -> int:
+        """How many copies are run together."""
+        fitting = tokens_at_once(self.device) // (WITH_GRADIENTS if gradients else 1) // self.units
+        if self.vocabulary and whole_vocabulary:
+            logits = LOGITS_PER_BATCH.get(self.device.type, LOGITS_PER_BATCH["cpu"])
+            fitting = min(fitting, logits // (self.units * self.vocabulary))
+        nameless = "input_ids" not in self.input.tensors and getattr(text_config(self.model), "pad_token_id", 0) is None
+        return 1 if nameless and "inputs_embeds" in self.input.tensors else max(1, fitting)  # GPT-2 asks for padding
+
+    def outputs(self, present: Tensor) -> Tensor:
+        """The explained output, [copies], for copies with these units there, [copies, units] of zeros and ones."""
+        gone = ((present.cpu() <= 0.5) & self.free).numpy()
+        inputs = [self.without(np.flatnonzero(row).tolist()) for row in gone]
+        return self.runner.logits(inputs, 1)[:, 0].to(self.dtype)
+
+    def of_free(self, present: Tensor) -> Tensor:
+        """The same for copies with these of the free units there, [copies, free]."""
+        rows = torch.ones(len(present), self.units)
+        rows[:, self.free] = present.cpu().float()
+        return self.outputs(rows)
+
+    def without(self, places: list[int]) -> TensorInput:
+        """A copy with the units at some places hidden."""
+        return self.hide.exchange(self.input, places) if self.exchanges else self.input.without(places, self.hide)
+
+    def copies(self, count: int) -> dict[str, Tensor]:
+        """What the model is given for the example, so many times."""
+        return together([self.input] * count, self.device)
+
+    @cached_property
+    def _takes(self) -> frozenset[str]:
+        """The names of what the model's forward takes."""
+        return frozenset(inspect.signature(self.model.forward).parameters)
+
+    @cached_property
+    def _said_at(self) -> set[int]:
+        """The places at which the explained output is said; none for a class."""
+        targets = [target for target in (self.target, self.versus) if target is not None]
+        return {place for target in targets for place in self.task.positions(target)[0].tolist() if place >= 0}
+
+    @cached_property
+    def _kept(self) -> int | None:
+        """The one position at which a model with a vocabulary at every position has to speak, if it can be told."""
+        alone = self.task.form == "token" and len(self._said_at) == 1 and "logits_to_keep" in self._takes
+        return next(iter(self._said_at)) if alone else None
+
+    def _explained(self, output: Any) -> Tensor:
+        """The explained output, [copies, 1]."""
+        logits = self.task.logits(output)
+        assert logits is not None  # the same model gave some for the whole example
+        target, versus = self.target, self.versus
+        if self._kept is not None and logits.shape[1] == 1:
+            first = [{self._kept: 0}]
+            target, versus = self.task.moved(target, first), None if versus is None else self.task.moved(versus, first)
+        return self.task.output(logits, target, versus)[:, None]
+
+
+def copies_of(prediction: Prediction, baseline: str | Hide, *, on_path: bool = False) -> Iterator[Copies]:
+    """The examples of a prediction, one after the other; `on_path`: paths begin where units are hidden."""
+    hide, fillers = hide_named(baseline), Fillers.of(prediction.model, prediction.batch.tokenizer)
+    if on_path and not (hide.embeds and hide.attended):
+        raise BadOption(
+            f"baseline={hide.name!r} is not possible: a path begins at embeddings that take the place of the units, "
+            "and there are none that are attended to; use baseline='zero', 'pad_attended', 'mask' or 'unk'"
+        )
+    return (Copies(prediction, row, hide, fillers) for row in range(len(prediction.padding)))
+
+
+def _positions(prediction: Prediction, row: int) -> Tensor:
+    """The positions of an example that are no padding, up to where a causal model speaks."""
+    real = (~prediction.padding[row]).nonzero().flatten().cpu()
+    targets = [target for target in (prediction.target, prediction.versus) if target is not None]
+    said = [place for t in targets for place in prediction.task.positions(t)[row].tolist() if place >= 0]
+    later = real[real > max(said)] if said else real[:0]
+    if not len(later) or prediction.trace.embeddings is None:
+        return real
+    unseen = not bool(prediction.embedding_gradients[row, later.to(prediction.padding.device)].any())
+    return real[real <= max(said)] if unseen else real
+
+
+def _free(prediction: Prediction, row: int, positions: Tensor, patches: Patches | None) -> Tensor:
+    """Which units may be hidden, [units]."""
+    free = torch.ones(len(positions), dtype=torch.bool)
+    if patches is not None:
+        free[: len(free) - patches[0] * patches[1]] = False
+    if prediction.batch.special is not None:
+        free &= ~prediction.batch.special[row].cpu().bool()[positions]
+    return free
+
+
+def _patches(prediction: Prediction) -> Patches:
+    """Of an image: rows and columns of patches, which are its last units, and a patch's height and width."""
+    size = getattr(getattr(prediction.model, "config", None), "patch_size", None)
+    height, width = (size, size) if isinstance(size, int) else size if isinstance(size, (list, tuple)) else (0, 0)
+    pixels, units = prediction.batch.tensors["pixel_values"].shape, prediction.padding.shape[1]
+    rows, columns = (pixels[2] // height, pixels[3] // width) if height and width else (0, 0)
+    if not 0 < rows * columns <= units:
+        facts = f"{units} units and patches of size {size}"
+        raise UnsupportedModel(
+            f"which pixels a unit of {type(prediction.model).__name__} stands for is not known: {facts}"
+        )
+    return rows, columns, height, width

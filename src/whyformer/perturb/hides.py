@@ -1,0 +1,57 @@
+"""The ways to hide units by name: one registry for `hide=` and `baseline=`, open to others."""
+
+import math
+from typing import Annotated
+
+from whyformer.errors import BadOption, nearest
+from whyformer.inputs.hiding import Delete, Fill, Hide, Zero
+from whyformer.registry.options import Names, Spelling
+
+HIDES: dict[str, Hide] = {
+    hide.name: hide
+    for hide in (
+        Delete(),
+        Fill("mask", "mask", "unk"),
+        Fill("mask_unattended", "mask", "unk", attended=False),
+        Fill("pad", "pad", attended=False),
+        Fill("pad_attended", "pad"),
+        Fill("unk", "unk"),
+        Zero(),
+    )
+}
+
+HideName = Annotated[str, Names(HIDES, "apply")]  # what an option `hide=` takes
+HideNameOrNone = Annotated[str | None, Names(HIDES, "apply")]
+# What `baseline=` takes: the same. What stands there was always attended to, also where it was called `pad`.
+Baseline = Annotated[
+    str, Names(HIDES, "apply"), Spelling(former={"pad": "pad_attended"}, in_keys={"pad_attended": "pad"})
+]
+
+
+def register_hide(hide: Hide) -> Hide:
+    """Make a way to hide known by its name, to every option `hide=` and `baseline=`."""
+    if not isinstance(hide, Hide):
+        raise BadOption(f"a way to hide is an object of a subclass of whyformer.inputs.hiding.Hide; found {hide!r}")
+    name = getattr(hide, "name", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise BadOption(f"a way to hide has a name, a word of letters, digits and _; found {name!r}")
+    if HIDES.setdefault(name, hide) is not hide:
+        raise BadOption(
+            f"there is a way to hide {name!r} already, in {type(HIDES[name]).__module__}: take another name"
+        )
+    return hide
+
+
+def hide_named(hide: str | Hide) -> Hide:
+    """The way to hide of that name, or an error with the nearest one."""
+    if isinstance(hide, Hide):
+        return hide
+    if hide not in HIDES:
+        raise BadOption(f"there is no way to hide {hide!r}; {nearest(str(hide), HIDES)}")
+    return HIDES[hide]
+
+
+def count_of(share: float, units: int, up: bool = False) -> int:
+    """A share of the units as a count: the nearest, half up; or the next higher."""
+    exact = round(share * units, 9)  # 0.7 * 45 is 31.5, whatever binary fractions say
+    return math.ceil(exact) if up else math.floor(exact + 0.5)

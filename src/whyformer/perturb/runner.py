@@ -1,0 +1,292 @@
+"""Runner: the one engine that runs a model on inputs with units hidden, each once, in dense batches."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.inputs.input import TensorInput, present, together
+from whyformer.models.borrow import borrowed
+from whyformer.models.loading import device_of, input_embeddings, unwrapped
+from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.tasks.score import classes_of
+from whyformer.tasks.task import arguments_of
+
+TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
+PADDING = 0.05  # of a batch's tokens, at most
+UNSEEN = "the embeddings of single tokens were not seen, and tokens give way there"
+
+Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
+
+
+class Sliceable(Protocol):
+    """A list, or a tensor: something of which there are parts of the same kind."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+S = TypeVar("S", bound=Sliceable)
+
+
+@dataclass
+class Counts:
+    """What the engine did: inputs that were asked for, inputs and tokens that were run, padding among those tokens."""
+
+    requested: int = 0
+    run: int = 0
+    tokens: int = 0
+    padding: int = 0
+    batches: int = 0
+
+    @property
+    def padding_share(self) -> float:
+        """The share of the tokens run that is padding."""
+        return self.padding / self.tokens if self.tokens else 0.0
+
+
+class Runner:
+    """Inputs in, logits out: each different input is run once.
+
+        with runner.planning():
+            ask(runner)            # notes what is asked; the answers are placeholders
+        runner.run()               # everything at once, without duplicates, sorted by length
+        ask(runner)                # the answers
+
+    An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
+    the model returns the numbers that are wanted. `arguments` are handed to the model beside each batch, `most` is how
+    many inputs a batch may hold. `progress` is called with the inputs done and the inputs to be done after every batch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        read: Read,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        tokens_per_batch: int | None = None,
+        most: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ):
+        self.model = unwrapped(model)
+        self.device = device_of(self.model)
+        self.budget = tokens_per_batch or tokens_at_once(self.device)
+        self.read, self.arguments, self.most, self.progress = read, dict(arguments or {}), most, progress
+        self.counts = Counts()
+        self._known: dict[bytes, Tensor] = {}
+        self._waiting: dict[bytes, TensorInput] = {}
+        self._planned: Counter[bytes] = Counter()
+        self._planning = False
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Within it, questions are only noted."""
+        self._planning = True
+        try:
+            yield
+        finally:
+            self._planning = False
+
+    def logits(self, inputs: Sequence[TensorInput], outputs: int) -> Tensor:
+        """The outputs for each input, [inputs, outputs] in float64; while planning, zeros."""
+        keys = [one.key for one in inputs]
+        for key, one in zip(keys, inputs, strict=True):
+            if key not in self._known:
+                self._waiting.setdefault(key, one)
+        if self._planning:
+            self.counts.requested += len(inputs)
+            self._planned.update(keys)
+            return torch.zeros(len(inputs), outputs, dtype=torch.float64)
+        if any(key not in self._known for key in keys):
+            self.run()
+        for key in keys:
+            if self._planned[key]:
+                self._planned[key] -= 1
+            else:
+                self.counts.requested += 1
+        return torch.stack([self._known[key] for key in keys]) if keys else torch.zeros(0, outputs, dtype=torch.float64)
+
+    def run(self) -> None:
+        """Run what is waiting."""
+        kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
+        for one in self._waiting.values():
+            kinds[one.kind].append(one)
+        done, total = 0, len(self._waiting)
+        for alike in kinds.values():
+            alike.sort(key=len, reverse=True)  # the largest first: if memory is short, at once
+            for batch in _batches(alike, self.budget, self.most or total):
+                for attempt in in_parts(batch):
+                    with attempt as part:
+                        self._known.update(zip((one.key for one in part), self._run(part), strict=True))
+                done += len(batch)
+                if self.progress is not None:
+                    self.progress(done, total)
+        self._waiting.clear()
+
+    def know(self, inputs: Sequence[TensorInput], logits: Tensor) -> None:
+        """Take the outputs for inputs, [inputs, outputs] in float64, from whoever ran the same model on them."""
+        for one, own in zip(inputs, logits, strict=True):
+            self._known.setdefault(one.key, own)
+
+    def forget(self) -> None:
+        """Drop all results and questions, so that memory does not grow from chunk to chunk."""
+        self._known.clear()
+        self._waiting.clear()
+        self._planned.clear()
+
+    def _run(self, inputs: Sequence[TensorInput]) -> Tensor:
+        outputs = self._outputs(inputs).double().cpu()
+        length = max(map(len, inputs))
+        self.counts.run += len(inputs)
+        self.counts.batches += 1
+        self.counts.tokens += length * len(inputs)
+        self.counts.padding += length * len(inputs) - sum(map(len, inputs))
+        return outputs
+
+    def _outputs(self, inputs: Sequence[TensorInput]) -> Tensor:
+        """Run the plain model, without a graph."""
+        with (
+            torch.no_grad(),
+            borrowed(self.model, together(inputs, self.device), **self.arguments) as (model, arguments),
+            exchanging(model, inputs, arguments.get("input_ids")),
+        ):
+            output = model(**arguments_of(model, arguments))
+        logits = self.read(output)
+        if not bool(torch.isfinite(logits).all()):
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} returns logits that are not numbers once units give way"
+            )
+        return logits
+
+
+class Outcomes(Runner):
+    """The engine for classifiers: probabilities of classes."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        tokens_per_batch: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ):
+        super().__init__(model, self._classes, tokens_per_batch=tokens_per_batch, progress=progress)
+        self.task = classes_of(self.model)
+
+    def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
+        """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
+        shares = self.task.probabilities(self.logits(inputs, classes))
+        assert shares is not None  # `_classes` refuses what has none
+        return shares
+
+    def know(self, inputs: Sequence[TensorInput], shares: Tensor) -> None:
+        """Take the probabilities of inputs, [inputs, classes], from whoever ran the same model on them."""
+        super().know(inputs, shares.logit() if self.task.multi_label else shares.log())
+
+    def _classes(self, output: Any) -> Tensor:
+        logits = self.task.logits(output)
+        if logits is None or self.task.probabilities(logits) is None:
+            name = type(self.model).__name__
+            raise UnsupportedModel(f"{name} gives no probabilities of classes: a classifier is needed")
+        return logits
+
+
+def tokens_at_once(device: torch.device) -> int:
+    """How many tokens are run together, unless somebody says."""
+    return TOKENS_PER_BATCH.get(device.type, TOKENS_PER_BATCH["cpu"])
+
+
+class _Attempt(AbstractContextManager[S], Generic[S]):
+    """One go at a part of a batch: short memory ends it, but is no error while there is less to try."""
+
+    def __init__(self, part: S):
+        self.part, self.failed = part, False
+
+    def __enter__(self) -> S:
+        return self.part
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        self.failed = isinstance(error, torch.OutOfMemoryError) and len(self.part) > 1
+        return self.failed
+
+
+def in_parts(items: S) -> Iterator[AbstractContextManager[S]]:
+    """All items at once; where the device's memory does not suffice, in halves, down to one.
+
+        for attempt in in_parts(rows):
+            with attempt as part:
+                run(part)
+
+    What the body keeps in variables of its own is in memory still when the halves are tried.
+    """
+    waiting = [items]
+    while waiting:
+        part = waiting.pop()
+        attempt = _Attempt(part)
+        yield attempt
+        if attempt.failed:
+            torch.cuda.empty_cache()  # here nothing holds on to the run any more
+            half = len(part) // 2
+            waiting += [part[half:], part[:half]]
+
+
+def _batches(inputs: Sequence[TensorInput], budget: int, most: int) -> Iterator[list[TensorInput]]:
+    """Inputs, longest first, cut where a batch is full or the next one would need too much padding."""
+    batch: list[TensorInput] = []
+    real = 0
+    for one in inputs:
+        size = (len(batch) + 1) * len(batch[0] if batch else one)
+        if batch and (size > budget or len(batch) >= most or size - real - len(one) > PADDING * size):
+            yield batch
+            batch, real = [], 0
+        batch.append(one)
+        real += len(one)
+    if batch:
+        yield batch
+
+
+def exchanging(model: nn.Module, inputs: Sequence[TensorInput], ids: Tensor | None) -> AbstractContextManager[Any]:
+    """In it, the model looks up another token's embedding, or zeros, for those tokens `ids` that are gone."""
+    there = None if ids is None or inputs[0].patches is not None else present(inputs, ids.device)
+    if ids is None or there is None:
+        return nullcontext()
+    return _Exchanging(model, ids, there, next(one.instead for one in inputs if one.gone is not None))
+
+
+class _Exchanging(TorchFunctionMode):
+    """In it, a model looks up another token's embedding, or zeros, for tokens that are not there."""
+
+    def __init__(self, model: nn.Module, ids: Tensor, there: Tensor, instead: int | None):
+        super().__init__()
+        weight = getattr(input_embeddings(model), "weight", None)
+        self.present, self.instead = there, instead
+        self.tokens = TokenEmbeddings(weight, ids, self._exchanged)
+
+    def _exchanged(self, values: Tensor) -> Tensor:
+        if values.shape[:2] != self.present.shape:
+            raise BadOption(f"{UNSEEN}: they are looked up in the shape {tuple(values.shape)}")
+        weight = self.tokens.weight
+        other = torch.zeros_like(values[0, 0]) if self.instead is None or weight is None else weight[self.instead]
+        return torch.where(self.present[:, :, None], values, other.to(values))
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        if kind is None and self.tokens.leaf is None:
+            raise BadOption(f"{UNSEEN}: they were not looked up")
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is not F.embedding:
+            return result
+        named = dict(zip(("input", "weight"), args, strict=False)) | (kwargs or {})
+        return self.tokens.looked_up(named["weight"], named["input"], result)

@@ -1,0 +1,195 @@
+"""Output formats: what results look like as text, as a page, as data, as a picture or as a table.
+
+A format is an object that knows a function for each kind of result; all formats stand in one registry, which plug-ins
+add to. What a function needs is imported when it is called: nobody waits for matplotlib who does not draw.
+"""
+
+import io
+import json
+from collections.abc import Callable
+from functools import singledispatch
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from whyformer.errors import BadOption
+from whyformer.registry.plugins import Registry
+from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.results.table import TableData
+from whyformer.results.word_table import TokenTableData
+from whyformer.show import grid
+from whyformer.show.scores import scores_grid
+from whyformer.storage.files import path_of, write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Content = str | bytes
+F = TypeVar("F", bound=Callable[..., Content])
+
+PICTURES = ("png", "svg", "pdf")
+
+
+class OutputFormat:
+    """One way to write results; `endings` are those of its files, the usual one first."""
+
+    def __init__(self, name: str, *endings: str):
+        self.name, self.endings = name, endings
+        self._function = singledispatch(self._refuse)
+
+    def of(self, *kinds: type) -> Callable[[F], F]:
+        """Register what turns results of these kinds, and of kinds made from them, into text or bytes."""
+
+        def registered(function: F) -> F:
+            for kind in kinds:
+                self._function.register(kind, function)
+            return function
+
+        return registered
+
+    def takes(self, kind: type) -> bool:
+        """Whether it can write results of this kind."""
+        return self._function.dispatch(kind) is not self._function.dispatch(object)
+
+    def __call__(self, result: Any, **options: Any) -> Content:
+        """The result in this format."""
+        return self._function(result, **options)
+
+    def _refuse(self, result: Any, **_: Any) -> Content:
+        known = [name for name, other in FORMATS.listed().items() if other.takes(type(result))]
+        raise BadOption(
+            f"{type(result).__name__} cannot be written as {self.name}; known: {', '.join(known) or 'none'}"
+        )
+
+
+FORMATS: Registry[OutputFormat] = Registry("output format", "formats")
+
+
+def output_format(name: str, *endings: str) -> OutputFormat:
+    """A new output format, registered under its name."""
+    made = OutputFormat(name, *endings)
+    FORMATS.add(name, made)
+    return made
+
+
+def render(result: Any, form: str, **options: Any) -> Content:
+    """A result in the format of that name."""
+    return FORMATS.named(form)(result, **options)
+
+
+def format_of(path: str | Path) -> OutputFormat:
+    """The format that the ending of a file tells; JSON where there is none."""
+    ending = path_of(path).suffix.casefold() or ".json"
+    every = FORMATS.listed().values()
+    for form in every:
+        if ending in form.endings:
+            return form
+    known = ", ".join(sorted(each for form in every for each in form.endings))
+    raise BadOption(f"{str(path)!r} has the ending of no output format: known are {known}")
+
+
+class Shown:
+    """What results that can be shown have in common."""
+
+    def render(self, form: str, **options: Any) -> Content:
+        """The result in an output format, by its name: text, html, json, csv …; pictures are bytes."""
+        return render(self, form, **options)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it in the format that the ending of the file tells: `.json` can be loaded again."""
+        content = format_of(path)(self)
+        return write_bytes(path, content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
+
+    def _text(self, form: str, **options: Any) -> str:
+        content = self.render(form, **options)
+        return content if isinstance(content, str) else content.decode()
+
+    def __str__(self) -> str:
+        return self._text("text")
+
+
+TEXT = output_format("text", ".txt")
+HTML = output_format("html", ".html", ".htm")
+JSON = output_format("json", ".json")
+CSV = output_format("csv", ".csv")
+MARKDOWN = output_format("markdown", ".md")
+LATEX = output_format("latex", ".tex")
+
+
+@TEXT.of(ExplanationData)
+def _explanation_text(explanation: ExplanationData) -> str:
+    from whyformer.show.terminal import explanation_text, to_text
+
+    return to_text(explanation_text(explanation))
+
+
+@TEXT.of(ComparisonData)
+def _comparison_text(comparison: ComparisonData[Any]) -> str:
+    from whyformer.show.terminal import comparison_text, to_text
+
+    return to_text(comparison_text(comparison.explanations, comparison.refused))
+
+
+@HTML.of(ExplanationData)
+def _explanation_page(explanation: ExplanationData) -> str:
+    from whyformer.show.html import page
+
+    return page([explanation])
+
+
+@HTML.of(ComparisonData)
+def _comparison_page(comparison: ComparisonData[Any]) -> str:
+    from whyformer.show.html import page
+
+    return page(comparison.explanations, compare=True, refused=comparison.refused)
+
+
+@JSON.of(ExplanationData, ComparisonData, TokenTableData)
+def _data(result: Any) -> str:
+    return json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
+
+
+def explanation_figure(result: ExplanationData | ComparisonData[Any]) -> "Figure":
+    """The heatmap of one explanation, or of several."""
+    from whyformer.show.figures import comparison_figure, figure
+
+    return figure(result) if isinstance(result, ExplanationData) else comparison_figure(result.explanations)
+
+
+def _picture(kind: str) -> Callable[[ExplanationData | ComparisonData[Any]], bytes]:
+    def drawn(result: ExplanationData | ComparisonData[Any]) -> bytes:
+        from whyformer.show.pictures import DPI
+
+        held = io.BytesIO()
+        explanation_figure(result).savefig(held, format=kind, dpi=DPI)
+        return held.getvalue()
+
+    return drawn
+
+
+for _kind in PICTURES:
+    output_format(_kind, f".{_kind}").of(ExplanationData, ComparisonData)(_picture(_kind))
+
+
+CSV.of(ExplanationData, ComparisonData)(lambda result: grid.as_csv(scores_grid(result)))
+MARKDOWN.of(ExplanationData, ComparisonData)(lambda result: grid.as_markdown(scores_grid(result)))
+LATEX.of(ExplanationData, ComparisonData)(lambda result: grid.as_latex(scores_grid(result)))
+
+
+def _later(module: str, function: str) -> Callable[..., Content]:
+    """A function of this package whose module is imported when it is called."""
+
+    def called(result: Any, **options: Any) -> Content:
+        content: Content = getattr(import_module(f"whyformer.show.{module}"), function)(result, **options)
+        return content
+
+    return called
+
+
+TEXT.of(TableData)(_later("tables", "as_text"))
+CSV.of(TableData)(_later("tables", "as_csv"))
+MARKDOWN.of(TableData)(_later("tables", "as_markdown"))
+LATEX.of(TableData)(_later("tables", "as_latex"))
+HTML.of(TableData)(_later("report", "report_page"))
+TEXT.of(TokenTableData)(_later("words", "as_text"))
+MARKDOWN.of(TokenTableData)(_later("words", "as_markdown"))
