@@ -79,7 +79,8 @@ def test_the_word_and_the_mask_are_marked(tmp_path: Path) -> None:
     page = e.to_html(tmp_path / "why.html").read_text()
     assert '<span class="answer">here</span>' in page
     assert "".join(piece.text for piece in pieces(e) if piece.answer) == "Paris"
-    assert sum(piece.answer for piece in pieces(e)) == 5  # its tokens are letters
+    marked = [piece.position for piece in pieces(e) if piece.answer and piece.position is not None]
+    assert marked == list(range(e.target.place.token, e.target.place.token + 5))  # its tokens are letters
     end = explainer("next_token", "gpt2").explain("the film is", METHOD)
     assert "here" not in end.to_html(tmp_path / "end.html").read_text()
 
@@ -259,6 +260,11 @@ def test_what_is_wrong_is_said(name: str) -> None:
     task, kind, text, asked, error, message = WRONG[name]
     with pytest.raises(error, match=message):
         explainer(task, kind).explain(text, METHOD, **asked)
+
+
+def test_which_text_lacks_a_word_is_said() -> None:
+    with pytest.raises(BadInput, match=r"text 1 \(counted from 0\): word='film' does not stand"):
+        explainer("token_labels", "bert").explain(["a film", "fine"], METHOD, word="film")
 
 
 def test_one_of_several_masks_is_chosen() -> None:

@@ -17,7 +17,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
+from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
 from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
@@ -265,11 +265,10 @@ class Explainer:
 
         `first` is the number of the first text among all.
         """
+        numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
         rows = [self.task.rows(text) for text in texts]
         examples = [
-            self._encoded(row, first + n if first or len(texts) > 1 else None)
-            for n, of_text in enumerate(rows)
-            for row in of_text
+            self._encoded(row, number) for of_text, number in zip(rows, numbers, strict=True) for row in of_text
         ]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance)
@@ -280,14 +279,14 @@ class Explainer:
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
         each = [asked.of_text(first + n) for n in range(len(texts))]
-        return explained_run(prediction, each, [len(of_text) for of_text in rows] if task.by_rows else None)
+        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows] if task.by_rows else None)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = encode(self.subject, text)
         except BadInput as error:
-            raise error if number is None else BadInput(f"text {number} (counted from 0): {error}") from error
+            raise error if number is None else numbered(error, number) from error
         encoded.warn()
         return encoded
 

@@ -25,23 +25,13 @@ class Outputs:
     """A model's logits, in the graph, and the task that knows what they mean."""
 
     logits: Tensor
-    says: "Task"
+    task: "Task"
     attended: Tensor  # [batch, units]: what is no padding
-
-    @property
-    def task(self) -> Literal["classes", "answer", "token"]:
-        """The form of the logits: [batch, classes], [batch, 2, units] or [batch, units, vocabulary]."""
-        return self.says.form
-
-    @property
-    def causal(self) -> bool:
-        """Whether a position sees only what stands before it."""
-        return self.says.causal
 
     @property
     def predicted(self) -> Tensor:
         """The predicted targets, as `chosen` gives them."""
-        return self.says.best(self)
+        return self.task.best(self)
 
     def chosen(self, target: Target) -> Tensor:
         """A target for each example: [batch], or [batch, numbers] with -1 for a part left out.
@@ -52,25 +42,25 @@ class Outputs:
         if written is None:
             return self.predicted
         batch = len(self.logits)
-        written = self.says.several(written)
+        written = self.task.several(written)
         each = written if isinstance(written, list) else [written] * batch
         if len(each) != batch:
             raise BadOption(f"{len(each)} targets for {batch} examples: give one, or one for each")
-        chosen = [self.says.parsed(one, self, row) for row, one in enumerate(each)]
-        self.says.check_alike(chosen, target)
+        chosen = [self.task.parsed(one, self, row) for row, one in enumerate(each)]
+        self.task.check_alike(chosen, target)
         return torch.tensor(chosen, device=self.logits.device)
 
     def set_against(self, chosen: Tensor, versus: Target) -> Tensor:
         """What the chosen outputs are set against, in the same form: of every example another output."""
         if isinstance(versus, str) and versus == RUNNER_UP:
-            return self.says.runners_up(self, chosen)
+            return self.task.runners_up(self, chosen)
         against = self.chosen(versus)
-        self.says.check_against(chosen, against)
+        self.task.check_against(chosen, against)
         same = (against == chosen).reshape(len(chosen), -1).all(1).nonzero().flatten().tolist()
         if same:
             example = f" of example {same[0]}" if len(chosen) > 1 else ""
             raise BadOption(
-                f"target and versus{example} are the same, {self.says.called(chosen[same[0]].tolist())}, so there is "
+                f"target and versus{example} are the same, {self.task.called(chosen[same[0]].tolist())}, so there is "
                 "nothing to explain: give another, or leave versus out"
             )
         return against
