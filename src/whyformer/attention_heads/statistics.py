@@ -65,11 +65,11 @@ def head_statistics(
         raise BadOption(f"pieces {pieces!r} is not known; {nearest(pieces, get_args(Pieces))}")
     if direction not in DIRECTION_CHOICES:
         raise BadOption(f"direction {direction!r} is not known; {nearest(direction, DIRECTION_CHOICES)}")
-    reading, thresholds = _Reading.of(subject), Thresholds(positional, syntactic)
+    thresholds = Thresholds(positional, syntactic)
 
     def examples() -> Iterator[_Example]:
         for sentence in sentences:
-            encoded = encode(reading, sentence.text)
+            encoded = encode(subject, sentence.text, answers=False)
             aligned = align(sentence, encoded.units, subtypes=subtypes)
             yield _Example(encoded, aligned, repr((sentence.words, sentence.relations)))
 
@@ -90,24 +90,11 @@ def positional_statistics(
     limit: int | None = None,
 ) -> HeadMask:
     """The positional heads of a model, from texts or pairs of texts without a parse; see `head_statistics`."""
-    reading, thresholds = _Reading.of(subject), Thresholds(positional)
-    examples = (_Example(encode(reading, text), None, "") for text in texts)
+    thresholds = Thresholds(positional)
+    examples = (_Example(encode(subject, text, answers=False), None, "") for text in texts)
     counting = _Counting(subject, special_tokens, "first", batch_size, limit)
     provenance = counting.run(examples, texts) | {"options": {"special_tokens": special_tokens}}
     return HeadMask.of(counting.counted.statistics(), thresholds=thresholds, provenance=provenance)
-
-
-@dataclass(frozen=True)
-class _Reading(Subject):
-    """A subject that reads a sentence: also a model for questions takes one without a context."""
-
-    @property
-    def task(self) -> str:
-        return "classes"
-
-    @classmethod
-    def of(cls, subject: Subject) -> "_Reading":
-        return cls(subject.model, subject.tokenizer, subject.labels, subject.name, subject.revision)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from whyformer.evaluation.examples import Item, hashed, item_of
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec
-from whyformer.models.loading import Subject, is_regression
+from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
 from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS
 
 
@@ -56,7 +57,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for metric in self.metrics:
-            if is_regression(self.subject.model):
+            if Score.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
             does = TASKS[self.subject.task].does
             if "answer" not in metric.of.needs and self.subject.task != "classes":

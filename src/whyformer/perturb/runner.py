@@ -19,7 +19,8 @@ from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.progress import report
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.tasks.classes import Classes
+from whyformer.tasks.score import classes_of
+from whyformer.tasks.task import arguments_of
 
 PADDING = 0.05  # of a batch's tokens, at most
 UNSEEN = "the embeddings of single tokens were not seen, and tokens give way there"
@@ -168,7 +169,7 @@ class Runner:
             borrowed(self.model, together(inputs, self.device), **self.arguments) as (model, arguments),
             exchanging(model, inputs, arguments.get("input_ids")),
         ):
-            output = model(**arguments)
+            output = model(**arguments_of(model, arguments))
         logits = self.read(output)
         if not bool(torch.isfinite(logits).all()):
             raise UnsupportedModel(
@@ -182,7 +183,7 @@ class Outcomes(Runner):
 
     def __init__(self, model: nn.Module, *, tokens_per_batch: int | None = None):
         super().__init__(model, self._classes, tokens_per_batch=tokens_per_batch)
-        self.task = Classes.of(self.model)
+        self.task = classes_of(self.model)
 
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
