@@ -459,8 +459,7 @@ def test_what_cannot_be_done_is_said_before_the_work(
     arguments: list[str], said: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in ("explaining", "heads", "tokens"):
-        monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_, **__: pytest.fail("a model was loaded"))
     Path("lines.txt").write_text("a film\n")
     status, out, err = run(*arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
