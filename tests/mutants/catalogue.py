@@ -372,7 +372,7 @@ of(
     "methods.paths",
     f"{CAPTUM}::test_integrated_gradients_from_zero_agree_with_captum",
     ("integrated_gradients", "found.sum(-1)", "found.abs().sum(-1)"),
-    ("_Path.of", "torch.where(free, states[1:]", "torch.where(~free, states[1:]"),
+    ("_Path.of", "torch.where(example.free[:, None]", "torch.where(~example.free[:, None]"),
     (
         "_Path.completeness",
         "said[0], said[1:].double().mean()",
@@ -717,41 +717,39 @@ of(
 # Hiding units, and what the model says then
 
 of(
-    "perturb.hiding",
+    "inputs.input",
     f"{HIDING}::test_what_is_hidden",
-    ("hidden", 'hide in ("pad", "mask_unattended")', 'hide in ("pad",)'),
-    ("hidden", "array[~where]", "array[where]"),
+    ("TensorInput.deleted", "kept = ~self._at(places)", "kept = self._at(places)"),
+    ("TensorInput.groups", " if special is None or not special[place]", "", f"{METRICS}::test_aopc"),
+    ("TensorInput.filled", "if not attended:", "if False:"),
+    ("TensorInput._changed", 'if not tensors["attention_mask"].any():', "if False:", HIDING),
     (
-        "hidden",
-        'if tensors["attention_mask"].any() else _alone(row, fillers)',
-        "if True else _alone(row, fillers)",
-        HIDING,
-    ),
-    (
-        "padded",
-        "target[: len(row)]",
-        "target[-len(row) :]",
+        "_padded",
+        "row[: len(one)] =",
+        "row[-len(one) :] =",
         f"{HIDING}::test_probabilities_are_those_of_the_model_alone",
     ),
-    ("count_of", "math.floor(exact + 0.5)", "math.floor(exact)", f"{HIDING}::test_counts_are_rounded_half_up"),
-    ("count_of", "round(share * units, 9)", "share * units", f"{HIDING}::test_counts_are_rounded_half_up"),
-    ("Fillers.of", '("mask_token_id", "unk_token_id")', '("unk_token_id", "mask_token_id")'),
-    ("Fillers.instead", '(self.pad, "padding") if hide.startswith("pad")', '(self.pad, "padding") if hide == "pad"'),
 )
 of(
-    "perturb.outcomes",
+    "inputs.hiding",
+    f"{HIDING}::test_what_is_hidden",
+    ("Fill._tokens", "(self.token, self.otherwise)", "(self.otherwise, self.token)"),
+    ("Fill.apply", "whole.filled(places, token, self.attended)", "whole.filled(places, token)"),
+)
+of(
+    "perturb.hides",
+    f"{HIDING}::test_counts_are_rounded_half_up",
+    ("count_of", "math.floor(exact + 0.5)", "math.floor(exact)"),
+    ("count_of", "round(share * units, 9)", "share * units"),
+)
+of(
+    "perturb.runner",
     f"{HIDING}::test_counts_and_duplicates",
     (
-        "Outcomes.of",
+        "Runner.logits",
         "            if key not in self._known:\n                self._waiting",
         "            if True:\n                self._waiting",
         "metrics/test_known_rows.py",
-    ),
-    (
-        "shares_of",
-        "logits.double().sigmoid() if labels_are_free",
-        "logits.double().softmax(-1) if labels_are_free",
-        f"{HIDING}::test_labels_that_go_together_have_sigmoids",
     ),
     (
         "_batches",
@@ -761,12 +759,12 @@ of(
     ),
     ("_batches", "PADDING * size", "size", "metrics/test_left_out.py"),
     (
-        "Outcomes._run",
-        "- sum(len(row) for row in rows)",
+        "Runner._run",
+        "- sum(map(len, inputs))",
         "",
         f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding {HIDING}::test_counts_and_duplicates",
     ),
-    ("Outcomes.forget", "self._known.clear()", "pass", "metrics/test_known_rows.py"),
+    ("Runner.forget", "self._known.clear()", "pass", "metrics/test_known_rows.py"),
 )
 of(
     "perturb.search",
@@ -795,8 +793,8 @@ of(
     STEPWISE,
     (
         "_moved",
-        "text.positions[places].tolist().index(targets[column])",
-        "targets[column]",
+        "{int(position): place for",
+        "{int(position): int(position) for",
         f"{STEPWISE}::test_the_start_of_an_answer_moves_with_what_is_deleted",
     ),
     ("_needed", "p > max(said)", "p < max(said)", f"{STEPWISE}::test_what_stands_behind_a_next_token_is_not_hidden"),
@@ -893,7 +891,6 @@ of(
     "metrics.case",
     f"{METRICS}::test_aopc",
     ("Case.ranked", "-float(reduce(own[group]))", "float(reduce(own[group]))"),
-    ("Case.rankable", " if not flags[e, p]", ""),
     ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
     (
         "Case.ordered",
@@ -1033,7 +1030,7 @@ same(
 of(
     "evaluation.examples",
     "evaluation/test_pitfalls.py::test_a_smaller_window_is_not_taken_for_the_same",
-    ("item_of", "[encoded.tensors, [unit.special for unit in encoded.units]]", "[]"),
+    ("item_of", "[tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
         "batches",
         "len(batch) == limits.texts or (len(batch) + 1)",
@@ -1077,7 +1074,6 @@ of(
         'one.hide != "delete"',
         "evaluation/test_stepwise_trust.py::test_what_was_seen_is_not_run_again",
     ),
-    ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_trust_is_what_loops_find"),
 )
 
 # Units and inputs
@@ -1172,13 +1168,13 @@ of(
     ),
 )
 of("recorder.run", SQUARE, ("_check_layout", "if any(elsewhere):", "if False:"))
-of("perturb.explained", SQUARE, ("_alone", '"mask" in name and units', 'name != "inputs_embeds" and units'))
+of("inputs.encoding", SQUARE, ("_cut", '"mask" in name and units', 'name != "inputs_embeds" and units'))
 of(
-    "perturb.hiding",
+    "inputs.input",
     f"{RECORDED}::test_positions_are_counted_anew_after_a_deletion",
     (
-        "hidden",
-        'tensors["position_ids"] = row.tensors["position_ids"][: len(tensors["input_ids"])]',
+        "TensorInput.deleted",
+        'tensors["position_ids"] = arrays["position_ids"][: len(tensors["input_ids"])]',
         "pass",
     ),
 )
@@ -1285,7 +1281,7 @@ of(
 of(
     "perturb.remains",
     f"{RECORDED}::test_special_tokens_stay_special_behind_deleted_ones",
-    ("remains", "flags[text.number, text.positions[places]]", "flags[text.number, text.positions[: len(places)]]"),
+    ("remains", "] = row.special", "] = texts[n].input.special[: len(row)]"),
 )
 of(
     "metrics.faithfulness",
@@ -1318,9 +1314,9 @@ of(
     ("Recorder._govern", "if not attends and not self.lineage.knows(operands[0]):", "if False:"),
 )
 of(
-    "perturb.hiding",
+    "inputs.input",
     f"{RECORDED}::test_positions_are_counted_anew_after_a_deletion",
-    ("hidden", 'if "position_ids" in tensors:', "if False:"),
+    ("TensorInput.deleted", 'if "position_ids" in tensors:', "if False:"),
 )
 of(
     "results.table",

@@ -6,7 +6,7 @@ from typing import Any
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import TextInput
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
 from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Task
@@ -88,13 +88,6 @@ class ExplainedRun:
 
     turns: tuple[Prediction, ...]
     questions: tuple[ExplainedOutput, ...]
-
-    def watched(self, progress: Progress) -> "ExplainedRun":
-        """The same run; methods report to `progress` how far they are."""
-        for turn in self.turns:
-            turn.progress = progress
-            turn.report(0, 1)
-        return self
 
 
 def explained_run(

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
 from whyformer.models.borrow import borrowed, lock_of
+from whyformer.models.failures import CHECKPOINTED, named_failures
 from whyformer.models.loading import input_embeddings, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.failures import CHECKPOINTED, named_failures
 from whyformer.recorder.given import check_inputs, expanded
 from whyformer.recorder.lrp.layout import layouts
 from whyformer.recorder.lrp.merged import Composites
@@ -74,7 +74,7 @@ def record(
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
         if relevance:
             stack.enter_context(Composites(recorder))
-        with named_failures(type(model).__name__), recorder:
+        with recorder:
             output = model(**(kwargs if task is None else task.arguments(kwargs)))
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
 

@@ -1,7 +1,7 @@
 """Which architectures are explained by which methods.
 
-    python benchmarks/matrix.py                   # all of them; writes docs/architectures.md
-    python benchmarks/matrix.py bert llama        # some, printed only
+    python benchmarks/tools/matrix.py                   # all of them; writes docs/architectures.md
+    python benchmarks/tools/matrix.py bert llama        # some, printed only
 
 Every architecture for which transformers has a sequence classifier is built tiny, with random weights, in float64
 (CANINE in float32: its mask is NaN in double precision), and explained by every method. A row holds what was found:
@@ -22,7 +22,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # it is a script
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
 from whyformer.rounding import ROUNDING, arithmetic, distance
 
-PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
+PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 OPTIONS = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
