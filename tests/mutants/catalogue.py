@@ -601,7 +601,7 @@ of(
 of(
     "tasks.masked_word",
     f"{AT_TOKENS}::test_one_of_several_masks_is_chosen",
-    ("MaskedWord.places", "[masks[asked.position]]", "[masks[0]]"),
+    ("MaskedWord.places", "counted(asked.position, len(masks)", "counted(0, len(masks)"),
 )
 of(
     "tasks.vocabulary",
