@@ -77,6 +77,7 @@ class ExplainedOutput:
     predicted: Predicted
     target: Label
     versus: Label | None
+    other: tuple[int, TextInput] | None = None  # the row of `versus`, where that is not the row of the target
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,20 @@ class ExplainedRun:
 
 
 def explained_run(
-    prediction: Prediction, asked: Sequence[Sequence[Asked]], numbers: Sequence[int | None]
+    prediction: Prediction,
+    asked: Sequence[Sequence[Asked]],
+    numbers: Sequence[int | None],
+    rows: Sequence[int] | None = None,
 ) -> ExplainedRun:
     """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time.
 
-    `numbers` says which of all texts each is, for errors.
+    `numbers` says which of all texts each is, for errors; `rows` how many rows each has, where its outputs are those of
+    several.
     """
     task, outputs, batch = prediction.task, prediction.trace.outputs, prediction.batch
     task.check(outputs, prediction.model)
+    if rows is not None:
+        return _run_by_rows(prediction, asked, numbers, rows)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
     pairs = [_pairs(*given) for given in zip(texts, asked, numbers, strict=True)]
     against = {versus is not None for of_text in pairs for _, versus in of_text}
@@ -121,6 +128,33 @@ def explained_run(
         for turn, (chosen, versus) in enumerate(each)
     ]
     return ExplainedRun(tuple(turns), tuple(labelled))
+
+
+def _run_by_rows(
+    prediction: Prediction, asked: Sequence[Sequence[Asked]], numbers: Sequence[int | None], rows: Sequence[int]
+) -> ExplainedRun:
+    """One turn explains every row; an output of a text is that of one of its rows."""
+    task, batch = prediction.task, prediction.batch
+    questions, first = [], 0
+    for count, each, number in zip(rows, asked, numbers, strict=True):
+        examples = batch.examples[first : first + count]
+        of = ExampleOutputs(prediction.trace.outputs, first, examples[0], batch.tokenizer, examples)
+        for chosen, versus in _pairs(of, each, number):
+            assert isinstance(chosen, int)
+            assert versus is None or isinstance(versus, int)
+            questions.append(
+                ExplainedOutput(
+                    0,
+                    first + chosen,
+                    examples[chosen],
+                    task.predicted(of, chosen, versus),
+                    task.label(of, chosen),
+                    None if versus is None else task.label(of, versus, beside=chosen),
+                    None if versus is None else (first + versus, examples[versus]),
+                )
+            )
+        first += count
+    return ExplainedRun((prediction,), tuple(questions))
 
 
 def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:

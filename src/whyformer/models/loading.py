@@ -140,13 +140,6 @@ def _class_names(names: Any) -> tuple[str, ...]:
     return tuple(by_index[index] for index in range(len(names)))
 
 
-def is_regression(model: nn.Module) -> bool:
-    """Whether a model predicts scores and not classes: it says so, or has one output and does not say otherwise."""
-    config = getattr(model, "config", None)
-    problem = getattr(config, "problem_type", None)
-    return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
-
-
 def unwrapped(model: Any) -> Any:
     """The model that a compiled one was made from; any other as it is."""
     return getattr(model, "_orig_mod", model)

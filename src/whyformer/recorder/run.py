@@ -23,7 +23,7 @@ from whyformer.recorder.lrp.merged import Composites
 from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.mode import Recorder, finite
 from whyformer.recorder.trace import Layers, Trace, differentiating
-from whyformer.tasks.task import Outputs, Task, said_by, task_of
+from whyformer.tasks.task import Outputs, Task, arguments_of, said_by
 
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
@@ -57,7 +57,6 @@ def record(
     inputs = expanded(inputs)
     batch = check_inputs(unwrapped(model), inputs)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
-    task = task_of(unwrapped(model))
     with ExitStack() as stack:
         stack.enter_context(differentiating())
         model, kwargs = stack.enter_context(borrowed(model, inputs))
@@ -75,7 +74,7 @@ def record(
         if relevance:
             stack.enter_context(Composites(recorder))
         with recorder:
-            output = model(**(kwargs if task is None else task.arguments(kwargs)))
+            output = model(**arguments_of(model, kwargs))
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
 
 
@@ -106,6 +105,10 @@ def _trace(
         if embeddings is None:
             raise
         shape = embeddings.shape[:2]
+    if task.form == "token" and logits.shape[1] != shape[1]:
+        raise UnsupportedModel(
+            f"{name} gives outputs at {logits.shape[1]} positions, and has states of {shape[1]} units"
+        )
     attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.encoding import TextInput
-from whyformer.inputs.texts import texts_of
+from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
 from whyformer.registry.plugins import Registry
@@ -85,6 +85,14 @@ class ExampleOutputs:
     row: int
     example: TextInput
     tokenizer: Any = None
+    examples: tuple[
+        TextInput, ...
+    ] = ()  # those of all rows that the text has, where it has several; `row` is the first
+
+    @property
+    def of_rows(self) -> Tensor:
+        """The first logit of each row that the text has, in float64, without the graph."""
+        return self.outputs.logits[self.row : self.row + len(self.examples), 0].detach().double().cpu()
 
     @property
     def logits(self) -> Tensor:
@@ -114,13 +122,19 @@ class Task(ABC):
     takes: ClassVar[frozenset[str]] = frozenset()  # which of `word` and `position` it understands
     in_parts: ClassVar[bool] = False  # whether an output is the sum of several logits, explained one by one
     causal: ClassVar[bool] = False  # whether a position sees only what stands before it
+    by_rows: ClassVar[bool] = False  # whether a text has several rows, and its outputs are one of each
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
         """The task of a model."""
         return cls(labels_of(model))
 
-    def arguments(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    @classmethod
+    def fits(cls, model: nn.Module) -> bool:
+        """Whether a model has this task rather than the usual one of its head, if it is not that itself."""
+        return False
+
+    def arguments(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """How a batch of texts, [batch, units] each, is handed to the model's forward."""
         return dict(tensors)
 
@@ -144,6 +158,10 @@ class Task(ABC):
             raise BadInput("there is nothing to explain: a text or a pair (text, text) is needed")
         several = texts_of(text)
         return ([text], True) if several is None else (several, False)
+
+    def rows(self, text: Any) -> list[Text]:
+        """The texts or pairs that the model reads for one of the `inputs`: by default that one."""
+        return [text]
 
     # Which number is explained
 
@@ -280,18 +298,30 @@ def register(task: type[Task]) -> type[Task]:
 def task_of(model: nn.Module) -> Task | None:
     """The task of a model, by its class; None where that does not tell."""
     name = task_name(model)
-    return None if name is None or name not in TASKS else TASKS[name].of(model)
+    return None if name is None or name not in TASKS else _of(TASKS[name], model)
+
+
+def arguments_of(model: nn.Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """How a batch of rows is handed to a model's forward."""
+    task = task_of(model)
+    return dict(tensors) if task is None else task.arguments(tensors)
 
 
 def said_by(model: nn.Module, output: Any) -> tuple[Tensor, Task] | None:
     """A model's logits and what they mean: by its class, or else by their form; None if there are none."""
     first = task_of(model)
-    forms = [TASKS[name].of(model) for name in ("answer", "classes", "token")]
+    forms = [_of(TASKS[name], model) for name in ("answer", "classes", "token")]
     for task in forms if first is None else [first, *forms]:
         logits = task.logits(output)
         if logits is not None:
             return logits, task
     return None
+
+
+def _of(usual: type[Task], model: nn.Module) -> Task:
+    """The task of a model: the usual one of its head, or another that fits."""
+    others = (task for task in TASKS.values() if task.head == usual.head and task.fits(model))
+    return next(others, usual).of(model)
 
 
 def _plain(chosen: Tensor) -> Chosen:
