@@ -68,8 +68,10 @@ def record(
         )
         recorder = Recorder(tokens, batch, calls, relevance)
         if "inputs_embeds" in kwargs:
-            given = kwargs["inputs_embeds"].detach()
-            tokens.leaf = kwargs["inputs_embeds"] = (at_embeddings(given) if at_embeddings else given).requires_grad_()
+            embedded = kwargs["inputs_embeds"].detach()
+            tokens.leaf = kwargs["inputs_embeds"] = (
+                at_embeddings(embedded) if at_embeddings else embedded
+            ).requires_grad_()
         if "pixel_values" in kwargs:
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
         if relevance:
@@ -147,14 +149,14 @@ def _check_layout(
     unclear = [a.probabilities for a in attentions if a.folded or a.probabilities.shape[1] == batch]
     maps = [] if model in _EXAMPLES_FIRST else unclear
     with lock_of(model), differentiating(), named_failures(name, backward=True):
-        found = layouts(logits, [*states, *maps]) if states or maps else []
-    elsewhere = [layout not in ("first", None) for layout in found]
+        laid_out = layouts(logits, [*states, *maps]) if states or maps else []
+    elsewhere = [layout not in ("first", None) for layout in laid_out]
     if any(elsewhere):
         what = "states" if any(elsewhere[: len(states)]) else "attention maps"
         raise UnsupportedModel(
             f"{name} computes {what} whose first dimension is not that of the examples, so they are not known for each"
         )
-    if maps and all(layout == "first" for layout in found[len(states) :]):
+    if maps and all(layout == "first" for layout in laid_out[len(states) :]):
         _EXAMPLES_FIRST.add(model)
 
 
@@ -228,15 +230,15 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
     """What the model said, as numbers that can be asked for, and what they mean."""
     name = type(model).__name__
     with differentiating():
-        said = said_by(model, output)
-    if said is None:
+        outputs = said_by(model, output)
+    if outputs is None:
         logits = getattr(output, "logits", None)
-        found = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
+        returned = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
         raise UnsupportedModel(
-            f"{name} returns {found}; needed are logits [batch, classes], start and end logits of an answer, or "
+            f"{name} returns {returned}; needed are logits [batch, classes], start and end logits of an answer, or "
             "logits [batch, units, vocabulary]"
         )
-    logits, task = said
+    logits, task = outputs
     if not finite(logits):
         raise UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "
