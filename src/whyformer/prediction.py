@@ -97,7 +97,7 @@ class Prediction:
     @property
     def task(self) -> Task:
         """What the model says."""
-        return self.trace.outputs.says
+        return self.trace.outputs.task
 
     @property
     def traced(self) -> Trace:

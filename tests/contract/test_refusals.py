@@ -145,14 +145,6 @@ def test_positions_for_all_examples_are_taken(method: str) -> None:
     assert (found - expected).abs().max() <= ROUNDING[torch.float64] * expected.abs().max()
 
 
-def test_multiple_choice_is_refused() -> None:
-    model = hf.BertForMultipleChoice(families.CONFIGS["bert"]()).eval()
-    for inputs in (INPUTS, {name: tensor.view(1, 2, -1) for name, tensor in INPUTS.items()}):
-        for method in METHODS:
-            error = refused(model, inputs, method, "choose among several texts")
-            assert isinstance(error, whyformer.UnsupportedModel)
-
-
 class TorchEncoder(nn.Module):
     """A classifier made of torch's own encoder."""
 

@@ -17,9 +17,11 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
+from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
+from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate
+from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
@@ -30,7 +32,8 @@ from whyformer.prediction import Prediction
 from whyformer.progress import Progress, counting, heard, part_of, report
 from whyformer.registry.specs import Written
 from whyformer.results.trust import Trust
-from whyformer.tasks import Classes, Task, task_of
+from whyformer.tasks import Task, task_of
+from whyformer.tasks.score import classes_of
 from whyformer.tasks.targets import Target
 
 
@@ -248,20 +251,26 @@ class Explainer:
     @property
     def task(self) -> Task:
         """What the model says."""
-        return task_of(self.subject.model) or Classes.of(self.subject.model)
+        return task_of(self.subject.model) or classes_of(self.subject.model)
 
     def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
         if isinstance(text, Dataset):
             text = (example.text for example in text)
-        return self.task.inputs(text, question, context, choices)
+        alone = kind_of(text) is not None
+        texts, single = self.task.inputs([text] if alone else text, question, context, choices)
+        return texts, single or alone
 
     def _run(self, texts: Sequence[Text], asked: Questions, relevance: bool, first: int = 0) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
 
         `first` is the number of the first text among all.
         """
-        examples = [self._encoded(text, first + n if first or len(texts) > 1 else None) for n, text in enumerate(texts)]
+        numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
+        rows = [self.task.rows(text) for text in texts]
+        examples = [
+            self._encoded(row, number) for of_text, number in zip(rows, numbers, strict=True) for row in of_text
+        ]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance)
         task = prediction.task
@@ -270,14 +279,15 @@ class Explainer:
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
-        return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
+        each = [asked.of_text(first + n) for n in range(len(texts))]
+        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows] if task.by_rows else None)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
-            encoded = encode(self.subject, text)
+            encoded = read(self.subject, text)
         except BadInput as error:
-            raise error if number is None else BadInput(f"text {number} (counted from 0): {error}") from error
+            raise error if number is None else numbered(error, number) from error
         encoded.warn()
         return encoded
 
@@ -294,16 +304,15 @@ class Explainer:
         self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
     ) -> Explanation:
         example, row = question.example, question.row
-        length = len(example.units)
-        layers = scores.layers
+        length, visible = len(example.units), shown_units(question, scores)
         diagnostics = _of_row(scores.diagnostics, row)
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
         return Explanation(
-            units=example.units,
-            scores=scores.total[row, :length].double().cpu().numpy(),
-            layers=None if layers is None else layers[:, row, :length].double().cpu().numpy(),
+            units=visible.units,
+            scores=visible.scores,
+            layers=visible.layers,
             prediction=question.predicted,
             target=question.target,
             versus=question.versus,
@@ -312,7 +321,7 @@ class Explainer:
             ranks=scores.ranks,
             signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
             seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
-            texts=example.texts,
+            texts=visible.texts,
             options=options,
             diagnostics=diagnostics,
             provenance=self.subject.provenance,
@@ -333,10 +342,13 @@ def attribute(
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
 
     `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
-    `Explainer.explain`; the method that is recorded for a model is not looked at.
+    `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
+    the units are those of the chosen row.
     """
     spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
+    if batch.choices is not None:
+        return of_chosen_rows(Prediction(model, batch, relevance=spec.of.relevance), spec, target, versus)
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec(prediction).total

@@ -22,14 +22,17 @@ from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
     check_ids,
+    check_one_text,
     check_shapes,
     check_tables,
     check_width,
+    rows_of,
     tables,
     tensors_of,
 )
 from whyformer.inputs.texts import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
+from whyformer.models.heads import task_name
 from whyformer.models.loading import Subject, text_config, vocabulary_size
 
 NO_ANSWER = "(no answer)"
@@ -120,7 +123,8 @@ class Batch:
     """The tensors for the model's forward, and which of its positions are not text.
 
     `masked`: not attended to; None for images, which have no padding. `special`: special tokens, or None where nobody
-    can tell (ready tensors). `examples` and `tokenizer` are those of texts; ready tensors have none.
+    can tell (ready tensors). `examples` and `tokenizer` are those of texts; ready tensors have none. `choices`: how
+    many rows each example of ready tensors has, for a model that chooses among texts.
     """
 
     tensors: dict[str, Tensor]
@@ -128,6 +132,7 @@ class Batch:
     special: Tensor | None  # [batch, units]
     examples: tuple[TextInput, ...] = ()
     tokenizer: Any = None
+    choices: int | None = None
 
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
         """Masked positions that are neither special tokens nor read by the head, [batch, units].
@@ -370,7 +375,10 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
-    tensors = tensors_of(model, inputs)
+    tensors, choices = tensors_of(model, inputs), None
+    if task_name(model) == "choice":
+        tensors, choices = rows_of(tensors)
+    check_one_text(tensors.get("input_ids"))
     if "pixel_values" in tensors and not {"input_ids", "inputs_embeds"} & tensors.keys():
         if tensors["pixel_values"].dim() != 4 or not tensors["pixel_values"].is_floating_point():
             found = f"{tensors['pixel_values'].dtype} of shape {tuple(tensors['pixel_values'].shape)}"
@@ -386,7 +394,7 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     special, attended = tensors.pop("special_tokens_mask", None), tensors.get("attention_mask")
     if attended is None or attended.shape != shape:
         attended = torch.ones(shape, device=next(iter(tensors.values())).device)
-    return Batch(tensors, attended.eq(0), None if special is None else special.bool())
+    return Batch(tensors, attended.eq(0), None if special is None else special.bool(), choices=choices)
 
 
 def window_of(subject: Subject) -> int:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, UnsupportedModel, listed, shown
+from whyformer.errors import BadInput, listed, shown
 from whyformer.models.loading import device_of, input_embeddings, unwrapped, vocabulary_size
 
 TABLES = {
@@ -60,20 +60,34 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
         if name != "special_tokens_mask" and not accepts(model, name):
             raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
         tensors[name] = tensor.to(device)
-    check_one_text(model, tensors.get("input_ids"))
     return tensors
 
 
-def check_one_text(model: nn.Module, ids: Tensor | None) -> None:
-    """Raise for a model that chooses among several texts, and for inputs of several texts."""
-    found = "" if ids is None else f"; found input_ids of shape {tuple(ids.shape)}"
-    if type(model).__name__.endswith("ForMultipleChoice"):
-        raise UnsupportedModel(
-            f"{type(model).__name__}: models that choose among several texts are not supported yet; needed is one text "
-            f"for each example, [batch, units]{found}"
+def rows_of(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], int]:
+    """Inputs of a model that chooses among texts as rows, [batch · choices, units]; and how many choices there are."""
+    dims = {"input_ids": 3, "inputs_embeds": 4}
+    tensor = next((tensors[name] for name in dims if name in tensors), None)
+    if any(name in tensors and tensors[name].dim() != due for name, due in dims.items()) or tensor is None:
+        found = "neither" if tensor is None else f"the shape {tuple(tensor.shape)}"
+        raise BadInput(
+            "this model chooses among texts: input_ids [batch, choices, units], or inputs_embeds with their width "
+            f"behind, are needed; found {found}"
         )
+    if other := next((n for n, t in tensors.items() if t.shape[:2] != tensor.shape[:2]), None):
+        raise BadInput(
+            f"inputs need one number of examples and of choices: {other} has the shape {tuple(tensors[other].shape)}, "
+            f"and there are tokens of shape {tuple(tensor.shape)}"
+        )
+    return {name: t.flatten(0, 1) for name, t in tensors.items()}, tensor.shape[1]
+
+
+def check_one_text(ids: Tensor | None) -> None:
+    """Raise for inputs of several texts."""
     if ids is not None and ids.dim() == 3:
-        raise BadInput(f"input_ids [batch, units] are needed, one text for each example{found}")
+        raise BadInput(
+            f"input_ids [batch, units] are needed, one text for each example; found input_ids of shape "
+            f"{tuple(ids.shape)}"
+        )
 
 
 def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:

@@ -21,10 +21,15 @@ from whyformer.storage.files import read_json
 BUNDLED = Path(__file__).parents[1] / "bundled"
 DTYPES = tuple(ROUNDING)  # in which models are explained
 ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
-PIPELINES = (
-    *("text-classification", "sentiment-analysis", "question-answering", "token-classification", "ner"),
-    *("text-generation", "fill-mask"),
-)
+PIPELINES = {  # the task of the model in each
+    "text-classification": "classes",
+    "sentiment-analysis": "classes",
+    "question-answering": "answer",
+    "token-classification": "token_labels",
+    "ner": "token_labels",
+    "fill-mask": "masked_word",
+    "text-generation": "next_token",
+}
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -99,7 +104,8 @@ def subject_of(model: Any, tokenizer: Any = None) -> Subject:
 def _check_pipeline(pipeline: Any) -> None:
     """Raise for a pipeline that asks its model another question than is explained."""
     task = getattr(pipeline, "task", None)
-    if task is None or task in PIPELINES:
+    says = task_name(pipeline.model) if isinstance(pipeline.model, nn.Module) else None
+    if task is None or PIPELINES.get(task) == (says or "classes"):
         return
     advice = (
         "pass its model and tokenizer, Explainer(pipeline.model, pipeline.tokenizer), if that model is one of these"
@@ -110,7 +116,8 @@ def _check_pipeline(pipeline: Any) -> None:
             "hypothesis))"
         )
     raise UnsupportedModel(
-        f"a pipeline for {task!r} is not explained, only those for {', '.join(PIPELINES)} are: {advice}"
+        f"a pipeline for {task!r} is not explained with {type(pipeline.model).__name__}, only those for "
+        f"{', '.join(PIPELINES)}, each with a model for it: {advice}"
     )
 
 
@@ -131,13 +138,6 @@ def _class_names(names: Any) -> tuple[str, ...]:
             "correct it in config.json, or set model.config.id2label"
         )
     return tuple(by_index[index] for index in range(len(names)))
-
-
-def is_regression(model: nn.Module) -> bool:
-    """Whether a model predicts scores and not classes: it says so, or has one output and does not say otherwise."""
-    config = getattr(model, "config", None)
-    problem = getattr(config, "problem_type", None)
-    return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
 
 
 def unwrapped(model: Any) -> Any:

@@ -26,7 +26,7 @@ def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> int:
     """Raise if tensors cannot be a batch of texts or images for this model; the number of examples."""
     ids = inputs.get("input_ids")
-    check_one_text(model, ids)
+    check_one_text(ids)
     tokens = ids if ids is not None else inputs.get("inputs_embeds")
     if tokens is not None and "attention_mask" in inputs:
         check_mask(inputs["attention_mask"], tokens.shape[:2])
