@@ -59,6 +59,10 @@ VersusOption = Annotated[
         help="Explain the target rather than this class, answer or token; runner_up is the most probable other."
     ),
 ]
+ChoiceOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Of a model that chooses among texts: one of them; give this option for each."),
+]
 WordOption = Annotated[
     str | None,
     typer.Option(
@@ -117,6 +121,7 @@ def explain(
     question: QuestionOption = None,
     context: ContextOption = None,
     context_file: ContextFileOption = None,
+    choice: ChoiceOption = None,
     file: Annotated[
         Path | None, typer.Option(help="Explain each line of this file, or each text of a CSV, JSONL or Parquet file.")
     ] = None,
@@ -158,7 +163,7 @@ def explain(
     done: list[Explanation] = []
     try:
         checked |= {"target": target, "versus": versus, "word": _word(word), "position": position}
-        checked |= {"batch_size": batch_size, "progress": not trust}
+        checked |= {"choices": choice or None, "batch_size": batch_size, "progress": not trust}
         stream = explainer.stream(method=method, effort=way, **given, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
@@ -181,6 +186,7 @@ def compare(
     question: QuestionOption = None,
     context: ContextOption = None,
     context_file: ContextFileOption = None,
+    choice: ChoiceOption = None,
     model: ModelOption = "sentiment",
     names: Annotated[
         str, typer.Option("--methods", help="Names with commas between them, all, or fast: those of one pass.")
@@ -211,9 +217,9 @@ def compare(
     explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    found = explainer.compare(
-        one.pop("text", None), chosen, target=target, versus=versus, word=_word(word), position=position, **one
-    )
+    asked: dict[str, Any] = {"choices": choice or None, "target": target, "versus": versus}
+    asked |= {"word": _word(word), "position": position}
+    found = explainer.compare(one.pop("text", None), chosen, **asked, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:

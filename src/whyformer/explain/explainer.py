@@ -17,21 +17,23 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
+from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
+from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
-from whyformer.methods.default import Effort, methods_for
+from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
-from whyformer.progress import counting, part_of
+from whyformer.progress import Progress, counting, heard, part_of, report
 from whyformer.registry.specs import Written
 from whyformer.results.trust import Trust
-from whyformer.tasks import Classes, Task, task_of
+from whyformer.tasks import Task, task_of
+from whyformer.tasks.score import classes_of
 from whyformer.tasks.targets import Target
 
 
@@ -163,19 +165,17 @@ class Explainer:
         progress: bool,
         **options: Any,
     ) -> Iterator[Explanation]:
-        spec = self.method(method, effort)
-        chosen, checked = spec.of, {**spec.options, **spec.of.checked(options)}
+        spec = with_options(self.method(method, effort), self.subject.model, options)
+        chosen, checked = spec.of, dict(spec.options)
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         rest, done = iter(texts), 0
         with counting(chosen.name) if progress else nullcontext(_quiet) as tell:
             while batch := list(islice(rest, size)):
                 run = self._run(batch, asked, chosen.relevance, done)
-                if count is not None:
-                    part = part_of(tell, done // size, -(-count // size))
-                    run = run.watched(part)
+                part = None if count is None else part_of(tell, done // size, -(-count // size))
                 done += len(batch)
-                yield from self._explanations(run, chosen, checked)
+                yield from self._explanations(run, chosen, checked, part)
         asked.check(done)
 
     def compare(
@@ -214,9 +214,8 @@ class Explainer:
         with counting("compare") as tell:
             for number, spec in enumerate(chosen):
                 try:
-                    done += self._explanations(
-                        run.watched(part_of(tell, number, len(chosen))), spec.of, dict(spec.options)
-                    )
+                    part = part_of(tell, number, len(chosen))
+                    done += self._explanations(run, spec.of, dict(spec.options), part)
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -246,12 +245,13 @@ class Explainer:
         return self._specs([name], effort)[0]
 
     def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
-        return methods_for(self.subject if self.choices else None, names, effort)
+        specs = methods_for(self.subject if self.choices else None, names, effort)
+        return tuple(with_layer(spec, self.subject.model) for spec in specs)
 
     @property
     def task(self) -> Task:
         """What the model says."""
-        return task_of(self.subject.model) or Classes.of(self.subject.model)
+        return task_of(self.subject.model) or classes_of(self.subject.model)
 
     def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
@@ -266,7 +266,11 @@ class Explainer:
 
         `first` is the number of the first text among all.
         """
-        examples = [self._encoded(text, first + n if first or len(texts) > 1 else None) for n, text in enumerate(texts)]
+        numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
+        rows = [self.task.rows(text) for text in texts]
+        examples = [
+            self._encoded(row, number) for of_text, number in zip(rows, numbers, strict=True) for row in of_text
+        ]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance)
         task = prediction.task
@@ -275,19 +279,24 @@ class Explainer:
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
-        return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
+        each = [asked.of_text(first + n) for n in range(len(texts))]
+        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows] if task.by_rows else None)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
             encoded = read(self.subject, text)
         except BadInput as error:
-            raise error if number is None else BadInput(f"text {number} (counted from 0): {error}") from error
+            raise error if number is None else numbered(error, number) from error
         encoded.warn()
         return encoded
 
-    def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
-        scores = [method(turn, **options) for turn in run.turns]
+    def _explanations(
+        self, run: ExplainedRun, method: Method, options: dict[str, Any], progress: Progress | None
+    ) -> Iterator[Explanation]:
+        with heard(progress):
+            report(0, 1)
+            scores = [method(turn, **options) for turn in run.turns]
         for question in run.questions:
             yield self._explanation(question, method, options, scores[question.turn])
 
@@ -295,16 +304,15 @@ class Explainer:
         self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
     ) -> Explanation:
         example, row = question.example, question.row
-        length = len(example.units)
-        layers = scores.layers
+        length, visible = len(example.units), shown_units(question, scores)
         diagnostics = _of_row(scores.diagnostics, row)
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
         return Explanation(
-            units=example.units,
-            scores=scores.total[row, :length].double().cpu().numpy(),
-            layers=None if layers is None else layers[:, row, :length].double().cpu().numpy(),
+            units=visible.units,
+            scores=visible.scores,
+            layers=visible.layers,
             prediction=question.predicted,
             target=question.target,
             versus=question.versus,
@@ -313,7 +321,7 @@ class Explainer:
             ranks=scores.ranks,
             signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
             seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
-            texts=example.texts,
+            texts=visible.texts,
             options=options,
             diagnostics=diagnostics,
             provenance=self.subject.provenance,
@@ -334,13 +342,16 @@ def attribute(
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
 
     `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
-    `Explainer.explain`; what is recorded for a model is not looked at.
+    `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
+    the units are those of the chosen row.
     """
-    spec = methods_for(None, [method], effort)[0]
+    spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
+    if batch.choices is not None:
+        return of_chosen_rows(Prediction(model, batch, relevance=spec.of.relevance), spec, target, versus)
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
-    return spec.of(prediction, **{**spec.options, **options}).total
+    return spec(prediction).total
 
 
 def _quiet(done: int, total: int) -> None:

@@ -17,10 +17,12 @@ from whyformer.methods.registry import method_named
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
 from whyformer.metrics.registry import metric_named
-from whyformer.models.loading import Subject, is_regression
+from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
+from whyformer.progress import Progress
 from whyformer.results.trust import Trust
+from whyformer.tasks.score import Score
 
 SAME_MODEL = 0.05  # how far a probability may be from the one that was explained: half precision, another device
 SAME_RUN = 1e-6  # how far it may be where what was seen while explaining is taken over
@@ -103,7 +105,7 @@ def _class_of(subject: Subject, explanation: Explanation) -> int:
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     if subject.task != "classes" or target.span is not None or target.index is None:
         raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
-    if explanation.prediction.probabilities is None or is_regression(subject.model):
+    if explanation.prediction.probabilities is None or Score.fits(subject.model):
         raise UnsupportedModel("trust follows the probability of a class, and a regression model gives none")
     if versus is not None:
         raise BadInput(

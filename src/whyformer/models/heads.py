@@ -13,6 +13,7 @@ HEADS.known |= {
     "SequenceClassification": "classes",
     "QuestionAnswering": "answer",
     "TokenClassification": "token_labels",
+    "MultipleChoice": "choice",
     "MaskedLM": "masked_word",  # before the next: XLM has both heads in one class
     "CausalLM": "next_token",
 }

@@ -17,7 +17,8 @@ from whyformer.inputs.input import TensorInput, present, together
 from whyformer.models.borrow import borrowed
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.tasks.classes import Classes
+from whyformer.tasks.score import classes_of
+from whyformer.tasks.task import arguments_of
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
 PADDING = 0.05  # of a batch's tokens, at most
@@ -158,7 +159,7 @@ class Runner:
             borrowed(self.model, together(inputs, self.device), **self.arguments) as (model, arguments),
             exchanging(model, inputs, arguments.get("input_ids")),
         ):
-            output = model(**arguments)
+            output = model(**arguments_of(model, arguments))
         logits = self.read(output)
         if not bool(torch.isfinite(logits).all()):
             raise UnsupportedModel(
@@ -178,7 +179,7 @@ class Outcomes(Runner):
         progress: Callable[[int, int], None] | None = None,
     ):
         super().__init__(model, self._classes, tokens_per_batch=tokens_per_batch, progress=progress)
-        self.task = Classes.of(self.model)
+        self.task = classes_of(self.model)
 
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
