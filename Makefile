@@ -30,10 +30,10 @@ lint: $(VENV)/installed-lint
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/cost/explain.py
 
 matrix: $(VENV)/installed
-	$(BIN)/python benchmarks/matrix.py
+	$(BIN)/python benchmarks/tools/matrix.py
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)

@@ -1,11 +1,42 @@
-"""A progress bar on standard error, where a person is watching."""
+"""How far work is: told by whoever does it, and shown as a bar on standard error where a person is watching."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 
 from whyformer.escapes import visible
+
+Progress = Callable[[int, int], None]  # called with what is done, and of how much
+
+_LISTENING: ContextVar[Progress | None] = ContextVar("progress", default=None)  # of each thread its own
+
+
+def report(done: int, total: int) -> None:
+    """Tell whoever is listening how far work is."""
+    tell = _LISTENING.get()
+    if tell is not None:
+        tell(done, total)
+
+
+@contextmanager
+def heard(tell: Progress | None) -> Iterator[None]:
+    """Within it, what this thread reports is told to `tell`."""
+    before = _LISTENING.set(tell)
+    try:
+        yield
+    finally:
+        _LISTENING.reset(before)
+
+
+@contextmanager
+def as_part(number: int, parts: int) -> Iterator[None]:
+    """Within it, what is reported is that of one of several equal parts of what is reported outside."""
+    tell = _LISTENING.get()
+    with heard(None if tell is None else part_of(tell, number, parts)):
+        report(0, 1)
+        yield
 
 
 def watched() -> bool:
@@ -16,13 +47,13 @@ def watched() -> bool:
 
 
 @contextmanager
-def counting(description: str) -> Iterator[Callable[[int, int], None]]:
+def counting(description: str) -> Iterator[Progress]:
     """A bar for work that says how much is done, and of how much; it stays away from fast jobs."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
-    bar = Progress(console=Console(file=sys.stderr), transient=True, disable=not watched())
+    bar = Bar(console=Console(file=sys.stderr), transient=True, disable=not watched())
     first: tuple[float, int] | None = None
     with ExitStack() as shown:
 
@@ -39,7 +70,7 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
         yield tell
 
 
-def part_of(tell: Callable[[int, int], None], number: int, parts: int) -> Callable[[int, int], None]:
+def part_of(tell: Progress, number: int, parts: int) -> Progress:
     """How one of several parts tells what is done of it; with `(0, 1)` it says that it begins."""
 
     def told(done: int, total: int) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 import transformers
 
-from benchmarks import matrix
+from benchmarks.tools import matrix
 from tests.helpers import zoo
 
 STABILISED = 1e-6  # what the stabilisers in divisions keep back of a sum of 1

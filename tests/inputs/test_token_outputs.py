@@ -82,7 +82,7 @@ def test_the_word_and_the_mask_are_marked(tmp_path: Path) -> None:
     marked = [piece.position for piece in pieces(e) if piece.answer and piece.position is not None]
     assert marked == list(range(e.target.place.token, e.target.place.token + 5))  # its tokens are letters
     end = explainer("next_token", "gpt2").explain("the film is", METHOD)
-    assert "here" not in end.to_html(tmp_path / "end.html").read_text()
+    assert ">here<" not in end.to_html(tmp_path / "end.html").read_text()
 
 
 @each
@@ -207,6 +207,8 @@ def test_a_target_beside_ten_is_kept_with_them() -> None:
         ("gpt2", "the film is", " film", "Ġfilm"),
         ("gpt2", "the film is ", "film", "Ġfilm"),  # no token without a space
         ("gpt2", "the film is", ",", ","),
+        ("gpt2", "the film is", "a", "Ġa"),  # behind a word, a word has a space in front of it
+        ("gpt2", "the film is ", "a", "a"),
         ("gpt2", "the film is", "Ġfilm", "Ġfilm"),
         ("llama", "a bad", "film", "▁film"),
         ("llama", "a bad", "ing", "ing"),

@@ -36,7 +36,7 @@ def texts_of(one: Case) -> list[tuple[list[int], list[int], list[int], list[floa
     """Ids, types, places in order of their score, scores, predicted class."""
     found = []
     for row, example in enumerate(one.prediction.batch.examples):
-        ids, types = example.tensors["input_ids"], example.tensors["token_type_ids"]
+        ids, types = (example.tensors[name].tolist() for name in ("input_ids", "token_type_ids"))
         scores = one.scores[row].tolist()
         places = [n for n, unit in enumerate(example.units) if not unit.special]
         order = sorted(places, key=lambda n: (-scores[n], n))

@@ -15,6 +15,7 @@ from whyformer import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
+from whyformer.progress import heard
 from whyformer.rounding import close
 from whyformer.testing import check_method, state
 
@@ -67,12 +68,12 @@ def test_with_padding_tokens_the_contract_is_kept(name: str, family: str) -> Non
 def test_evaluations_are_counted_and_progress_is_told(name: str, model: nn.Module) -> None:
     prediction = Prediction(model, batch_of(model, inputs()), TARGET)
     told: list[float] = []
-    prediction.progress = lambda done, total: told.append(done / total)
     _ = prediction.padding
     rows: list[int] = []
     handle = model.register_forward_hook(lambda m, a, o: rows.append(len(o.logits)))
     try:
-        found = whyformer.list_methods()[name](prediction, **FAST[name])
+        with heard(lambda done, total: told.append(done / total)):
+            found = whyformer.list_methods()[name](prediction, **FAST[name])
     finally:
         handle.remove()
     assert int(found.diagnostics["evaluations"].sum()) == sum(rows)

@@ -25,7 +25,7 @@ from whyformer.attention_heads.strongest import Arcs, attention_maps, count_offs
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Text, TextInput, collate, encode
 from whyformer.models.loading import Subject
-from whyformer.prediction import Progress
+from whyformer.progress import Progress
 
 Pieces = Literal["joined", "first"]
 
@@ -65,11 +65,11 @@ def head_statistics(
         raise BadOption(f"pieces {pieces!r} is not known; {nearest(pieces, get_args(Pieces))}")
     if direction not in DIRECTION_CHOICES:
         raise BadOption(f"direction {direction!r} is not known; {nearest(direction, DIRECTION_CHOICES)}")
-    reading, thresholds = _Reading.of(subject), Thresholds(positional, syntactic)
+    thresholds = Thresholds(positional, syntactic)
 
     def examples() -> Iterator[_Example]:
         for sentence in sentences:
-            encoded = encode(reading, sentence.text)
+            encoded = encode(subject, sentence.text, answers=False)
             aligned = align(sentence, encoded.units, subtypes=subtypes)
             yield _Example(encoded, aligned, repr((sentence.words, sentence.relations)))
 
@@ -91,24 +91,11 @@ def positional_statistics(
     progress: Progress | None = None,
 ) -> HeadMask:
     """The positional heads of a model, from texts or pairs of texts without a parse; see `head_statistics`."""
-    reading, thresholds = _Reading.of(subject), Thresholds(positional)
-    examples = (_Example(encode(reading, text), None, "") for text in texts)
+    thresholds = Thresholds(positional)
+    examples = (_Example(encode(subject, text, answers=False), None, "") for text in texts)
     counting = _Counting(subject, special_tokens, "first", batch_size, limit, progress)
     provenance = counting.run(examples, texts) | {"options": {"special_tokens": special_tokens}}
     return HeadMask.of(counting.counted.statistics(), thresholds=thresholds, provenance=provenance)
-
-
-@dataclass(frozen=True)
-class _Reading(Subject):
-    """A subject that reads a sentence: also a model for questions takes one without a context."""
-
-    @property
-    def task(self) -> str:
-        return "classes"
-
-    @classmethod
-    def of(cls, subject: Subject) -> "_Reading":
-        return cls(subject.model, subject.tokenizer, subject.labels, subject.name, subject.revision)
 
 
 @dataclass(frozen=True)

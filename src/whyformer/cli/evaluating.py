@@ -31,13 +31,14 @@ from whyformer.escapes import visible
 from whyformer.evaluation.evaluate import EVERY_ROW, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
-from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called
 from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST
 from whyformer.metrics.registry import METRICS as REGISTRY
 from whyformer.metrics.registry import Metric
 from whyformer.models.loading import Subject
+from whyformer.show.render import text_of
 from whyformer.storage.files import write
 
 DataOption = Annotated[
@@ -224,16 +225,10 @@ def report(
     check_files([html])
     journal = Journal.read(folder)
     table = Results.of(journal.chunks(), journal.run).table()
-    forms = {"text": Table.__str__, "markdown": Table.to_markdown, "csv": Table.to_csv, "latex": Table.to_latex}
-    if form not in forms:
-        raise BadOption(f"--format {form}: known are {', '.join(forms)}")
     if html is not None:
-        from whyformer.show.report import report_page
-
-        write(html, report_page(table))
-        say(f"wrote {html}")
+        say(f"wrote {write(html, text_of(table, 'html'))}")
     else:
-        put(forms[form](table).rstrip("\n"), coloured=form == "text")
+        put(text_of(table, form).rstrip("\n"), coloured=form == "text")
 
 
 @app.command("metrics")

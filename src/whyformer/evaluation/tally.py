@@ -17,7 +17,7 @@ from whyformer.metrics.overlap import WordSums
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
-from whyformer.prediction import Progress
+from whyformer.progress import Progress
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
 from whyformer.results.word_table import METRIC

@@ -20,15 +20,16 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
 from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate
+from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
-from whyformer.methods.default import Effort, methods_for
+from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
-from whyformer.progress import counting, part_of
+from whyformer.progress import Progress, counting, heard, part_of, report
 from whyformer.registry.specs import Written
 from whyformer.results.trust import Trust
 from whyformer.tasks import Task, task_of
@@ -164,19 +165,17 @@ class Explainer:
         progress: bool,
         **options: Any,
     ) -> Iterator[Explanation]:
-        spec = self.method(method, effort)
-        chosen, checked = spec.of, {**spec.options, **spec.of.checked(options)}
+        spec = with_options(self.method(method, effort), self.subject.model, options)
+        chosen, checked = spec.of, dict(spec.options)
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         rest, done = iter(texts), 0
         with counting(chosen.name) if progress else nullcontext(_quiet) as tell:
             while batch := list(islice(rest, size)):
                 run = self._run(batch, asked, chosen.relevance, done)
-                if count is not None:
-                    part = part_of(tell, done // size, -(-count // size))
-                    run = run.watched(part)
+                part = None if count is None else part_of(tell, done // size, -(-count // size))
                 done += len(batch)
-                yield from self._explanations(run, chosen, checked)
+                yield from self._explanations(run, chosen, checked, part)
         asked.check(done)
 
     def compare(
@@ -215,9 +214,8 @@ class Explainer:
         with counting("compare") as tell:
             for number, spec in enumerate(chosen):
                 try:
-                    done += self._explanations(
-                        run.watched(part_of(tell, number, len(chosen))), spec.of, dict(spec.options)
-                    )
+                    part = part_of(tell, number, len(chosen))
+                    done += self._explanations(run, spec.of, dict(spec.options), part)
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -247,7 +245,8 @@ class Explainer:
         return self._specs([name], effort)[0]
 
     def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
-        return methods_for(self.subject if self.choices else None, names, effort)
+        specs = methods_for(self.subject if self.choices else None, names, effort)
+        return tuple(with_layer(spec, self.subject.model) for spec in specs)
 
     @property
     def task(self) -> Task:
@@ -258,7 +257,9 @@ class Explainer:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
         if isinstance(text, Dataset):
             text = (example.text for example in text)
-        return self.task.inputs(text, question, context, choices)
+        alone = kind_of(text) is not None
+        texts, single = self.task.inputs([text] if alone else text, question, context, choices)
+        return texts, single or alone
 
     def _run(self, texts: Sequence[Text], asked: Questions, relevance: bool, first: int = 0) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
@@ -284,14 +285,18 @@ class Explainer:
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
-            encoded = encode(self.subject, text)
+            encoded = read(self.subject, text)
         except BadInput as error:
             raise error if number is None else numbered(error, number) from error
         encoded.warn()
         return encoded
 
-    def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
-        scores = [method(turn, **options) for turn in run.turns]
+    def _explanations(
+        self, run: ExplainedRun, method: Method, options: dict[str, Any], progress: Progress | None
+    ) -> Iterator[Explanation]:
+        with heard(progress):
+            report(0, 1)
+            scores = [method(turn, **options) for turn in run.turns]
         for question in run.questions:
             yield self._explanation(question, method, options, scores[question.turn])
 
@@ -337,16 +342,16 @@ def attribute(
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
 
     `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
-    `Explainer.explain`; what is recorded for a model is not looked at. Of a model that chooses among texts the units
-    are those of the chosen row.
+    `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
+    the units are those of the chosen row.
     """
-    spec = methods_for(None, [method], effort)[0]
+    spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
     if batch.choices is not None:
-        return of_chosen_rows(Prediction(model, batch, relevance=spec.of.relevance), spec, target, versus, options)
+        return of_chosen_rows(Prediction(model, batch, relevance=spec.of.relevance), spec, target, versus)
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
-    return spec.of(prediction, **{**spec.options, **options}).total
+    return spec(prediction).total
 
 
 def _quiet(done: int, total: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from whyformer.progress import counting
 from whyformer.results.explanation import COMPARISON, EXPLANATION, ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
-from whyformer.show.render import Shown, explanation_figure
+from whyformer.show.render import Shown, explanation_figure, text_of
 from whyformer.storage.files import write
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class _Drawn(Shown):
 
     def to_html(self, path: str | Path) -> Path:
         """Write a page that needs nothing else: no network, no other file."""
-        return write(path, self._text("html"))
+        return write(path, text_of(self, "html"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import TextInput
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
 from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Task
@@ -85,13 +85,6 @@ class ExplainedRun:
     turns: tuple[Prediction, ...]
     questions: tuple[ExplainedOutput, ...]
 
-    def watched(self, progress: Progress) -> "ExplainedRun":
-        """The same run; methods report to `progress` how far they are."""
-        for turn in self.turns:
-            turn.progress = progress
-            turn.report(0, 1)
-        return self
-
 
 def explained_run(
     prediction: Prediction,
@@ -110,11 +103,11 @@ def explained_run(
         return _run_by_rows(prediction, asked, numbers, rows)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
     pairs = [_pairs(*given) for given in zip(texts, asked, numbers, strict=True)]
-    against = {versus is not None for own in pairs for _, versus in own}
+    against = {versus is not None for of_text in pairs for _, versus in of_text}
     if len(against) > 1:
         raise BadOption("versus: give one for every text, or leave it out")
     turns = [
-        _turned(prediction, [_of_turn(of, own, turn, True in against) for of, own in zip(texts, pairs, strict=True)])
+        _turned(prediction, [_of_turn(of, each, turn, True in against) for of, each in zip(texts, pairs, strict=True)])
         for turn in range(max(map(len, pairs)))
     ]
     labelled = [
@@ -126,8 +119,8 @@ def explained_run(
             task.label(of, chosen),
             None if versus is None else task.label(of, versus, beside=chosen),
         )
-        for of, own in zip(texts, pairs, strict=True)
-        for turn, (chosen, versus) in enumerate(own)
+        for of, each in zip(texts, pairs, strict=True)
+        for turn, (chosen, versus) in enumerate(each)
     ]
     return ExplainedRun(tuple(turns), tuple(labelled))
 

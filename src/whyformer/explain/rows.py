@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +61,7 @@ def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
     return ShownUnits(units, texts, difference(total), None if layers is None else difference(layers))
 
 
-def of_chosen_rows(
-    prediction: Prediction, spec: MethodSpec, target: Target, versus: Target, options: dict[str, Any]
-) -> Tensor:
+def of_chosen_rows(prediction: Prediction, spec: MethodSpec, target: Target, versus: Target) -> Tensor:
     """Scores [batch, units] of the row of one choice of each example: the target, or that with the highest logit."""
     if versus is not None:
         raise BadOption("versus: the units of two choices stand in two rows; explain each by its target, and compare")
@@ -76,7 +73,7 @@ def of_chosen_rows(
         raise BadOption(f"{len(each)} targets for {len(logits)} examples: give one, or one for each")
     count = logits.shape[1]
     rows = [example * count + class_index(choice, (), count) for example, choice in enumerate(each)]
-    return spec.of(prediction, **{**spec.options, **options}).total[rows]
+    return spec(prediction).total[rows]
 
 
 def _both(first: TextInput, second: TextInput) -> tuple[tuple[Unit, ...], list[int]]:

@@ -19,7 +19,8 @@ from whyformer.metrics.case import Units
 from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
+from whyformer.progress import Progress
 from whyformer.results.trust import Trust
 from whyformer.tasks.score import Score
 

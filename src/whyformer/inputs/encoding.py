@@ -226,20 +226,21 @@ def places(text: str, context: str) -> list[Span]:
     return []
 
 
-def encode(subject: Subject, text: Text) -> TextInput:
-    """Tokenise one text or pair.
+def encode(subject: Subject, text: Text, *, answers: bool | None = None) -> TextInput:
+    """Tokenise one text or pair; `answers` says whether it is a question with its context, unless the model tells.
 
     Tokens beyond the model's window are dropped and counted; the context of a question has to fit, because the answer
     may stand in what is dropped. Of a text of more than `COUNTED` characters no more is tokenised than fills the window
     twice.
     """
-    texts = _checked(text, subject.task)
+    answers = subject.task == "answer" if answers is None else answers
+    texts = _checked(text, answers)
     tokenizer, window = subject.tokenizer, window_of(subject)
     reach = [_reach(tokenizer, each, window) for each in texts]
     encoding = _tokenised(tokenizer, _read(texts, reach), verbose=False)
     count, counted = len(encoding["input_ids"]), _read(texts, reach) == texts
     dropped = max(0, count - window)
-    if dropped and subject.task == "answer":
+    if dropped and answers:
         raise BadInput(
             f"the question and its context are {'' if counted else 'more than '}{count} tokens, but the model's window "
             f"holds {window}: contexts that do not fit are not supported yet; give the part that holds the answer"
@@ -255,7 +256,7 @@ def encode(subject: Subject, text: Text) -> TextInput:
             f"{'the text' if len(texts) == 1 else 'both texts'} beside the special tokens: set the tokenizer's "
             "model_max_length"
         )
-    if not parts or (subject.task == "answer" and 1 not in parts):
+    if not parts or (answers and 1 not in parts):
         raise BadInput(f"the tokenizer finds no token in {shown(text)}")
     _check_vocabulary(subject.model, tokenizer, encoding["input_ids"])
     tensors = {k: np.array(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
@@ -408,19 +409,18 @@ def window_of(subject: Subject) -> int:
     if isinstance(configured, int) and configured > 0:  # XLNet says -1: any number
         limits.append(configured)
     if "position_ids" in (of_model := tables(subject.model)):
-        rows, reserved = of_model["position_ids"]
-        limits.append(rows - reserved)
+        limits.append(of_model["position_ids"].rows - of_model["position_ids"].reserved)
     return min(limits)
 
 
-def _checked(text: Any, task: str) -> tuple[str, ...]:
+def _checked(text: Any, answers: bool) -> tuple[str, ...]:
     texts = (text,) if isinstance(text, str) else text
     if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(t, str) for t in texts):
-        needed = "one question and its context are" if task == "answer" else "a text or a pair (text, text) is"
+        needed = "one question and its context are" if answers else "a text or a pair (text, text) is"
         several = " (several texts are given as a list)" if isinstance(text, tuple) else ""
         raise BadInput(f"{needed} needed{several}, found {shown(text)}")
     if not all(t.strip() for t in texts):
-        if task == "answer":
+        if answers:
             raise BadInput("the context is empty" if texts[0].strip() else "the question is empty")
         raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {shown(text)}")
     half = next((found for t in texts if (found := re.search("[\ud800-\udfff]", t))), None)

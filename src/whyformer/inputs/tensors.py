@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -11,9 +11,34 @@ from torch import Tensor, nn
 from whyformer.errors import BadInput, listed, shown
 from whyformer.models.loading import device_of, input_embeddings, unwrapped, vocabulary_size
 
-TABLES = {"position_embeddings": "position_ids", "wpe": "position_ids", "token_type_embeddings": "token_type_ids"}
+TABLES = {
+    **dict.fromkeys(("position_embeddings", "wpe", "embed_positions"), "position_ids"),
+    "token_type_embeddings": "token_type_ids",
+}
 
-_ROWS: "WeakKeyDictionary[nn.Module, dict[str, tuple[int, int]]]" = WeakKeyDictionary()
+_TABLES: "WeakKeyDictionary[nn.Module, dict[str, Table]]" = WeakKeyDictionary()
+
+
+class Table(NamedTuple):
+    """How many rows a table of positions or token types has, and how many of them no token may have.
+
+    `skipped` is the token that is given no position, if the model looks at tokens to tell.
+    """
+
+    rows: int
+    reserved: int = 0
+    skipped: int | None = None
+
+    @classmethod
+    def of(cls, module: nn.Embedding, name: str) -> "Table":
+        """That of a module: RoBERTa counts positions from the one behind its padding index, OPT from an offset."""
+        offset = getattr(module, "offset", None)
+        if name != "position_ids":
+            return cls(module.num_embeddings)
+        if isinstance(offset, int):
+            return cls(module.num_embeddings, offset)
+        skipped = module.padding_idx
+        return cls(module.num_embeddings, 0 if skipped is None else skipped + 1, skipped)
 
 
 def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
@@ -133,32 +158,31 @@ def check_mask(mask: Tensor, shape: torch.Size) -> None:
 def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
     """Raise where a position or token type has no row in the model's table."""
     of_model = tables(model)
-    for name, (rows, _) in of_model.items():
+    for name, (rows, *_) in of_model.items():
         ids = tensors.get(name)
         if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
             raise BadInput(f"{name} must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
     if "position_ids" in tensors or "position_ids" not in of_model:
         return
-    rows, reserved = of_model["position_ids"]
-    ids = tensors.get("input_ids")
-    padding = int(ids.eq(reserved - 1).sum(1).min()) if reserved and ids is not None else 0  # it has no position there
+    rows, reserved, skipped = of_model["position_ids"]
+    ids, mask = tensors.get("input_ids"), tensors.get("attention_mask")
+    padding = 0
+    if skipped is not None and ids is not None:
+        padding = int(ids.eq(skipped).sum(1).min())
+    elif reserved and mask is not None and mask.shape == shape:
+        padding = int(mask.eq(0).sum(1).min())  # OPT counts what is attended to
     if shape[1] - padding > rows - reserved:
         raise BadInput(f"{shape[1] - padding} tokens, but the model has positions for {rows - reserved}: give fewer")
 
 
-def tables(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """How many rows the smallest table of positions and of token types has, and how many of them are reserved.
-
-    Looked for once in a model.
-    """
-    if model not in _ROWS:
-        found: dict[str, tuple[int, int]] = {}
+def tables(model: nn.Module) -> dict[str, Table]:
+    """The smallest table of positions and of token types; looked for once in a model."""
+    if model not in _TABLES:
+        smallest: dict[str, Table] = {}
         for path, module in model.named_modules():
             name = TABLES.get(path.rpartition(".")[2])
             if name is not None and isinstance(module, nn.Embedding):
-                # RoBERTa counts positions from the one behind its padding index
-                reserved = 0 if module.padding_idx is None or name != "position_ids" else module.padding_idx + 1
-                rows = module.num_embeddings, reserved
-                found[name] = min(found.get(name, rows), rows, key=lambda table: table[0] - table[1])
-        _ROWS[model] = found
-    return _ROWS[model]
+                table = Table.of(module, name)
+                smallest[name] = min(smallest.get(name, table), table, key=lambda table: table.rows - table.reserved)
+        _TABLES[model] = smallest
+    return _TABLES[model]

@@ -11,7 +11,7 @@ from whyformer.methods.rollout import maximum_flows, roll_out, with_residual
 from whyformer.prediction import Prediction
 
 FLOW_LIMIT = 128  # units
-FLOW_SECONDS_AT_LIMIT = 0.26  # per layer, on one core, and growing with this power: `python benchmarks/flow.py`
+FLOW_SECONDS_AT_LIMIT = 0.26  # per layer, on one core, and growing with this power: `python benchmarks/cost/flow.py`
 FLOW_POWER = 2.3
 
 

@@ -6,7 +6,10 @@ from typing import Any
 
 from torch import nn
 
-HEADS: dict[str, str] = {  # the task of AutoModelFor<head>; tasks from outside are added
+from whyformer.registry.plugins import Registry
+
+HEADS: Registry[str] = Registry("head", "tasks")  # the task of AutoModelFor<head>; tasks from outside are added
+HEADS.known |= {
     "SequenceClassification": "classes",
     "QuestionAnswering": "answer",
     "TokenClassification": "token_labels",

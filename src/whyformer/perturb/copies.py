@@ -104,8 +104,8 @@ class Copies:
 
     def seed(self, seed: int) -> int:
         """The seed of this example's own random stream: it depends on `seed` and on its tokens alone."""
-        alone = Prediction(self.model, Batch(self.copies(1), None, None))
-        alone.padding = torch.zeros(1, self.units, dtype=torch.bool)
+        nothing = torch.zeros(1, self.units, dtype=torch.bool)
+        alone = Prediction(self.model, Batch(self.copies(1), None, None), padding=nothing)
         return alone.generators(seed)[0].initial_seed()
 
     def at_once(self, *, gradients: bool = False, whole_vocabulary: bool = False) -> int:

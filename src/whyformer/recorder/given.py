@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, NoAttention
 from whyformer.inputs.tensors import check_mask, check_one_text
+from whyformer.models.failures import FLEX
 from whyformer.models.loading import text_config
-from whyformer.recorder.failures import FLEX
 
 CONTENT = ("input_ids", "inputs_embeds", "pixel_values")  # one of them says how many examples there are
 

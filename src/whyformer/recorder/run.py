@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
 from whyformer.models.borrow import borrowed, lock_of
+from whyformer.models.failures import CHECKPOINTED, named_failures
 from whyformer.models.loading import input_embeddings, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.failures import CHECKPOINTED, named_failures
 from whyformer.recorder.given import check_inputs, expanded
 from whyformer.recorder.lrp.layout import layouts
 from whyformer.recorder.lrp.merged import Composites
@@ -73,7 +73,7 @@ def record(
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
         if relevance:
             stack.enter_context(Composites(recorder))
-        with named_failures(type(model).__name__), recorder:
+        with recorder:
             output = model(**arguments_of(model, kwargs))
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
 
@@ -231,15 +231,15 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
     """What the model said, as numbers that can be asked for, and what they mean."""
     name = type(model).__name__
     with differentiating():
-        said = said_by(model, output)
-    if said is None:
+        read = said_by(model, output)
+    if read is None:
         logits = getattr(output, "logits", None)
-        found = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
+        returned = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
         raise UnsupportedModel(
-            f"{name} returns {found}; needed are logits [batch, classes], start and end logits of an answer, or "
+            f"{name} returns {returned}; needed are logits [batch, classes], start and end logits of an answer, or "
             "logits [batch, units, vocabulary]"
         )
-    logits, task = said
+    logits, task = read
     if not finite(logits):
         raise UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
-from whyformer.recorder.failures import named_failures
+from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import Book, book_named, check_closed, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch

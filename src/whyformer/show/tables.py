@@ -30,12 +30,11 @@ from whyformer.results.table import (
     ranked,
 )
 from whyformer.show.colours import FOR, as_hex
-from whyformer.show.grid import LATEX, in_latex, one_line, pipes, tabular, unmarked
+from whyformer.show.grid import LATEX, NONE, in_latex, one_line, pipes, tabular, unmarked
 from whyformer.show.html import STYLE
 from whyformer.show.terminal import Text, terminal_width, to_text
 from whyformer.storage.spreadsheets import comma_separated
 
-NOTHING = "–"
 FIRST_FEW = 5
 BEST = Style(bold=True, color=as_hex(FOR))
 ARROWS = {True: "↑", False: "↓", None: ""}
@@ -53,7 +52,7 @@ NUMBERS_STYLE = """
 class Entry:
     """What stands in one place of a table: a number, its interval, and whether it is the best or tied with the best."""
 
-    number: str = NOTHING
+    number: str = NONE
     interval: str = ""
     best: bool = False
     tied: bool = False
@@ -80,7 +79,7 @@ def grid(table: TableData) -> list[Column]:
         note = _arrow(table, metric) + (f" (n = {counts[0]})" if len(counts) == 1 else "")
         found.append(Column(metric, metric, note, entries))
         if len(counts) > 1:
-            numbers = tuple(Entry(str(cell.n) if cell else NOTHING) for cell in cells)
+            numbers = tuple(Entry(str(cell.n) if cell else NONE) for cell in cells)
             found.append(Column(metric, "n", "", numbers))
         shares = [table.share(method, metric) for method in table.methods]
         if any(shares):

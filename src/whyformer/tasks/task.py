@@ -13,6 +13,7 @@ from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
+from whyformer.registry.plugins import Registry
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import Target, plain_target
 
@@ -282,16 +283,15 @@ class Task(ABC):
         """What people read of the model's prediction, where the chosen output is explained."""
 
 
-TASKS: dict[str, type[Task]] = {}
+TASKS: Registry[type[Task]] = Registry("task", "tasks")
 
 
 def register(task: type[Task]) -> type[Task]:
     """Make a task known by its name, and to models of its head; a decorator of its class."""
-    if TASKS.get(task.name, task) is not task:
-        raise BadOption(f"there is a task {task.name!r} already: choose another name")
-    TASKS[task.name] = task
-    if task.head is not None:
-        HEADS.setdefault(task.head, task.name)
+    if TASKS.known.get(task.name) is not task:
+        TASKS.add(task.name, task, task.__module__)
+    if task.head is not None and task.head not in HEADS.known:
+        HEADS.add(task.head, task.name, task.__module__)
     return task
 
 

@@ -61,9 +61,9 @@ def _token_called(text: str, tokenizer: Any, before: str) -> int:
         raise BadOption("the target is an empty text: give the text of a token, or its id")
     apart = text[0].isalnum() and before != "" and not before.isspace()  # a word has a space in front of it
     spellings = (f" {text}", text) if apart else (text, f" {text}")
-    found = [_ids(spelling, tokenizer) for spelling in spellings]
+    tokens = [_ids(spelling, tokenizer) for spelling in spellings]
     unknown = getattr(tokenizer, "unk_token_id", None)
-    single = next((ids[0] for ids in found if len(ids) == 1 and ids[0] != unknown), None)
+    single = next((ids[0] for ids in tokens if len(ids) == 1 and ids[0] != unknown), None)
     if single is not None:
         return single
     vocabulary = tokenizer.get_vocab()
@@ -71,9 +71,9 @@ def _token_called(text: str, tokenizer: Any, before: str) -> int:
         return int(vocabulary[text])
     if NUMBER.fullmatch(text) and text.strip().isdecimal() and len(text) < 19:
         return int(text)
-    if any(unknown in ids for ids in found) or not found[0]:
+    if any(unknown in ids for ids in tokens) or not tokens[0]:
         raise BadOption(f"target {shown(text)} is not in the vocabulary: give the text of another token, or its id")
-    pieces = [quoted(token_text(index, tokenizer)) for index in found[0]]
+    pieces = [quoted(token_text(index, tokenizer)) for index in tokens[0]]
     raise BadOption(
         f"target {shown(text)} is {len(pieces)} tokens of this model, {listed(pieces)}, and one is explained at a "
         "time: give one token"

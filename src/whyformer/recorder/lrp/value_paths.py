@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from whyformer.errors import UnsupportedModel
-from whyformer.recorder.failures import named_failures
+from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import moves
 from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.trace import Trace

@@ -1,7 +1,7 @@
 """Deletion AOPC of one pass and of 3 and 10 steps, computed anew: none of whyformer's perturbation or metric code.
 
-    python benchmarks/stepwise_check.py --model MODEL --texts validation.parquet
-    python benchmarks/stepwise_check.py --model MODEL --texts reviews.txt --rows 0,100 --of cp_lrp --steps 1,3,10
+    python benchmarks/experiments/stepwise_check.py --model MODEL --texts validation.parquet
+    python benchmarks/experiments/stepwise_check.py --model MODEL --texts FILE --rows 0,100 --of cp_lrp --steps 1,3
 
 The scores come from whyformer; everything else is plain transformers: each text is tokenised, its tokens are deleted
 from the tokenizer's numbers, highest score first, and the stock model is run on what is left, one text at a time. The
@@ -14,16 +14,21 @@ bootstrap samples of the texts; a difference is that of the same texts.
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
+
+
 import numpy as np
 import torch
-from precision import texts_of
 from rich.progress import track
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import whyformer
+from benchmarks.texts import texts_of
 
 SAMPLES = 10_000
 

@@ -1,8 +1,8 @@
 """What the perturbation and path-gradient baselines cost beside the model's own forward + backward pass.
 
-    python benchmarks/baselines.py                                    # a few sentences, the bundled model
-    python benchmarks/baselines.py --texts DIR/sst2/validation.parquet --limit 64
-    python benchmarks/baselines.py --texts … --device cuda --limit 500 --methods "lime,lime(samples=1000),attn_lrp"
+    python benchmarks/cost/baselines.py                                    # a few sentences, the bundled model
+    python benchmarks/cost/baselines.py --texts DIR/sst2/validation.parquet --limit 64
+    python benchmarks/cost/baselines.py --texts … --device cuda --limit 500 --methods "lime,lime(samples=1000),attn_lrp"
 
 Any method can be named, with its options. Texts are explained in batches; in each batch the plain pass and every method
 are timed in turn, so that a slow moment of the machine falls on all of them, and the times are added up. The plain pass
@@ -16,15 +16,18 @@ to what they should, as a share of that; the median over the texts.
 
 import argparse
 import statistics
-import time
+import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from precision import texts_of
-from torch import Tensor
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
 
+
+from benchmarks.cost.timing import plain, seconds
+from benchmarks.texts import texts_of
 from whyformer import Explainer
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.methods.specs import MethodSpec, method_specs
@@ -67,14 +70,6 @@ class Cost:
         self.with_graph += len(output.logits) * output.logits.requires_grad
 
 
-def plain(model: Any, batch: Batch) -> Tensor:
-    """Forward, and backward to the embeddings."""
-    given = dict(batch.tensors)
-    embeddings = model.get_input_embeddings()(given.pop("input_ids")).detach().requires_grad_()
-    logits = model(inputs_embeds=embeddings, **given).logits
-    return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
-
-
 def explain(subject: Subject, batch: Batch, spec: MethodSpec, cost: Cost) -> None:
     """Explain a batch from the beginning, and note what it took."""
     handle = subject.model.register_forward_hook(cost.count)
@@ -89,13 +84,6 @@ def explain(subject: Subject, batch: Batch, spec: MethodSpec, cost: Cost) -> Non
         cost.gaps += (delta / (sums - delta)).abs().tolist()
 
 
-def clock(device: torch.device) -> float:
-    """The time once all that was asked for is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 def measure(subject: Subject, stock: Any, texts: list[str], specs: tuple[MethodSpec, ...], size: int) -> None:
     """Print the table."""
     costs = {spec.label: Cost() for spec in specs}
@@ -103,17 +91,11 @@ def measure(subject: Subject, stock: Any, texts: list[str], specs: tuple[MethodS
     batches = [texts[start : start + size] for start in range(0, len(texts), size)]
     for number, some in enumerate((batches[0], *batches)):  # the first one twice, to warm up
         batch = collate(subject, [encode(subject, text) for text in some])
-        start = clock(subject.device)
-        plain(stock, batch)
-        times = [clock(subject.device) - start]
+        taken = seconds(partial(plain, stock, batch.tensors), subject.device.type)
+        whole += taken if number else 0
         for spec in specs:
-            start = clock(subject.device)
-            explain(subject, batch, spec, costs[spec.label] if number else Cost())
-            times.append(clock(subject.device) - start)
-        if number:
-            whole += times[0]
-            for cost, seconds in zip(costs.values(), times[1:], strict=True):
-                cost.seconds += seconds
+            cost = costs[spec.label] if number else Cost()
+            cost.seconds += seconds(partial(explain, subject, batch, spec, cost), subject.device.type)
     tokens = sum(len(encode(subject, text).units) for text in texts) / len(texts)
     print(f"{len(texts)} texts of {tokens:.1f} tokens on average, in batches of {size}, on {subject.device.type}")
     print(f"forward + backward: {1e3 * whole / len(texts):.2f} ms a text\n")

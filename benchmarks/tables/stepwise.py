@@ -1,24 +1,34 @@
 """The tables of docs/results.md about stepwise: one pass beside 3, 5 and 10 steps, on real models and data.
 
-python benchmarks/stepwise_results.py --models DIR --data DIR --out steps [--only sst2,movies] [--device cuda]
-python benchmarks/stepwise_results.py --out steps --summary [--pictures docs/images]
+python benchmarks/tables/stepwise.py --models DIR --data DIR --out steps [--only sst2,movies] [--device cuda]
+python benchmarks/tables/stepwise.py --out steps --summary
 
-DIR of models and data as benchmarks/results.py has them. A run that was stopped goes on where it was.
+DIR of models and data as results.py has them. A run that was stopped goes on where it was.
 """
 
-import argparse
-import time
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from results import RUNS, Run, lines, marked, named, number, rows_of
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
 
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.journal import FILE, Journal
-from whyformer.evaluation.table import Results, Table
+from benchmarks.tables.shared import (
+    RUNS,
+    headed,
+    journals_of,
+    lines,
+    marked,
+    measure,
+    named,
+    notes_of,
+    number,
+    parser_of,
+    tables_of,
+)
+from whyformer.evaluation.table import Table
 from whyformer.methods.specs import method_specs
-from whyformer.models.loading import load
 from whyformer.results.table import REFERENCES, Difference
 
 OF = ("attcat(states=inputs)", "attn_lrp", "cp_lrp", "transformer_attribution")
@@ -41,26 +51,15 @@ def stepped(of: str, steps: int) -> str:
 METHODS = ("random", *(stepped(of, steps) for of in OF for steps in (1, *STEPS)))
 
 
-def measure(name: str, chosen: argparse.Namespace) -> None:
-    """Run one table, and print it."""
-    run: Run = TABLES[name]
-    subject = load(chosen.models / run.model, device=chosen.device, dtype="float32")
-    data = rows_of(chosen.data, run, subject)
-    begun = time.perf_counter()
-    table = evaluate(subject, data, METHODS, run.metrics, out=chosen.out / name, ceiling=run.ceiling)
-    print(f"## {name}: {time.perf_counter() - begun:.0f} s on {subject.device}\n\n{table.to_markdown()}", flush=True)
-
-
 def whole(table: Table) -> str:
     """Every number of a table; shares of the attainable where there is a ceiling."""
-    arrows = [f"`{metric}` {'↑' if table.facts[metric]['higher_is_better'] else '↓'}" for metric in table.metrics]
     shared = [metric for metric in table.metrics if any(table.share(method, metric) for method in table.methods)]
     rows = []
     for method in table.methods:
         cells = [marked(table, method, metric) for metric in table.metrics]
         shares = [number(table.share(method, metric), interval=False) for metric in shared]
         rows.append([named(method), passes(method), *cells, *shares])
-    return lines(["method", "passes", *arrows, *(f"share, `{metric}`" for metric in shared)], rows)
+    return lines(["method", "passes", *headed(table), *(f"share, `{metric}`" for metric in shared)], rows)
 
 
 def passes(method: str) -> str:
@@ -96,29 +95,19 @@ def label(of: str, steps: int) -> str:
 
 def summarise(out: Path) -> Iterator[str]:
     """Every number about stepwise in docs/results.md."""
-    journals = {name: Journal.read(out / name) for name in TABLES if (out / name / FILE).is_file()}
-    tables = {name: Results.of(found.chunks(), found.run).table() for name, found in journals.items()}
+    tables = tables_of(journals_of(out, TABLES))
     for name, table in tables.items():
-        notes = [note for note in table.footer if not note.startswith(("model:", "data:", "in brackets:"))]
-        yield f"## {TABLES[name].title}\n\n{whole(table)}\n\n" + "\n".join(f"- {note}" for note in notes)
+        yield f"## {TABLES[name].title}\n\n{whole(table)}\n\n" + "\n".join(notes_of(table))
     yield f"## Steps beside one pass\n\n{gains(tables)}"
 
 
 def main() -> None:
     """Run the tables that were asked for, or summarise those that are finished."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default=",".join(TABLES))
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--summary", action="store_true")
-    chosen = parser.parse_args()
+    chosen = parser_of(__doc__, TABLES).parse_args()
+    for name in () if chosen.summary else chosen.only.split(","):
+        measure(name, TABLES[name], chosen, METHODS)
     if chosen.summary:
         print("\n\n".join(summarise(chosen.out)))
-        return
-    for name in chosen.only.split(","):
-        measure(name, chosen)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,26 @@
 """Whether a less precise model gives the same explanation, on texts of your own.
 
-    python benchmarks/precision.py --texts reviews.txt
-    python benchmarks/precision.py --texts reviews.txt --reference float32 --dtypes bfloat16,float16 --methods attcat
+    python benchmarks/cost/precision.py --texts reviews.txt
+    python benchmarks/cost/precision.py --texts reviews.txt --reference float32 --dtypes bfloat16 --methods attcat
 
 Texts: one per line, or a Parquet file with a column `sentence` or `text` (needs pyarrow).
 """
 
 import argparse
 import math
+import sys
 from pathlib import Path
+
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
+
 
 import numpy as np
 from rich.progress import track
 from scipy.stats import spearmanr
 
+from benchmarks.texts import texts_of
 from whyformer import Explainer, Explanation
-
-
-def texts_of(path: Path, limit: int | None) -> list[str]:
-    """The texts of a file."""
-    if path.suffix == ".parquet":
-        from pyarrow.parquet import read_table
-
-        table = read_table(path)
-        column = next(name for name in ("sentence", "text") if name in table.column_names)
-        return table[column].to_pylist()[:limit]
-    return path.read_text(encoding="utf-8").splitlines()[:limit]
 
 
 def precision(name: str, texts: list[str], methods: str, reference: str, others: list[str]) -> None:

@@ -1,29 +1,28 @@
 """The tables of docs/decoded.md: hiding and revealing game of every layer and baseline, and the words classes share.
 
-python benchmarks/decoded_results.py --models DIR --data DIR --out games [--only sst2,ag_news] [--device cuda]
-python benchmarks/decoded_results.py --out games --summary [--pictures docs/images]
+python benchmarks/tables/decoded.py --models DIR --data DIR --out games [--only sst2,ag_news] [--device cuda]
+python benchmarks/tables/decoded.py --out games --summary [--pictures docs/images]
 
-DIR of the models has the folders sst2, agnews and base-mlm, whose LM head decodes; data as benchmarks/results.py has
-it. `--part shapley` and `--part rest` measure the slowest row and the others, which can be done side by side. A run
+DIR of the models has the folders sst2, agnews and base-mlm, whose LM head decodes; data as results.py has it.
+`--part shapley` and `--part rest` measure the slowest row and the others, which can be done side by side. A run
 that was stopped goes on where it was.
 """
 
 import argparse
-import time
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
 from statistics import fmean, stdev
 
-from results import RUNS, lines, marked, named, rows_of, save
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
 
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.journal import FILE, Journal
+from benchmarks.tables.shared import RUNS, journals_of, lines, marked, measure, named, notes_of, parser_of, save
 from whyformer.evaluation.table import Results, Table
 from whyformer.evaluation.word_table import TokenTable, tables_of
 from whyformer.methods.specs import method_specs
-from whyformer.models.loading import load
 from whyformer.papers import reproduction_named
 
 LAYERS = 6
@@ -71,25 +70,19 @@ def methods(lm_head: Path | str) -> list[str]:
     return [GRAD_CAM, *decoded, *BASELINES, *RANDOM]
 
 
-def measure(name: str, chosen: argparse.Namespace) -> None:
-    """Run one table, or a part of it."""
-    run = TABLES[name]
-    subject = load(chosen.models / run.model, device=chosen.device, dtype="float32")
+def measure_parts(name: str, chosen: argparse.Namespace) -> None:
+    """Run one table, or a part of it; without a ceiling."""
     rows = methods(chosen.models / "base-mlm")
     parts = {"shapley": [SLOWEST], "rest": [row for row in rows if row != SLOWEST]}
     for part in PARTS if chosen.part == "all" else (chosen.part,):
-        begun = time.perf_counter()
-        data = rows_of(chosen.data, run, subject)
-        table = evaluate(subject, data, parts[part], METRICS, out=chosen.out / f"{name}-{part}")
-        said = f"{name}, {part}: {time.perf_counter() - begun:.0f} s on {subject.device}"
-        print(f"## {said}\n\n{table.to_markdown()}", flush=True)
+        measure(f"{name}-{part}", replace(TABLES[name], ceiling=0), chosen, parts[part], METRICS)
 
 
 def finished(out: Path) -> dict[str, Results]:
     """What was measured, by data set."""
     found = {}
     for name in TABLES:
-        journals = [Journal.read(out / f"{name}-{p}") for p in PARTS if (out / f"{name}-{p}" / FILE).is_file()]
+        journals = [*journals_of(out, (f"{name}-{part}" for part in PARTS)).values()]
         if journals:
             found[name] = Results.of(chain.from_iterable(j.chunks() for j in journals), journals[0].run)
     return found
@@ -162,8 +155,8 @@ def summarise(out: Path, pictures: Path | None) -> Iterator[str]:
         series = {(readable(method), metric): own for (method, metric), own in table.series.items()}
         table = replace(table, methods=tuple(map(readable, table.methods)), series=series)
         tables = tables_of(table)
-        notes = [note for note in table.footer if not note.startswith(("model:", "data:"))]
-        yield f"## {TABLES[name].title}\n\n{games(name, table)}\n\n" + "\n".join(f"- {note}" for note in notes)
+        notes = notes_of(table, ("model:", "data:"))
+        yield f"## {TABLES[name].title}\n\n{games(name, table)}\n\n" + "\n".join(notes)
         yield words(tables)
         if pictures:
             draw(name, table, tables, pictures)
@@ -171,21 +164,13 @@ def summarise(out: Path, pictures: Path | None) -> Iterator[str]:
 
 def main() -> None:
     """Run the tables that were asked for, or summarise those that are finished."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default=",".join(TABLES))
+    parser = parser_of(__doc__, TABLES)
     parser.add_argument("--part", choices=("all", *PARTS), default="all")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--summary", action="store_true")
-    parser.add_argument("--pictures", type=Path)
     chosen = parser.parse_args()
+    for name in () if chosen.summary else chosen.only.split(","):
+        measure_parts(name, chosen)
     if chosen.summary:
         print("\n\n".join(summarise(chosen.out, chosen.pictures)))
-        return
-    for name in chosen.only.split(","):
-        measure(name, chosen)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Whether something does better than `stepwise` at equal cost: relevance of several layers, uneven steps, candidates.
 
-    python benchmarks/stepwise_variants.py --model MODEL --texts train.parquet --rows 0,1000 --words 10 --limit 150
-    python benchmarks/stepwise_variants.py --model MODEL --texts validation.parquet --rows 400,500 --variants NAME NAME
+    python benchmarks/experiments/stepwise_variants.py --model MODEL --texts FILE --rows 0,1000 --words 10 --limit 150
+    python benchmarks/experiments/stepwise_variants.py --model MODEL --texts FILE --rows 400,500 --variants NAME NAME
 
 Variants, each as a method of its own, and beside each what costs about the same. With a forward pass f on the whole
 text and a backward pass of 2 f, one pass costs 3 f and n steps (n + 1) / 2 · 3 f, because inputs shrink.
@@ -22,16 +22,21 @@ bootstrap.
 
 import argparse
 import csv
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
+
+
 import torch
-from precision import texts_of
 from torch import Tensor
 
 import whyformer
+from benchmarks.texts import texts_of
 from whyformer import method
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs

@@ -1,67 +1,48 @@
 """The tables of docs/results.md: every one-pass method on real models and data, with the ceiling where there is one.
 
-python benchmarks/results.py --models DIR --data DIR --out runs [--only sst2,ag_news] [--device cuda]
-python benchmarks/results.py --out runs --summary [--pictures docs/images]
+python benchmarks/tables/results.py --models DIR --data DIR --out runs [--only sst2,ag_news] [--device cuda]
+python benchmarks/tables/results.py --out runs --summary [--pictures docs/images]
 
 DIR of the models has the folders sst2, agnews, imdb and nli; DIR of the data the folders sst2, ag_news, imdb,
 yelp_polarity, mnli and eraser_movies, or files such as sst2.jsonl. A run that was stopped goes on where it was. The
 summary reads what the runs wrote and prints every number of docs/results.md.
 """
 
-import argparse
-import io
 import math
-import time
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING
 
-from whyformer.datasets import Dataset, open_dataset
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.journal import FILE, Journal
-from whyformer.evaluation.table import Results, Table
-from whyformer.models.loading import Subject, load
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
+
+from benchmarks.tables.shared import (
+    RUNS,
+    journals_of,
+    lines,
+    marked,
+    measure,
+    named,
+    notes_of,
+    number,
+    parser_of,
+    save,
+    tables_of,
+)
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Table
 from whyformer.papers import reproduction_named
-from whyformer.results.table import REFERENCES, Cell, Difference
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from whyformer.results.table import REFERENCES, Difference
 
 ONE_PASS = (
     "random,raw_attention,rollout,grads,att_grads,cam,grad_cam,cat,cat(states=inputs),attcat,attcat(states=inputs),"
     "lrp,partial_lrp,transformer_attribution,gae,alti,cp_lrp,attn_lrp,saliency,input_x_gradient"
 )
-FAITHFULNESS = "aopc,log_odds,kendall_tau"
 
 
-@dataclass(frozen=True)
-class Run:
-    """One table."""
-
-    title: str
-    model: str
-    data: str
-    limit: int | None
-    ceiling: int = 0
-    metrics: str = FAITHFULNESS
-    split: str | None = None
-    sample: int | None = None  # drawn at random: of a file that is sorted by class
-
-
-RUNS = {
-    "sst2": Run("SST-2", "sst2", "sst2", None, ceiling=300),
-    "ag_news": Run("AG News", "agnews", "ag_news", 1000, ceiling=300),
-    "imdb": Run("IMDB", "imdb", "imdb", None, sample=300),
-    "yelp": Run("Yelp", "imdb", "yelp_polarity", 1000),
-    "mnli": Run("MNLI", "nli", "mnli", 1000),
-    "movies": Run("Movie Reviews", "imdb", "eraser_movies", None, metrics="token_f1", split="test"),
-}
-SPLITS = {"sst2": "validation", "mnli": "validation_matched"}
-
-# the papers' rows and the methods that stand for them; AttCAT and CAT as in the authors' code; TransAtt also for GAE
 STANDS_FOR = {
     "RawAtt": "raw_attention",
     "Rollout": "rollout",
@@ -93,19 +74,6 @@ DRAWN = (
 PICTURES = (("sst2", "aopc"), ("ag_news", "aopc"), ("movies", "token_f1"))
 
 
-def source(folder: Path, run: Run) -> tuple[Path, str | None]:
-    """The file or folder of the data, and its split."""
-    file = folder / f"{run.data}.jsonl"
-    return (file, None) if file.is_file() else (folder / run.data, run.split or SPLITS.get(run.data, "test"))
-
-
-def rows_of(folder: Path, run: Run, subject: Subject) -> Dataset:
-    """The rows of a table."""
-    path, split = source(folder, run)
-    drawn = {"limit": run.limit} if run.sample is None else {"sample": run.sample}
-    return open_dataset(path, split=split, labels=subject.labels, on_error="skip", **drawn)
-
-
 @dataclass(frozen=True)
 class Finished:
     """What the runs below a folder have found, by their names."""
@@ -115,12 +83,12 @@ class Finished:
     @cached_property
     def journals(self) -> dict[str, Journal]:
         """The journals that are there."""
-        return {name: Journal.read(self.folder / name) for name in RUNS if (self.folder / name / FILE).is_file()}
+        return journals_of(self.folder, RUNS)
 
     @cached_property
     def tables(self) -> dict[str, Table]:
         """Their tables."""
-        return {name: Results.of(found.chunks(), found.run).table() for name, found in self.journals.items()}
+        return tables_of(self.journals)
 
     def having(self, metric: str) -> dict[str, Table]:
         """The tables that have a metric."""
@@ -129,40 +97,15 @@ class Finished:
     def facts(self, name: str) -> Iterator[str]:
         """What a reader must know beside the numbers."""
         table, journal = self.tables[name], self.journals[name]
-        yield from (note for note in table.footer if not note.startswith(("model:", "data:", "in brackets:")))
+        yield from notes_of(table)
         said = {example["row"]: example for chunk in journal.chunks() for example in chunk.examples}
         lengths = sorted(example["units"] for example in said.values())
         longest = f"{sum(length > 126 for length in lengths)} texts of more than 126"
-        yield f"units: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}; {longest}"
-        yield f"{sum('dropped' in example for example in said.values())} texts cut at the window"
+        yield f"- units: {lengths[0]} to {lengths[-1]}, median {lengths[len(lengths) // 2]}; {longest}"
+        yield f"- {sum('dropped' in example for example in said.values())} texts cut at the window"
         labels = journal.run["about"]["labels"]
         gold = [example["gold"] for example in said.values()]
-        yield "gold classes: " + ", ".join(f"{label} {gold.count(n)}" for n, label in enumerate(labels))
-
-
-def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
-
-
-def named(method: str) -> str:
-    """A method as it is written in a table."""
-    return f"*{method}*" if method in REFERENCES else f"`{method}`"
-
-
-def number(cell: Cell | Difference | None, interval: bool = True, sign: str = "") -> str:
-    """A number and its interval."""
-    if cell is None or math.isnan(cell.mean):
-        return "–"
-    return f"{cell.mean:{sign}z.3f}" + (f" [{cell.low:{sign}z.3f}, {cell.high:{sign}z.3f}]" if interval else "")
-
-
-def marked(table: Table, method: str, metric: str, interval: bool = True) -> str:
-    """A number of a table, the best in bold, ≈ where it cannot be told from the best."""
-    first, *rest = number(table[method, metric], interval).split(" ", 1)
-    shown = f"**{first}**" if method == table.best(metric) else f"≈ {first}" if method in table.tied(metric) else first
-    return " ".join([shown, *rest])
+        yield "- gold classes: " + ", ".join(f"{label} {gold.count(n)}" for n, label in enumerate(labels))
 
 
 def compact(table: Table) -> str:
@@ -220,9 +163,9 @@ def lead_table(finished: Finished) -> str:
 def published(paper: str, metric: str) -> dict[tuple[str, str], float]:
     """What a paper has for a row and a run."""
     names, found = {run.title.replace("-", ""): name for name, run in RUNS.items()}, {}
-    for (row, column, measure), said in (i for r in TABLES[paper] for i in reproduction_named(r).published.items()):
+    for (row, column, name_there), said in (i for r in TABLES[paper] for i in reproduction_named(r).published.items()):
         row, name = "TransAtt" if row == "GAE" else row, names.get(column.replace("-", ""))
-        if measure == MEASURES[metric] and name and row in STANDS_FOR:
+        if name_there == MEASURES[metric] and name and row in STANDS_FOR:
             found[row, name] = said.value
     return found
 
@@ -293,26 +236,19 @@ def curve_table(table: Table, metric: str) -> str:
 def draw(finished: Finished, folder: Path) -> None:
     """Pictures of a few curves."""
     for name, metric in PICTURES:
+        if name not in finished.tables:
+            continue
         table = finished.tables[name]
         figure = replace(table, methods=tuple(m for m in table.methods if m in DRAWN.split(","))).figure(metric)
         figure.axes[0].set_title(f"{RUNS[name].title}: {figure.axes[0].get_title(loc='left')}", loc="left", fontsize=11)
         save(figure, folder / f"curves-{name}-{metric}.png")
 
 
-def save(figure: "Figure", path: Path, dpi: int = 110) -> None:
-    """A picture in few colours, so that the file is small."""
-    from PIL import Image
-
-    figure.savefig(buffer := io.BytesIO(), format="png", dpi=dpi)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.open(buffer).convert("RGB").quantize(96).save(path, optimize=True)
-
-
 def summarise(finished: Finished) -> Iterator[str]:
     """Every number of docs/results.md."""
     for name, table in finished.tables.items():
         shown = curve_table(table, "token_f1") if "token_f1" in table.metrics else compact(table)
-        yield f"## {RUNS[name].title}\n\n{shown}\n\n" + "\n".join(f"- {note}" for note in finished.facts(name))
+        yield f"## {RUNS[name].title}\n\n{shown}\n\n" + "\n".join(finished.facts(name))
     hiding = ("aopc", "log_odds")
     yield "## Behind the best"
     yield from (gap_table(finished, metric) for metric in hiding)
@@ -327,16 +263,9 @@ def summarise(finished: Finished) -> Iterator[str]:
 
 def main() -> None:
     """Run the tables that were asked for, or summarise those that are finished."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default=",".join(RUNS))
+    parser = parser_of(__doc__, RUNS)
     parser.add_argument("--methods", default=ONE_PASS)
-    parser.add_argument("--metrics", help="instead of each table's own")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--summary", action="store_true", help="of finished runs")
-    parser.add_argument("--pictures", type=Path, help="where the summary's pictures go")
+    parser.add_argument("--metrics", default="", help="instead of each table's own")
     chosen = parser.parse_args()
     finished = Finished(chosen.out)
     if chosen.summary and not finished.journals:
@@ -344,23 +273,11 @@ def main() -> None:
     if not chosen.summary and not (chosen.models and chosen.data):
         parser.error("--models and --data are needed, or --summary")
     for name in () if chosen.summary else chosen.only.split(","):
-        measure(name, chosen)
+        measure(name, RUNS[name], chosen, chosen.methods, chosen.metrics)
     if chosen.summary:
         print("\n\n".join(summarise(finished)))
     if chosen.summary and chosen.pictures:
         draw(finished, chosen.pictures)
-
-
-def measure(name: str, chosen: argparse.Namespace) -> None:
-    """Run one table, and print it."""
-    run = RUNS[name]
-    subject = load(chosen.models / run.model, device=chosen.device, dtype="float32")
-    data = rows_of(chosen.data, run, subject)
-    begun = time.perf_counter()
-    table = evaluate(
-        subject, data, chosen.methods, chosen.metrics or run.metrics, out=chosen.out / name, ceiling=run.ceiling
-    )
-    print(f"## {name}: {time.perf_counter() - begun:.0f} s on {subject.device}\n\n{table.to_markdown()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""How often a "95 %" interval holds the true number when there are few texts: `python benchmarks/small_samples.py`.
+"""How often a "95 %" interval holds the true number when there are few texts.
+
+    python benchmarks/experiments/small_samples.py
 
 Samples are drawn whose true mean, or share of the attainable, is known, and intervals are made of them in several ways.
 Printed are the share of intervals that hold the truth, in percent, and their mean width. `docs/evaluation.md` says what

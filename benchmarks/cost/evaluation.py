@@ -1,7 +1,7 @@
 """What an evaluation costs beside a loop that computes the same numbers one forward pass at a time.
 
-    python benchmarks/evaluating.py --texts DIR/sst2/validation.parquet --model DIR/sst2      # 200 sentences
-    python benchmarks/evaluating.py --texts … --size base --device cuda --limit 872 --skip-loop
+    python benchmarks/cost/evaluation.py --texts DIR/sst2/validation.parquet --model DIR/sst2      # 200 sentences
+    python benchmarks/cost/evaluation.py --texts … --size base --device cuda --limit 872 --skip-loop
 
 AOPC and log-odds of ten methods. The loop explains and runs one text at a time, without padding and without
 remembering anything, as ferret, interpreto and Quantus do; its numbers are compared with the evaluation's. Both

@@ -1,17 +1,18 @@
 """The tables of docs/masks.md: Mask-LRP's heads on real models and data, and what explaining through them gives.
 
-python benchmarks/masks.py find --models DIR --data DIR --out masks [--pictures docs/images] [--device cuda]
-python benchmarks/masks.py measure --models DIR --data DIR --out masks --run sst2-table [--device cuda]
-python benchmarks/masks.py summary --out masks [--pictures docs/images]
-python benchmarks/masks.py cost --models DIR --data DIR
+python benchmarks/tables/masks.py find --models DIR --data DIR --out masks [--pictures docs/images] [--device cuda]
+python benchmarks/tables/masks.py measure --models DIR --data DIR --out masks --run sst2-table [--device cuda]
+python benchmarks/tables/masks.py summary --out masks [--pictures docs/images]
+python benchmarks/tables/masks.py cost --models DIR --data DIR
 
 `find` makes one mask per model from the treebank (DIR/ud_en_ewt/en_ewt-ud-dev.conllu) and one positional mask per data
-set from its own texts; `measure` needs those. DIR of models and data as benchmarks/results.py has them. A run that was
+set from its own texts; `measure` needs those. DIR of models and data as results.py has them. A run that was
 stopped goes on where it was.
 """
 
 import argparse
 import re
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,14 +20,29 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
 
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
+
 import numpy as np
 import torch
-from results import RUNS, Run, lines, marked, named, number, rows_of, save
 
+from benchmarks.tables.shared import (
+    RUNS,
+    Run,
+    headed,
+    journals_of,
+    lines,
+    marked,
+    measure,
+    named,
+    notes_of,
+    number,
+    rows_of,
+    save,
+    tables_of,
+)
 from whyformer.attention_heads import HeadMask, Treebank, head_statistics, positional_statistics
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.journal import FILE, Journal
-from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.models.loading import load
 from whyformer.papers import reproduction_named
@@ -130,14 +146,11 @@ def find(chosen: argparse.Namespace) -> None:
         print(f"{name}, its own {len(texts)} texts: {mask}", flush=True)
 
 
-def measure(chosen: argparse.Namespace) -> None:
-    """Measure one run."""
+def measure_part(chosen: argparse.Namespace) -> None:
+    """Measure one run, without a ceiling."""
     part = PARTS[chosen.run]
-    subject = load(chosen.models / part.run.model, device=chosen.device, dtype="float32")
     metrics = MEASURES if part.kind == "table" else MEASURES[:2]
-    rows = rows_of(chosen.data, part.run, subject)
-    table = evaluate(subject, rows, part.methods(chosen.out), metrics, out=chosen.out / chosen.run)
-    print(f"## {chosen.run}\n\n{table.to_markdown()}", flush=True)
+    measure(chosen.run, replace(part.run, ceiling=0), chosen, part.methods(chosen.out), metrics)
 
 
 def cost(chosen: argparse.Namespace) -> None:
@@ -217,7 +230,6 @@ def readable(label: str) -> str:
 
 def table_of(table: Table) -> str:
     """A table with the random masks as one row, mean ± standard deviation over the seeds."""
-    head = ["method", *(f"`{m}` {'↑' if table.facts[m]['higher_is_better'] else '↓'}" for m in table.metrics)]
     rows, drawn = [], {}
     for method in table.methods:
         if "head_mask=random" in method:
@@ -227,7 +239,7 @@ def table_of(table: Table) -> str:
     for label, methods in drawn.items():
         spread = [[table[method, metric].mean for method in methods] for metric in table.metrics]
         rows.append([f"`{label}`, {len(methods)} seeds", *(f"{fmean(s):.3f} ± {stdev(s):.3f}" for s in spread)])
-    return lines(head, rows)
+    return lines(["method", *headed(table)], rows)
 
 
 def beside(tables: dict[str, Table]) -> str:
@@ -313,12 +325,10 @@ def draw(out: Path, tables: dict[str, Table], folder: Path) -> None:
 def summary(chosen: argparse.Namespace) -> None:
     """Every number of docs/masks.md."""
     print("\n\n".join((heads_table(chosen.out), depth_table(chosen.out))))
-    journals = {name: Journal.read(chosen.out / name) for name in PARTS if (chosen.out / name / FILE).is_file()}
-    tables = {name: Results.of(found.chunks(), found.run).table() for name, found in journals.items()}
+    tables = tables_of(journals_of(chosen.out, PARTS))
     for name, table in tables.items():
         if PARTS[name].kind == "table":
-            notes = [note for note in table.footer if not note.startswith(("model:", "data:", "in brackets:"))]
-            print(f"\n## {name}\n\n{table_of(table)}\n\n" + "\n".join(f"- {note}" for note in notes))
+            print(f"\n## {name}\n\n{table_of(table)}\n\n" + "\n".join(notes_of(table)))
     print(f"\n## Beside the published numbers\n\n{beside(tables)}")
     curves = {PARTS[name].kind: table for name, table in tables.items() if PARTS[name].kind != "table"}
     if curves:
@@ -339,7 +349,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
-    {"find": find, "measure": measure, "summary": summary, "cost": cost}[chosen.what](chosen)
+    {"find": find, "measure": measure_part, "summary": summary, "cost": cost}[chosen.what](chosen)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What `stepwise` costs beside one pass of the method that explains its steps.
 
-    python benchmarks/stepwise.py                       # BERT-base size, random weights, 128 tokens, batch 1 and 16
-    python benchmarks/stepwise.py --device cuda --batches 1,16,64
-    python benchmarks/stepwise.py --of attcat --steps 3,5,10
+    python benchmarks/cost/stepwise.py                     # BERT-base size, random weights, 128 tokens, batch 1 and 16
+    python benchmarks/cost/stepwise.py --device cuda --batches 1,16,64
+    python benchmarks/cost/stepwise.py --of attcat --steps 3,5,10
 
 Inputs shrink from step to step, so that n steps on texts of equal length see (n + 1) / 2 times the tokens of one pass:
 2 for 3 steps, 5.5 for 10. Beside each line stands the same for the stock model: forward, and backward to the
@@ -14,16 +14,21 @@ of the medians, and those of the fastest rounds beside them.
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
 
 import torch
-from cost import build, plain, seconds
 from torch import Tensor
 from transformers import BertForSequenceClassification
 
 import whyformer
+from benchmarks.cost.timing import build, plain, times
 
 Inputs = dict[str, Tensor]
 
@@ -52,8 +57,8 @@ def plain_steps(model: BertForSequenceClassification, inputs: Inputs, seen: list
 def workloads(arguments: argparse.Namespace, batch: int) -> dict[str, Callable[[], Tensor]]:
     """One pass, each number of steps, and the same of the stock model."""
     dtype = getattr(torch, arguments.dtype)
-    eager = build(arguments.device, dtype, "eager", 12).requires_grad_(False)
-    model = build(arguments.device, dtype, "sdpa", 12)
+    eager = build(arguments.device, dtype, "eager", arguments.layers).requires_grad_(False)
+    model = build(arguments.device, dtype, "sdpa", arguments.layers)
     inputs = texts(batch, arguments.tokens, arguments.device)
     stepped = partial(whyformer.attribute, model, inputs, "stepwise", of=arguments.of)
     calls: dict[str, Callable[[], Tensor]] = {
@@ -69,19 +74,14 @@ def workloads(arguments: argparse.Namespace, batch: int) -> dict[str, Callable[[
 def table(arguments: argparse.Namespace, batch: int) -> None:
     """The time of each workload beside one pass."""
     calls = workloads(arguments, batch)
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    for _ in range(arguments.rounds):
-        for name, call in calls.items():
-            times[name].append(seconds(call, arguments.device))
+    measured = times(calls, arguments.rounds, arguments.device)
     print(f"\nbatch {batch}, {arguments.tokens} tokens, {arguments.dtype} on {arguments.device}, of={arguments.of}")
     print("| | ms | ÷ one pass | fastest | plain model: ms | ÷ one pass | fastest |")
     print("|---|---|---|---|---|---|---|")
     for name in ("one pass", *(f"{steps} steps" for steps in arguments.steps)):
         cells = [name]
         for kind in ("", "plain "):
-            own, one = times[kind + name], times[kind + "one pass"]
+            own, one = measured[kind + name], measured[kind + "one pass"]
             median = statistics.median(own)
             cells += [f"{1e3 * median:.0f}", f"{median / statistics.median(one):.2f}", f"{min(own) / min(one):.2f}"]
         print(f"| {' | '.join(cells)} |")
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--batches", default="1,16")
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1, help="of a CPU")
     parser.add_argument("--of", default="attn_lrp")

@@ -1,8 +1,8 @@
 """What decoding a layer costs beside the model's own forward + backward pass, and how much memory it takes.
 
-    python benchmarks/decoded.py                      # BERT-base size, random weights, 128 tokens, batch 1 and 16
-    python benchmarks/decoded.py --device cuda
-    python benchmarks/decoded.py --memory --vocabulary 250000 --device cuda
+    python benchmarks/cost/decoded.py                      # BERT-base size, random weights, 128 tokens, batch 1 and 16
+    python benchmarks/cost/decoded.py --device cuda
+    python benchmarks/cost/decoded.py --memory --vocabulary 250000 --device cuda
 
 The classifier and the LM head are of the size of BERT-base, with random weights. Time: every round times each workload
 in turn, and medians are compared. f+b is the recorded forward pass and the one backward pass to all hidden states,
@@ -14,22 +14,22 @@ own.
 """
 
 import argparse
-import gc
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
+
 import torch
-from cost import peak_above
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from transformers.utils import logging
 
 import whyformer
+from benchmarks.cost.timing import in_a_process, peak_above, peak_on_gpu, times
 from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head, head_for, save_head
 from whyformer.prediction import Prediction
@@ -75,35 +75,23 @@ class Case:
             found[f"{name}, without f+b"] = lambda name=name: self.decoded(name, shared)
         return found
 
-    def seconds(self, call: Callable[[], object]) -> float:
-        """Wall time of one call."""
-        start = time.perf_counter()
-        call()
-        if self.device != "cpu":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
+    def workload(self, name: str) -> Callable[[], object]:
+        """One of which the memory is measured."""
+        return self.prediction if name == PLAIN else lambda: self.decoded(name)
 
 
-def times(arguments: argparse.Namespace, batch: int, lm_head: str) -> None:
+def time_table(arguments: argparse.Namespace, batch: int, lm_head: str) -> None:
     """Print the time of each workload beside f+b."""
-    case = Case(arguments, batch, lm_head)
-    calls = case.workloads()
-    for call in calls.values():
-        call()
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(arguments.rounds):
-        for name, call in calls.items():
-            taken[name].append(case.seconds(call))
-    medians = {name: statistics.median(values) for name, values in taken.items()}
+    measured = times(Case(arguments, batch, lm_head).workloads(), arguments.rounds, arguments.device)
+    medians = {name: statistics.median(values) for name, values in measured.items()}
     print(f"\n{described(arguments, batch)}\n{'':<32}{'ms':>9}{'÷ f+b':>8}")
     for name, median in medians.items():
         print(f"{name:<32}{1e3 * median:>9.1f}{median / medians[PLAIN]:>8.2f}")
 
 
-def memory(arguments: argparse.Namespace, batch: int, lm_head: str) -> None:
+def memory_table(arguments: argparse.Namespace, batch: int, lm_head: str) -> None:
     """Print the peak memory of each workload beside the bound."""
-    measure = peak_on_gpu if arguments.device != "cpu" else peak_in_a_process
-    peaks = {name: measure(name, arguments, batch, lm_head) for name in (PLAIN, ONE, ALL)}
+    peaks = {name: peak(name, arguments, batch, lm_head) for name in (PLAIN, ONE, ALL)}
     size = torch.finfo(torch.promote_types(getattr(torch, arguments.dtype), torch.float32)).bits // 8
     one_slice = head.AT_ONCE * size / 2**20
     bound = BOUND * peaks[PLAIN] + one_slice
@@ -114,25 +102,12 @@ def memory(arguments: argparse.Namespace, batch: int, lm_head: str) -> None:
         print(f"{name:<32}{peak:>9.0f} MiB{peak / peaks[PLAIN]:>8.2f}{'' if peak <= bound else '  ABOVE THE BOUND'}")
 
 
-def peak_on_gpu(name: str, arguments: argparse.Namespace, batch: int, lm_head: str) -> float:
-    """MiB above the loaded model at the highest point of one call."""
-    case = Case(arguments, batch, lm_head)
-    call = case.prediction if name == PLAIN else lambda: case.decoded(name)
-    call()
-    gc.collect()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
-
-
-def peak_in_a_process(name: str, arguments: argparse.Namespace, batch: int, lm_head: str) -> float:
-    """The same, of a process that does nothing else."""
-    numbers = [str(n) for n in (batch, arguments.tokens, arguments.vocabulary, arguments.layers)]
-    flags = ("--batches", "--tokens", "--vocabulary", "--layers")
-    given = [part for pair in zip(flags, numbers, strict=True) for part in pair]
-    command = [sys.executable, __file__, "--memory-of", name, "--lm-head", lm_head, *given]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def peak(name: str, arguments: argparse.Namespace, batch: int, lm_head: str) -> float:
+    """MiB above the loaded model at the highest point of one call; on a CPU of a process that does nothing else."""
+    if arguments.device != "cpu":
+        return peak_on_gpu(Case(arguments, batch, lm_head).workload(name))
+    sizes = {size: getattr(arguments, size) for size in ("tokens", "vocabulary", "layers")}
+    return in_a_process(__file__, memory_of=name, lm_head=lm_head, batches=batch, **sizes)
 
 
 def peak_of_this_process(name: str, arguments: argparse.Namespace, batch: int) -> float:
@@ -141,9 +116,8 @@ def peak_of_this_process(name: str, arguments: argparse.Namespace, batch: int) -
     warm = Case(small, 1, arguments.lm_head)
     warm.decoded(ALL)
     case = Case(arguments, batch, arguments.lm_head)
-    call = case.prediction if name == PLAIN else lambda: case.decoded(name)
     del warm
-    return peak_above(call)
+    return peak_above(case.workload(name))
 
 
 def described(arguments: argparse.Namespace, batch: int) -> str:
@@ -182,7 +156,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         lm_head = written_head(arguments, Path(folder))
         for batch in batches:
-            (memory if arguments.memory else times)(arguments, batch, lm_head)
+            (memory_table if arguments.memory else time_table)(arguments, batch, lm_head)
             sys.stdout.flush()
 
 

@@ -1,0 +1,1 @@
+"""What explaining and evaluating cost."""

@@ -1,0 +1,82 @@
+"""What every measure of cost shares: the model of BERT-base's size, the plain pass, rounds, and peaks of memory."""
+
+import ctypes
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification
+
+
+def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertForSequenceClassification:
+    """BERT-base with random weights, the same ones each time."""
+    torch.manual_seed(0)
+    config = BertConfig(num_hidden_layers=layers, attn_implementation=attention)
+    model = BertForSequenceClassification(config)
+    return model.to(device, dtype).eval()
+
+
+def plain(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Forward, and backward to the embeddings."""
+    others = {name: tensor for name, tensor in inputs.items() if name not in ("input_ids", "special_tokens_mask")}
+    embeddings = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
+    logits = model(inputs_embeds=embeddings, **others).logits
+    return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
+
+
+def seconds(call: Callable[[], object], device: str) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    call()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def times(calls: Mapping[str, Callable[[], object]], rounds: int, device: str) -> dict[str, list[float]]:
+    """Seconds of each call in each round, in turn: a slow moment of the machine falls on all. All are called before."""
+    for call in calls.values():
+        call()
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            found[name].append(seconds(call, device))
+    return found
+
+
+def peak_on_gpu(call: Callable[[], object]) -> float:
+    """MiB above what is allocated before, at the highest point of the second call."""
+    call()
+    gc.collect()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def peak_above(call: Callable[[], object]) -> float:
+    """MiB above what is resident now at the highest point of one call, in a process that did nothing else."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed must not be used again unseen
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: start the peak anew
+    before = resident("VmRSS")
+    call()
+    return resident("VmHWM") - before
+
+
+def resident(field: str) -> float:
+    """Memory of this process in MiB: now (VmRSS), or at its peak (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 2**10
+
+
+def in_a_process(script: str, **options: object) -> float:
+    """The number that a script prints, run in a process of its own with these options."""
+    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return float(subprocess.run([sys.executable, script, *flags], check=True, capture_output=True, text=True).stdout)

@@ -1,0 +1,1 @@
+"""Questions that were asked once; the documentation has the answers."""

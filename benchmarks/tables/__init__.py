@@ -1,0 +1,1 @@
+"""The tables and pictures of the documentation, on real models and data."""

@@ -1,0 +1,140 @@
+"""Every script of `benchmarks/` runs, at a tiny size: what it prints has the rows that were asked for."""
+
+import copy
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import cases, evaluated
+from tests.helpers.conllu import ENGLISH
+from tests.helpers.rows import write_jsonl, write_parquet
+
+ROOT = Path(__file__).parents[2]
+SHARED = {"cost/timing.py", "tables/shared.py", "texts.py"}
+TESTED_ELSEWHERE = {"tools/call_graph.py", "tools/matrix.py"}  # contract/test_call_graph.py and test_matrix.py
+TINY = "--layers 1 --tokens 8 --batches 1 --rounds 1"
+SCRIPTS = {  # what each is given, and what it prints
+    "cost/baselines.py": ("--limit 2 --batch 2 --methods attcat,occlusion", ["2 texts of ", "| `occlusion` | "]),
+    "cost/decoded.py": (
+        f"{TINY} --vocabulary 50",
+        ["batch 1, 8 tokens, 50 tokens in the vocabulary", "all layers, without"],
+    ),
+    "cost/evaluation.py": (
+        "--texts {texts}.csv --model {models}/sst2 --limit 2",
+        ["numbers agree within ", "| evaluate |"],
+    ),
+    "cost/explain.py": (
+        f"{TINY} --imports 0 --methods rollout",
+        ["batch 1, 8 tokens", "forward + backward", "rollout "],
+    ),
+    "cost/flow.py": ("--units 8,12", ["8 units, 12 layers: ", "12 units"]),
+    "cost/precision.py": ("--texts {texts}.txt --limit 2 --methods attcat", ["2 texts", "| `attcat` | float32 |"]),
+    "cost/stepwise.py": (f"{TINY} --steps 2", ["of=attn_lrp", "| 2 steps | "]),
+    "experiments/small_samples.py": (
+        "--samples 3 --resamples 5",
+        ["| normal | percentile |", "| share | Student's t |"],
+    ),
+    "experiments/stepwise_check.py": (
+        "--model {models}/sst2 --texts {texts}.txt --rows 0,2 --steps 1,2",
+        ["rows 0 … 1 of ", "| `stepwise(of=attn_lrp, steps=2)` |"],
+    ),
+    "experiments/stepwise_variants.py": (
+        "--model {models}/sst2 --texts {texts}.txt --rows 0,3 --variants 'layers(first=2)' "
+        "'uneven(power=2.0, steps=3)' 'candidates(by=places, steps=3)' 'candidates(by=books, steps=3)'",
+        ["3 texts of ", "| `layers(first=2)` | `attn_lrp` |", "| `candidates(by=places, steps=3)` |"],
+    ),
+    "tables/decoded.py": (
+        "--models {models} --data {data} --out {out} --only sst2 --part shapley",
+        ["## sst2-shapley: ", "shapley_value_sampling"],
+    ),
+    "tables/masks.py": ("cost --models {models} --data {data} --rounds 1", ["forward passes ", "ratio "]),
+    "tables/results.py": (
+        "--models {models} --data {data} --out {out} --only sst2,ag_news",
+        ["## sst2: ", "## ag_news: ", "attcat"],
+    ),
+    "tables/stepwise.py": ("--models {models} --data {data} --out {out} --only movies", ["## movies: ", "token_f1"]),
+    "tools/word_frequencies.py": (
+        "{counts} --documents 9 --words 1 --out {out}",
+        ["1 words that stand in 7 documents"],
+    ),
+}
+SUMMARIES = {  # of what the first has measured
+    "tables/results.py": ["## Behind the best", "% behind the best", "## Beside the published numbers"],
+    "tables/stepwise.py": ["## Movie Reviews", "## Steps beside one pass"],
+}
+SLOW = {  # longer than three seconds
+    *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "experiments/stepwise_variants.py"),
+    *("tables/results.py", "tables/stepwise.py"),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Folders of tiny models and a few rows of data, as the scripts want them."""
+    folder = tmp_path_factory.mktemp("benchmarks")
+    for name, labels in (("sst2", 2), ("agnews", 4), ("imdb", 2)):
+        subject = cases.subject(labels=labels)
+        copy.deepcopy(subject.model).float().save_pretrained(folder / "models" / name)
+        subject.tokenizer.save_pretrained(folder / "models" / name)
+    rows = [{"text": text, "label": number % 2} for number, text in enumerate(cases.TEXTS)]
+    for name in ("sst2", "ag_news"):
+        write_jsonl(folder / "data" / f"{name}.jsonl", rows)
+    marked = [{"tokens": ["a", "bad", "film"], "rationale": [0, 1, 0], "label": 0}]
+    write_jsonl(folder / "data" / "eraser_movies.jsonl", marked * 2)
+    (folder / "data" / "ud_en_ewt").mkdir()
+    (folder / "data" / "ud_en_ewt" / "en_ewt-ud-dev.conllu").write_text("\n".join([*ENGLISH, "", ""]))
+    (folder / "texts.txt").write_text("\n".join(cases.TEXTS))
+    (folder / "texts.csv").write_text("\n".join(["text", *(json.dumps(text) for text in cases.TEXTS)]))
+    write_parquet(folder / "counts.parquet", [{"word": "film", "doc_freq": 7}, {"word": "rare", "doc_freq": 1}])
+    places = {"models": "models", "data": "data", "texts": "texts", "counts": "counts.parquet"}
+    return {name: str(folder / place) for name, place in places.items()}
+
+
+def run(script: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module(f"benchmarks.{script.removesuffix('.py').replace('/', '.')}")
+    monkeypatch.setattr(sys, "argv", [script, *shlex.split(arguments)])
+    main: Callable[[], None] = module.main
+    main()
+
+
+def test_every_script_is_run_by_a_test() -> None:
+    files = (ROOT / "benchmarks").rglob("*.py")
+    names = {file.relative_to(ROOT / "benchmarks").as_posix() for file in files if file.name != "__init__.py"}
+    assert names == {*SCRIPTS, *SHARED, *TESTED_ELSEWHERE}
+
+
+@pytest.mark.parametrize("script", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SCRIPTS])
+def test_scripts_run(
+    script: str,
+    places: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments, expected = SCRIPTS[script]
+    with evaluated.own_registry():
+        run(script, arguments.format(**places, out=tmp_path / "out"), monkeypatch)
+    printed = capsys.readouterr().out
+    assert [words for words in expected if words not in printed] == []
+    if script in SUMMARIES:
+        run(script, f"--out {tmp_path / 'out'} --summary", monkeypatch)
+        printed = capsys.readouterr().out
+        assert [words for words in SUMMARIES[script] if words not in printed] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["cost/explain.py", "tables/results.py"])
+def test_scripts_run_from_a_clone(script: str, tmp_path: Path) -> None:
+    """As a plain script, in another folder: they find what they share."""
+    command = [sys.executable, ROOT / "benchmarks" / script, "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"python benchmarks/{script}" in done.stdout
