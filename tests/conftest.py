@@ -24,6 +24,7 @@ import pytest
 import torch
 
 from tests.helpers import arithmetics
+from tests.helpers.commands import Result, Run, status_of
 
 sys.dont_write_bytecode = False  # rewriting the assertions of all tests takes longer than collecting them
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -53,6 +54,17 @@ PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and r
 )
 STRICT = bool(os.environ.get("CI") or os.environ.get("WHYFORMER_STRICT"))
 ABSENT = {package for package in PACKAGES if find_spec(package) is None}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process: its status, and what it prints to each stream."""
+
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        return Result(status_of(*arguments), *capsys.readouterr())
+
+    return run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,6 +21,7 @@ import warnings
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
@@ -37,7 +38,7 @@ from whyformer.recorder import Layers
 from whyformer.rounding import ROUNDING, arithmetic, distance
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
     "cam": {"layer": 0},  # in two layers that begin with a norm, products above the first cancel: docs/methods.md
