@@ -56,7 +56,7 @@ TARGETS: dict[zoo.Head, Any] = {  # what is explained of each example
     zoo.CHOICE: 0,  # the one logit of each row
     zoo.ANSWER: (LABEL, POSITION),
 }
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
     "cam": {"layer": 0},  # in two layers that begin with a norm, products above the first cancel: docs/methods.md
