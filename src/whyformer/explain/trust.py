@@ -20,7 +20,7 @@ from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction
-from whyformer.progress import Progress
+from whyformer.progress import Progress, heard
 from whyformer.results.trust import Trust
 from whyformer.tasks.score import Score
 
@@ -68,8 +68,9 @@ def trust_of(
     subjects = [_subject(explanation, explainer) for explanation in new]
     for subject in {id(s): s for s in subjects}.values():
         own = [e for e, s in zip(new, subjects, strict=True) if s is subject]
-        for explanation, trust in _measured(subject, _questions(subject, own), progress):
-            object.__setattr__(explanation, "trusted", trust)
+        with heard(progress):
+            for explanation, trust in _measured(subject, _questions(subject, own)):
+                object.__setattr__(explanation, "trusted", trust)
     return [e.trusted for e in explanations if e.trusted is not None]
 
 
@@ -133,14 +134,10 @@ def _check_units(explanation: Explanation, encoded: TextInput, kind: Units) -> N
         raise BadInput(f"units are ranked by one finite score for each of {len(explanation.units)}; found {found}")
 
 
-def _measured(
-    subject: Subject, questions: Sequence[_Question], progress: Progress | None
-) -> Iterator[tuple[Explanation, Trust]]:
+def _measured(subject: Subject, questions: Sequence[_Question]) -> Iterator[tuple[Explanation, Trust]]:
     """Inputs of the same kind go on side by side, a few at a time."""
     outcomes = Outcomes(subject.model)
-    total = sum(question.cost for question in questions)
-    if progress is not None:
-        outcomes.progress = lambda *_: progress(min(outcomes.counts.run, total), total)
+    outcomes.expected = sum(question.cost for question in questions)
     for kind in dict.fromkeys((question.kind, question.searched) for question in questions):
         alike = [question for question in questions if (question.kind, question.searched) == kind]
         for start in range(0, len(alike), SIDE_BY_SIDE):

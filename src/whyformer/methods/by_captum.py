@@ -6,7 +6,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from whyformer.errors import CompletenessWarning
 from whyformer.methods.registry import Scores
 from whyformer.perturb.copies import Copies, copies_of
 from whyformer.prediction import Prediction
+from whyformer.progress import as_part
 from whyformer.rounding import ROUNDING
 
 Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`
@@ -88,12 +88,9 @@ def one_by_one(
     reports: list[Report] = []
     total = len(prediction.padding)
     for row, example in enumerate(copies_of(prediction, baseline, on_path=on_path)):
-        example.told = partial(_tell, prediction, row, total, example, max(1, runs(example)))
-        try:
-            with drawing(example.seed(seed), example.device):
-                found, report = explain(example)
-        finally:
-            example.told = None  # captum keeps what it was given until the next garbage collection
+        example.runner.expected = max(1, runs(example))
+        with as_part(row, total), drawing(example.seed(seed), example.device):
+            found, report = explain(example)
         spread = found.new_zeros(prediction.padding.shape[1], *found.shape[1:], device=prediction.real.device)
         spread[example.positions.to(spread.device)] = found.to(spread)
         values.append(spread.to(prediction.real.dtype))
@@ -119,7 +116,3 @@ def _warn(reports: Sequence[Report], name: str, advice: str) -> None:
         CompletenessWarning,
         stacklevel=2,
     )
-
-
-def _tell(prediction: Prediction, row: int, total: int, example: Copies, runs: int) -> None:
-    prediction.report(1000 * row + 1000 * min(example.evaluations, runs) // runs, 1000 * total)
