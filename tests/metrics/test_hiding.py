@@ -13,7 +13,7 @@ from whyformer.metrics import Case, measure
 from whyformer.metrics.registry import metric_named
 from whyformer.perturb import Outcomes, count_of, hide_named, inputs_of
 from whyformer.prediction import Prediction
-from whyformer.progress import heard
+from whyformer.progress import listening
 from whyformer.testing import state
 
 HIDES = ("delete", "mask", "mask_unattended", "pad", "pad_attended")
@@ -141,7 +141,7 @@ def test_batches_keep_to_the_budget_and_to_little_padding() -> None:
     handle = subject().model.register_forward_pre_hook(
         lambda _, __, inputs: shapes.append(inputs["input_ids"].shape), with_kwargs=True
     )
-    with heard(lambda done, of: sizes.append((done, of))):
+    with listening(lambda done, of: sizes.append((done, of))):
         said = outcomes.of(rows, 3)
     handle.remove()
     assert all(shape[0] == 1 or shape.numel() <= 60 for shape in shapes)

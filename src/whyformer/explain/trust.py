@@ -20,7 +20,6 @@ from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction
-from whyformer.progress import Progress, heard
 from whyformer.results.trust import Trust
 from whyformer.tasks.score import Score
 
@@ -55,9 +54,7 @@ class _Question:
         return steps + (len(self.groups) * (len(self.groups) + 1) // 2 if self.searched else 0)
 
 
-def trust_of(
-    explanations: Sequence[Explanation], explainer: Any = None, progress: Progress | None = None
-) -> list[Trust]:
+def trust_of(explanations: Sequence[Explanation], explainer: Any = None) -> list[Trust]:
     """Measure how far explanations are to be believed; of one that was measured before, what was found then.
 
     They are measured together: explanations of the same input and class share the random orders and the search, and
@@ -68,9 +65,8 @@ def trust_of(
     subjects = [_subject(explanation, explainer) for explanation in new]
     for subject in {id(s): s for s in subjects}.values():
         own = [e for e, s in zip(new, subjects, strict=True) if s is subject]
-        with heard(progress):
-            for explanation, trust in _measured(subject, _questions(subject, own)):
-                object.__setattr__(explanation, "trusted", trust)
+        for explanation, trust in _measured(subject, _questions(subject, own)):
+            object.__setattr__(explanation, "trusted", trust)
     return [e.trusted for e in explanations if e.trusted is not None]
 
 

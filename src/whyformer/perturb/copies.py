@@ -15,16 +15,16 @@ from whyformer.inputs.encoding import Batch
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Patches, TensorInput, together
+from whyformer.models.limits import limits_of
 from whyformer.models.loading import text_config, unwrapped
 from whyformer.perturb.hides import hide_named
-from whyformer.perturb.runner import Runner, tokens_at_once
+from whyformer.perturb.runner import Runner
 from whyformer.prediction import Prediction
 from whyformer.tasks.task import Task
 
 WITH_GRADIENTS = 4  # a run that keeps a graph takes this many times the memory
 LEEWAY = {torch.float64: 1e-8, torch.float32: 1e-4}  # between two runs of one text, as a share of its largest logit
 ROUGH = 0.05  # in half precision, or where matrices are multiplied with less than float32
-LOGITS_PER_BATCH = {"cpu": 2**26, "cuda": 2**28}  # of models that give a vocabulary at every position
 
 
 class Copies:
@@ -67,6 +67,7 @@ class Copies:
             _Explained(self.task, self.target, self.versus, kept),
             arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
             most=self.at_once(whole_vocabulary=kept is None),
+            expected=0,
         )
         if self.positions.tolist() != list(range(self.units)):
             self._keep_places(prediction, row)
@@ -74,12 +75,12 @@ class Copies:
     @property
     def evaluations(self) -> int:
         """How many copies were run."""
-        return self.runner.counts.run
+        return self.runner.counts.run + self.runner.elsewhere
 
     def ran(self, count: int) -> None:
-        """Count copies that were run elsewhere, with their graph."""
-        self.runner.counts.run += count
-        self.runner.tell(count, count)
+        """Count copies that were run elsewhere, with their gradients."""
+        self.runner.elsewhere += count
+        self.runner.report(count, count)
 
     def _keep_places(self, prediction: Prediction, row: int) -> None:
         """Units that stood behind padding are told their old positions where these matter; raise if that is not all."""
@@ -108,10 +109,9 @@ class Copies:
 
     def at_once(self, *, gradients: bool = False, whole_vocabulary: bool = False) -> int:
         """How many copies are run together."""
-        fitting = tokens_at_once(self.device) // (WITH_GRADIENTS if gradients else 1) // self.units
+        fitting = limits_of(self.device.type).tokens // (WITH_GRADIENTS if gradients else 1) // self.units
         if self.vocabulary and whole_vocabulary:
-            logits = LOGITS_PER_BATCH.get(self.device.type, LOGITS_PER_BATCH["cpu"])
-            fitting = min(fitting, logits // (self.units * self.vocabulary))
+            fitting = min(fitting, limits_of(self.device.type).logits // (self.units * self.vocabulary))
         nameless = "input_ids" not in self.input.tensors and getattr(text_config(self.model), "pad_token_id", 0) is None
         return 1 if nameless and "inputs_embeds" in self.input.tensors else max(1, fitting)  # GPT-2 asks for padding
 

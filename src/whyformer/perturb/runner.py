@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.input import TensorInput, present, together
 from whyformer.models.borrow import borrowed
+from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.progress import report
 from whyformer.recorder.embeddings import TokenEmbeddings
@@ -23,7 +24,6 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import arguments_of
 
-TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
 PADDING = 0.05  # of a batch's tokens, at most
 UNSEEN = "the embeddings of single tokens were not seen, and tokens give way there"
 
@@ -67,8 +67,9 @@ class Runner:
 
     An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
     the model returns the numbers that are wanted. `arguments` are handed to the model beside each batch, `most` is how
-    many inputs a batch may hold. After every batch it is reported how many inputs were run, of those that are waiting,
-    or of as many as are `expected` in all.
+    many inputs a batch may hold. What is done is reported
+    after every batch: of the inputs that wait, or of those that are `expected` in all, not at all if these are 0.
+    `elsewhere` counts those that others run.
     """
 
     def __init__(
@@ -79,12 +80,13 @@ class Runner:
         arguments: Mapping[str, Any] | None = None,
         tokens_per_batch: int | None = None,
         most: int | None = None,
+        expected: int | None = None,
     ):
         self.model = unwrapped(model)
         self.device = device_of(self.model)
-        self.budget = tokens_per_batch or tokens_at_once(self.device)
+        self.budget = tokens_per_batch or limits_of(self.device.type).tokens
         self.read, self.arguments, self.most = read, dict(arguments or {}), most
-        self.expected: int | None = None
+        self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
         self._known: dict[bytes, Tensor] = {}
         self._waiting: dict[bytes, TensorInput] = {}
@@ -132,15 +134,15 @@ class Runner:
                     with attempt as part:
                         self._known.update(zip((one.key for one in part), self._run(part), strict=True))
                 done += len(batch)
-                self.tell(done, total)
+                self.report(done, total)
         self._waiting.clear()
 
-    def tell(self, done: int, total: int) -> None:
-        """Report how far it is: so many of what was waiting, or of what is expected."""
+    def report(self, done: int, total: int) -> None:
+        """Report what is done of the inputs that are expected in all, or of those that waited."""
         if self.expected is None:
             report(done, total)
-        else:
-            report(min(self.counts.run, self.expected), self.expected)
+        elif self.expected:
+            report(min(self.counts.run + self.elsewhere, self.expected), self.expected)
 
     def know(self, inputs: Sequence[TensorInput], logits: Tensor) -> None:
         """Take the outputs for inputs, [inputs, outputs] in float64, from whoever ran the same model on them."""
@@ -204,11 +206,6 @@ def _class_logits(task: Classes, model: str, output: Any) -> Tensor:
     if logits is None or task.probabilities(logits) is None:
         raise UnsupportedModel(f"{model} gives no probabilities of classes: a classifier is needed")
     return logits
-
-
-def tokens_at_once(device: torch.device) -> int:
-    """How many tokens are run together, unless somebody says."""
-    return TOKENS_PER_BATCH.get(device.type, TOKENS_PER_BATCH["cpu"])
 
 
 class _Attempt(AbstractContextManager[S], Generic[S]):
