@@ -1,6 +1,7 @@
 """What other distributions add by entry points: it is found, listed with its source, and used as what is built in."""
 
 import re
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,58 @@ stepwise = explainer.explain("a gorgeous film", "stepwise", hide="first", steps=
 assert stepwise.top(1)[0].text == "gorgeous"
 occluded = [explainer.explain("a gorgeous film", "occlusion", baseline=way).scores for way in ("first", "mask")]
 assert abs(occluded[0] - occluded[1]).max() > 1e-3 < abs(occluded[0]).max()
+table = explainer.evaluate(["a gorgeous film"], "attcat", metrics="comprehensiveness(hide=first)", progress=False)
+assert table["attcat", "comprehensiveness(hide=first)"].n == 1
+assert HIDES.source("first") == "toy-box 1.0" and not HIDES.source("delete")
+
+from dialogue import Dialogue
+asked = Dialogue((("Ann", "was it any good?"), ("Bo", "it was gorgeous")))
+of_dialogue = explainer.explain(asked, "attcat")
+assert of_dialogue.texts == ("Ann: was it any good?\\nBo: it was gorgeous",)
+shown = [scored.text for scored in of_dialogue.words()]
+assert "gorgeous" in shown and not {"Ann", "Bo", "ann", "bo"} & set(shown), shown
+assert len(explainer.explain([asked, "a text", asked], "attcat")) == 3
+
+torch.manual_seed(0)
+tokenizer = explainer.subject.tokenizer
+config = transformers.BertConfig(
+    vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+)
+model = transformers.BertForNextSentencePrediction(config).eval()
+follows = whyformer.Explainer(model, tokenizer).explain(("was it good", "it was gorgeous"), "attcat", target="follows")
+assert follows.target.name == "follows" and follows.prediction.labels == ("follows", "does not follow")
+model.save_pretrained("folder"), tokenizer.save_pretrained("folder")
+again = whyformer.Explainer.load("folder").explain(("was it good", "it was gorgeous"), "attcat", target="follows")
+assert again.scores.round(5).tolist() == follows.scores.round(5).tolist()
+print("done")
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+
+
+def test_a_toy_task_input_hide_and_format_explain(toys: Path) -> None:
+    """The four walk-throughs of CONTRIBUTING.md, as they stand there."""
+    assert walk_throughs().keys() == {"next_sentence", "dialogue", "first", "bbcode"}
+    done = run(
+        toys,
+        """
+import torch, transformers, whyformer
+from whyformer.methods.registry import METHODS
+from whyformer.perturb import HIDES
+
+explainer = whyformer.Explainer.load("sentiment")
+explained = explainer.explain("a gorgeous film", "attcat")
+assert explained.render("bbcode") == "a [b]gorgeous[/b] film", explained.render("bbcode")
+assert explained.save("page.bb").read_text() == "a [b]gorgeous[/b] film"
+try:
+    explained.save("page.foo")
+except whyformer.BadOption as error:
+    assert ".bb" in str(error), error
+
+stepwise = explainer.explain("a gorgeous film", "stepwise", hide="first", steps=2)
+assert stepwise.top(1)[0].text == "gorgeous"
+assert explainer.explain("a gorgeous film", "occlusion", baseline="first").top(1)[0].text == "gorgeous"
 table = explainer.evaluate(["a gorgeous film"], "attcat", metrics="comprehensiveness(hide=first)", progress=False)
 assert table["attcat", "comprehensiveness(hide=first)"].n == 1
 assert HIDES.source("first") == "toy-box 1.0" and not HIDES.source("delete")
