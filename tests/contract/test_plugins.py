@@ -1,7 +1,6 @@
 """What other distributions add by entry points: it is found, listed with its source, and used as what is built in."""
 
 import re
-import re
 import subprocess
 import sys
 from pathlib import Path

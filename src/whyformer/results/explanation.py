@@ -123,11 +123,11 @@ class ExplanationData:
         if combine not in ("sum", "max"):
             raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
         joined = join_words(self.units, self.texts)
-        units, members = tuple(unit for unit, _ in joined), [tokens for _, tokens in joined]
-        scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[tokens]) for tokens in members])
+        units, members = tuple(unit for unit, _ in joined), [places for _, places in joined]
+        scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[places]) for places in members])
         summed = combine == "sum" and self.layers is not None and members
-        layers = np.stack([self.layers[:, tokens].sum(1) for tokens in members], axis=1) if summed else None  # type: ignore[index]
-        strongest = [tokens[int(self.scores[tokens].argmax())] for tokens in members]  # whose sign a word has
+        layers = np.stack([self.layers[:, places].sum(1) for places in members], axis=1) if summed else None  # type: ignore[index]
+        strongest = [places[int(self.scores[places].argmax())] for places in members]  # whose sign a word has
         signs = None if self.signs is None else self.signs[strongest]
         return replace(self, units=units, scores=scores, layers=layers, signs=signs)
 
@@ -333,16 +333,16 @@ def _fits_together(data: Mapping[str, Any]) -> None:
 
 def _check_outputs(data: Mapping[str, Any]) -> None:
     """What the model said, and what is explained of it, belong together."""
-    prediction, texts = data["prediction"], data["texts"]
-    outputs = len(prediction["labels"])
+    predicted, texts = data["prediction"], data["texts"]
+    outputs = len(predicted["labels"])
     for name in ("logits", "probabilities", "indices"):
-        numbers = prediction.get(name)
+        numbers = predicted.get(name)
         told = numbers is None or len(numbers) == outputs
         must(told, f"has {len(numbers or ())} numbers for {outputs} labels", f"prediction.{name}")
     for name in ("prediction", "target", "versus"):
         label = data[name] or {}
         at, answer = label.get("index"), label.get("span")
-        kept = prediction.get("indices") or range(outputs)
+        kept = predicted.get("indices") or range(outputs)
         must(at is None or at in kept, f"is {at}, and there are {outputs} labels", f"{name}.index")
         where = answer["characters"] if answer else None
         inside = where is None or (len(texts) == 2 and where[1] <= len(texts[1]))
