@@ -951,8 +951,8 @@ of(
     f"{RESULTS}::test_curves_are_exact_means_without_what_is_left_out",
     (
         "_Numbers.add",
-        "found is None or found != found",
-        "found is None",
+        "outcome is None or outcome != outcome",
+        "outcome is None",
         f"{RESULTS}::test_a_cell_counts_what_it_has_and_what_it_has_not",
     ),
     ("_Numbers._settle", "+= len(known)", "+= len(values)"),
