@@ -271,7 +271,7 @@ of(
     ),
 )
 of(
-    "methods.mask_lrp",
+    "recorder.lrp.head_gate",
     f"{MASKED}::test_odd_factors_are_reported",
     (
         "HeadGate._factors",
@@ -288,6 +288,10 @@ of(
     ),
     ("HeadGate.report", "e.factors < 0", "e.factors <= 0"),
     ("HeadGate.report", "e.factors.abs() > LARGE", "e.factors.abs() < LARGE"),
+)
+of(
+    "methods.mask_lrp",
+    f"{MASKED}::test_odd_factors_are_reported",
     (
         "_weighted",
         "kinds.cumsum(0) == 1",
@@ -603,7 +607,7 @@ of(
 of(
     "tasks.masked_word",
     f"{AT_TOKENS}::test_one_of_several_masks_is_chosen",
-    ("MaskedWord.places", "[masks[asked.position]]", "[masks[0]]"),
+    ("MaskedWord.places", "counted(asked.position, len(masks)", "counted(0, len(masks)"),
 )
 of(
     "tasks.vocabulary",
@@ -1278,7 +1282,7 @@ of(
 )
 of("methods.gradient", f"{EDGES}::test_grad_cam_leaves_out_what_a_window_hides", ("grad_cam", ".ne(0)  #", ".ge(0)  #"))
 of(
-    "methods.mask_lrp",
+    "recorder.lrp.head_gate",
     f"{EDGES}::test_relevance_lost_in_the_first_block_is_not_taken_off_what_is_expected",
     ("HeadGate.lost_above", "e.layer > layer", "e.layer >= layer"),
 )

@@ -31,7 +31,7 @@ class Questions:
     def of(cls, task: Task, single: bool, *, target: Any, versus: Any, word: Any, position: Any) -> "Questions":
         """The questions, as `Explainer.explain` takes them."""
         written = {"target": task.several(plain_target(target)), "versus": task.several(plain_target(versus))}
-        written |= {"word": word, "position": position}
+        written |= {"word": _plain(word), "position": _plain(position)}
         lists = {name: value for name, value in written.items() if isinstance(value, list)}
         if single and any(not value for value in lists.values()):
             raise BadInput("0 targets for 1 texts: give one, or several for a list of explanations")
@@ -60,6 +60,11 @@ class Questions:
             return [replace(self.same, **{name: value[number] for name, value in self.lists.items()})]
         count = max((len(value) for value in self.lists.values()), default=1)
         return [replace(self.same, **{name: value[n] for name, value in self.lists.items()}) for n in range(count)]
+
+
+def _plain(place: Any) -> Any:
+    """A number or array of torch or numpy as plain numbers."""
+    return place.tolist() if hasattr(place, "tolist") else place
 
 
 @dataclass(frozen=True)
