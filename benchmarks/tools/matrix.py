@@ -176,9 +176,9 @@ def invariance(
     """The largest distance between an example's scores in the batch and alone; None if its logits differ already."""
     single = zoo.alone(inputs, 1)
     with torch.no_grad():
-        said = _logits(model(**single))[0]
-    together = stock[1][tuple(slice(size) for size in said.shape)]
-    if distance(said, together) > rounding:  # transformers itself depends on the batch
+        logits = _logits(model(**single))[0]
+    together = stock[1][tuple(slice(size) for size in logits.shape)]
+    if distance(logits, together) > rounding:  # transformers itself depends on the batch
         return None
     prediction = Prediction(model, batch_of(model, single), TARGETS[head], relevance=True)
     worst = 0.0
