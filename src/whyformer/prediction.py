@@ -267,12 +267,12 @@ class Prediction:
         from_value = book.starts_from == "value" and whole
         ends = [state, trace.pixels if whole else None, trace.embeddings if from_value else None]
         of = [*maps, *taking, *(end for end in ends if end is not None)]
-        found = iter(trace.relevance(tuple(of), book, self.target, self.versus))
-        attention = tuple(_precise(next(found)) for _ in maps)
+        relevances = iter(trace.relevance(tuple(of), book, self.target, self.versus))
+        attention = tuple(_precise(next(relevances)) for _ in maps)
         absorbed = torch.zeros_like(self.real[:, 0])
         for _ in taking:
-            absorbed = absorbed + next(found).reshape(len(absorbed), -1).sum(1)
-        at_state, pixels, embeddings = (None if end is None else _precise(next(found)) for end in ends)
+            absorbed = absorbed + next(relevances).reshape(len(absorbed), -1).sum(1)
+        at_state, pixels, embeddings = (None if end is None else _precise(next(relevances)) for end in ends)
         return Relevances(attention, absorbed, at_state, pixels, embeddings, whole)
 
     def loss(self, logits: Tensor) -> Tensor:
@@ -294,8 +294,8 @@ class Prediction:
             content = content.to(torch.float32)
         streams = []
         for row, padding in zip(content.cpu(), self.padding.cpu(), strict=True):
-            own = row if self.batch.masked is None else row[~padding]
-            digest = hashlib.blake2b(own.contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
+            tokens = row if self.batch.masked is None else row[~padding]
+            digest = hashlib.blake2b(tokens.contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
             streams.append(torch.Generator().manual_seed(int.from_bytes(digest.digest())))
         return streams
 

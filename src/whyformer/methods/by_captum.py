@@ -2,10 +2,11 @@
 
 import importlib
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,9 @@ def captum_attr(*, surrogate: bool = False) -> Any:
 
     Importing that draws from Python's random state, which is then what it was.
     """
-    with drawing(0, torch.device("cpu")):
-        if surrogate:
-            importlib.import_module("sklearn.linear_model")
-        return importlib.import_module("captum.attr")
+    names = (*(["sklearn.linear_model"] if surrogate else []), "captum.attr")
+    with nullcontext() if all(name in sys.modules for name in names) else drawing(0, torch.device("cpu")):
+        return [importlib.import_module(name) for name in names][-1]
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def one_by_one(
     baseline: str,
     *,
     runs: Callable[[Copies], int],
-    seed: int = 0,
+    seed: int | None = None,
     name: str = "",
     advice: str = "",
     on_path: bool = False,
@@ -82,14 +82,16 @@ def one_by_one(
     """The scores of all examples, each explained alone, and what is reported of each: [batch] for every name.
 
     An example is about as many `runs` of the model; where no unit may be replaced, all score 0. A warning with `advice`
-    tells of scores of the method `name` that do not add up to what they should.
+    tells of scores of the method `name` that do not add up to what they should. Methods with a `seed` wait for each
+    other: they draw from the random states of all threads, or leave something at modules for a while.
     """
     values: list[Tensor] = []
     reports: list[Report] = []
     total = len(prediction.padding)
     for row, example in enumerate(copies_of(prediction, baseline, on_path=on_path)):
         example.runner.expected = max(1, runs(example))
-        with progress.part(row, total), drawing(example.seed(seed), example.device):
+        drawn = nullcontext() if seed is None else drawing(example.seed(seed), example.device)
+        with progress.part(row, total), drawn:
             found, report = explain(example)
             progress.report(1, 1)
         spread = found.new_zeros(prediction.padding.shape[1], *found.shape[1:], device=prediction.real.device)

@@ -22,12 +22,12 @@ STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" 
 def auto_method(subject: Subject | None = None, effort: str | None = None) -> MethodSpec:
     """What `auto` means: the winner recorded for this model, or else the method that wins in general."""
     way = effort_named(EFFORT if effort is None else effort)
-    found = None if subject is None else recorded(subject)
-    one_pass = method_specs([AUTO])[0] if found is None else found.spec
+    choice = None if subject is None else recorded(subject)
+    one_pass = method_specs([AUTO])[0] if choice is None else choice.spec
     try:
         return with_effort(one_pass, way)
     except BadOption as error:
-        if found is None:
+        if choice is None:
             raise
         advice = "use effort='fast', recommend again among other methods, or leave the record aside (--no-cache)"
         raise BadOption(f"{error}; {one_pass.label} was recorded for this model: {advice}") from error

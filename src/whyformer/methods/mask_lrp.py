@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.registry import Scores, method
-from whyformer.methods.relevance import transformer_attribution
+from whyformer.methods.relevance import conservation, transformer_attribution
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.models.loading import BUNDLED, bundled_models
 from whyformer.prediction import Prediction
@@ -49,15 +49,13 @@ def mask_lrp(
         return transformer_attribution(prediction, row_normalised=authors)  # type: ignore[return-value]
     kinds = _kinds(prediction, head_mask, only, rate, corrupted, seed)
     gate = HeadGate(_weighted(kinds, rescale, weights), rescaled=not authors)
-    found = prediction.relevances(prediction.traced.gated("z_plus", gate), whole=False)
-    assert found.state is not None
-    relevances = gate.maps(prediction.attention) if authors else found.attention
+    book = prediction.traced.gated("z_plus", gate)
+    passed = prediction.attention_relevances(book)
+    relevances = gate.maps(prediction.attention) if authors else passed
     pairs = zip(prediction.attention_gradients, relevances, strict=True)
     joined = with_residual([(g * r).clamp(min=0).mean(1) for g, r in pairs], row_normalised=authors)
-    arrived = found.state.flatten(1).sum(1)
-    sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
-    report = {"sum": arrived, "absorbed": found.absorbed, "expected": sent - gate.lost_above(0)}
-    return Scores(roll_out(prediction.reader, joined), {"conservation": report, "heads": gate.report})
+    report = conservation(prediction, book, whole=False, lost=gate.lost_above(0))
+    return Scores(roll_out(prediction.reader, joined), {**report, "heads": gate.report})
 
 
 def _weighted(kinds: Tensor, rescale: str, weights: str) -> Tensor:
@@ -154,12 +152,12 @@ def _stored(prediction: Prediction, head_mask: str | Path | None, seed: int) -> 
 def _of_numbers(numbers: Tensor) -> Tensor:
     """The mask that was given as [layers, heads], or by kind as [2, layers, heads]."""
     try:
-        found = torch.as_tensor(numbers)
+        mask = torch.as_tensor(numbers)
     except (TypeError, ValueError) as error:
         raise BadOption("head_mask has rows of different lengths; needed is [layers, heads]") from error
-    if found.dim() not in (2, 3):
-        shape = tuple(found.shape)
+    if mask.dim() not in (2, 3):
+        shape = tuple(mask.shape)
         raise BadOption(f"head_mask has the shape {shape}; needed is [layers, heads], or [2, layers, heads] by kind")
-    if not bool(((found == 0) | (found == 1)).all()):
+    if not bool(((mask == 0) | (mask == 1)).all()):
         raise BadOption("head_mask holds other numbers than 0 and 1; needed is 1 for each head that is kept")
-    return found.bool() if found.dim() == 3 else found.bool()[None]
+    return mask.bool() if mask.dim() == 3 else mask.bool()[None]

@@ -54,8 +54,8 @@ def named_failures(name: str, *, backward: bool = False) -> Iterator[None]:
             if phrase in message:
                 raise kind(f"{name} cannot be explained: {reason}") from error
         if isinstance(error, NotImplementedError):
-            said = message.strip().partition("\n")[0][:200] or "NotImplementedError"
-            raise UnsupportedModel(f"{name} cannot be explained: {said}; {PLAIN}") from error
+            first_line = message.strip().partition("\n")[0][:200] or "NotImplementedError"
+            raise UnsupportedModel(f"{name} cannot be explained: {first_line}; {PLAIN}") from error
         if isinstance(error, AssertionError) and backward:
             raise UnsupportedModel(f"the model's own backward pass refuses: {message}") from error
         raise

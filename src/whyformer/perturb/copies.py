@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from whyformer.models.loading import text_config, unwrapped
 from whyformer.perturb.hides import hide_named
 from whyformer.perturb.runner import Runner
 from whyformer.prediction import Prediction
+from whyformer.tasks.task import Task
 
 WITH_GRADIENTS = 4  # a run that keeps a graph takes this many times the memory
 LEEWAY = {torch.float64: 1e-8, torch.float32: 1e-4}  # between two runs of one text, as a share of its largest logit
@@ -63,7 +64,7 @@ class Copies:
         kept = self._kept
         self.runner = Runner(
             self.model,
-            self._explained,
+            _Explained(self.task, self.target, self.versus, kept),
             arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
             most=self.at_once(whole_vocabulary=kept is None),
             expected=0,
@@ -151,13 +152,22 @@ class Copies:
         alone = self.task.form == "token" and len(self._said_at) == 1 and "logits_to_keep" in self._takes
         return next(iter(self._said_at)) if alone else None
 
-    def _explained(self, output: Any) -> Tensor:
-        """The explained output, [copies, 1]."""
+
+@dataclass(frozen=True)
+class _Explained:
+    """Reads the explained output, [copies, 1], from what a model returns; `kept` is the one position that it kept."""
+
+    task: Task
+    target: Tensor
+    versus: Tensor | None
+    kept: int | None
+
+    def __call__(self, output: Any) -> Tensor:
         logits = self.task.logits(output)
         assert logits is not None  # the same model gave some for the whole example
         target, versus = self.target, self.versus
-        if self._kept is not None and logits.shape[1] == 1:
-            first = [{self._kept: 0}]
+        if self.kept is not None and logits.shape[1] == 1:
+            first = [{self.kept: 0}]
             target, versus = self.task.moved(target, first), None if versus is None else self.task.moved(versus, first)
         return self.task.output(logits, target, versus)[:, None]
 

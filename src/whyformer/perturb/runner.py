@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.progress import report
 from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import arguments_of
 
@@ -182,25 +184,28 @@ class Outcomes(Runner):
     """The engine for classifiers: probabilities of classes."""
 
     def __init__(self, model: nn.Module, *, tokens_per_batch: int | None = None):
-        super().__init__(model, self._classes, tokens_per_batch=tokens_per_batch)
-        self.task = classes_of(self.model)
+        plain = unwrapped(model)
+        self.task = classes_of(plain)
+        super().__init__(
+            plain, partial(_class_logits, self.task, type(plain).__name__), tokens_per_batch=tokens_per_batch
+        )
 
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
         shares = self.task.probabilities(self.logits(inputs, classes))
-        assert shares is not None  # `_classes` refuses what has none
+        assert shares is not None  # `_class_logits` refuses what has none
         return shares
 
     def know(self, inputs: Sequence[TensorInput], shares: Tensor) -> None:
         """Take the probabilities of inputs, [inputs, classes], from whoever ran the same model on them."""
         super().know(inputs, shares.logit() if self.task.multi_label else shares.log())
 
-    def _classes(self, output: Any) -> Tensor:
-        logits = self.task.logits(output)
-        if logits is None or self.task.probabilities(logits) is None:
-            name = type(self.model).__name__
-            raise UnsupportedModel(f"{name} gives no probabilities of classes: a classifier is needed")
-        return logits
+
+def _class_logits(task: Classes, model: str, output: Any) -> Tensor:
+    logits = task.logits(output)
+    if logits is None or task.probabilities(logits) is None:
+        raise UnsupportedModel(f"{model} gives no probabilities of classes: a classifier is needed")
+    return logits
 
 
 class _Attempt(AbstractContextManager[S], Generic[S]):

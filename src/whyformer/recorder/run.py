@@ -67,8 +67,10 @@ def record(
         )
         recorder = Recorder(tokens, batch, calls, relevance)
         if "inputs_embeds" in kwargs:
-            given = kwargs["inputs_embeds"].detach()
-            tokens.leaf = kwargs["inputs_embeds"] = (at_embeddings(given) if at_embeddings else given).requires_grad_()
+            embedded = kwargs["inputs_embeds"].detach()
+            tokens.leaf = kwargs["inputs_embeds"] = (
+                at_embeddings(embedded) if at_embeddings else embedded
+            ).requires_grad_()
         if "pixel_values" in kwargs:
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
         if relevance:
@@ -150,14 +152,14 @@ def _check_layout(
     unclear = [a.probabilities for a in attentions if a.folded or a.probabilities.shape[1] == batch]
     maps = [] if model in _EXAMPLES_FIRST else unclear
     with lock_of(model), differentiating(), named_failures(name, backward=True):
-        found = layouts(logits, [*states, *maps]) if states or maps else []
-    elsewhere = [layout not in ("first", None) for layout in found]
+        laid_out = layouts(logits, [*states, *maps]) if states or maps else []
+    elsewhere = [layout not in ("first", None) for layout in laid_out]
     if any(elsewhere):
         what = "states" if any(elsewhere[: len(states)]) else "attention maps"
         raise UnsupportedModel(
             f"{name} computes {what} whose first dimension is not that of the examples, so they are not known for each"
         )
-    if maps and all(layout == "first" for layout in found[len(states) :]):
+    if maps and all(layout == "first" for layout in laid_out[len(states) :]):
         _EXAMPLES_FIRST.add(model)
 
 

@@ -153,7 +153,8 @@ class Trace:
         sites = self._placed_sites if chosen.adds_per_example else self.sites
         passes = [self._pass(tensors, chosen, sites, start) for start in starts]
         relevances = tuple(
-            torch.stack(found).sum(0) if len(found) > 1 else found[0] for found in zip(*passes, strict=True)
+            torch.stack(of_passes).sum(0) if len(of_passes) > 1 else of_passes[0]
+            for of_passes in zip(*passes, strict=True)
         )
         return relevances[0] if isinstance(of, Tensor) else relevances
 
