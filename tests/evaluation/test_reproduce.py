@@ -24,7 +24,6 @@ from whyformer import papers as reproduce
 from whyformer.datasets import open_dataset, recipes
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.journal import Chunk, Record
 from whyformer.evaluation.table import Results, Table
 from whyformer.explain.explanation import Explanation
 from whyformer.methods.registry import METHODS, Method, list_methods, method_named
@@ -38,6 +37,7 @@ from whyformer.papers.recipe import published_table
 from whyformer.papers.tables import FIELDS, BarFigure, CurveFigure, TableRecipe
 from whyformer.papers.text_figures import TextFigure, shares
 from whyformer.papers.word_figures import shared_words
+from whyformer.results.records import Chunk, Record
 from whyformer.rounding import close
 
 ROOT = Path(__file__).parents[2]
@@ -760,7 +760,9 @@ def test_layers_of_a_figure(tmp_path: Path) -> None:
     ((shown,),) = [part.examples for part in found.parts]
     count = sentiment().model.config.num_hidden_layers
     assert [e.method for e in shown] == [*(f"L{n}" for n in range(count)), "Rollout", "Sum"]
+    assert isinstance(recipe, TextFigure)
     (text,) = recipe.examples["SST2"]
+    assert isinstance(text, str)
     whole = Explainer(sentiment()).explain(text, method="attcat", states="inputs")
     assert whole.layers is not None
     for n in range(count):

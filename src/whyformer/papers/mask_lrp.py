@@ -46,7 +46,7 @@ _SETTINGS = (
     "code asks that of class 0",
     "QQP: duplicates only; MNLI: matched only, as in the authors' code",
     "GAE is cited, but the authors' code runs transformer_attribution: both stand here; CAM and GradCAM are what the "
-    "code computes under these names, the second reading of GradCAM is what the paper writes; AttCAT likewise",
+    "code computes under these names, the second reading of GradCAM is what the paper writes; so it is for AttCAT",
 )
 _MASKS = "the paper takes its head masks from the statistics of the evaluated data set itself"
 

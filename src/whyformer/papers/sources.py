@@ -1,4 +1,4 @@
-"""Where the models and the data of a recipe come from: folders at hand, or the hub."""
+"""Where the models and the data of a recipe come from: local folders, or the hub."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ class Sources:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A column whose model and data are at hand; `texts` are those of a figure."""
+    """A column whose model and data are available; `texts` are those of a figure."""
 
     column: Column
     model: str | Path
@@ -118,7 +118,7 @@ def check_columns(recipe: Reproduction, names: Iterable[str]) -> list[str]:
 def opened_columns(
     recipe: Reproduction, columns: Sequence[Column], sources: Sources
 ) -> tuple[list[Opened], dict[str, str]]:
-    """The columns whose model and data are at hand, and why the others are not."""
+    """The columns whose model and data are available, and why the others are not."""
     opened: list[Opened] = []
     left_out: dict[str, str] = {}
     for column in columns:

@@ -193,5 +193,5 @@ def _published(entry: Entry, digits: int) -> str:
 
 
 def optional_number(value: float | None, digits: int, *, sign: bool = False) -> str:
-    """A number with so many digits, or a dash."""
+    """A number with this many digits, or a dash."""
     return NONE if value is None else f"{value:{'+' if sign else ''}.{digits}f}"
