@@ -56,7 +56,7 @@ TARGETS: dict[zoo.Head, Any] = {  # what is explained of each example
     zoo.CHOICE: 0,  # the one logit of each row
     zoo.ANSWER: (LABEL, POSITION),
 }
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
     "cam": {"layer": 0},  # in two layers that begin with a norm, products above the first cancel: docs/methods.md
@@ -176,9 +176,9 @@ def invariance(
     """The largest distance between an example's scores in the batch and alone; None if its logits differ already."""
     single = zoo.alone(inputs, 1)
     with torch.no_grad():
-        said = _logits(model(**single))[0]
-    together = stock[1][tuple(slice(size) for size in said.shape)]
-    if distance(said, together) > rounding:  # transformers itself depends on the batch
+        logits = _logits(model(**single))[0]
+    together = stock[1][tuple(slice(size) for size in logits.shape)]
+    if distance(logits, together) > rounding:  # transformers itself depends on the batch
         return None
     prediction = Prediction(model, batch_of(model, single), TARGETS[head], relevance=True)
     worst = 0.0

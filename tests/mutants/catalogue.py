@@ -36,6 +36,8 @@ TRUST = "evaluation/test_trust.py"
 WORDS = "properties/test_words.py"
 TOKENIZERS = "inputs/test_tokenizers.py"
 AT_TOKENS = "inputs/test_token_outputs.py"
+CHOICE = "contract/test_multiple_choice.py"
+SCORES = "contract/test_scores_as_outputs.py"
 RECORDED = "contract/test_recorded.py"
 SQUARE = "contract/test_square_batches.py"
 EDGES = "reference/test_method_edges.py"
@@ -619,6 +621,38 @@ of(
     ),
 )
 of(
+    "tasks.score",
+    f"{SCORES}::test_which_models_give_scores",
+    ("Score.fits", "and not is_multi_label(model)", ""),
+    ("Score.called", "if self.labels == UNNAMED", "if False", f"{SCORES}::test_the_value_is_shown"),
+)
+of(
+    "tasks.choice",
+    f"{CHOICE}::test_several_targets_and_the_runner_up",
+    ("Choice.questions", "-torch.inf", "torch.inf"),
+    ("Choice.predicted", "int(logits.argmax())", "chosen"),
+    ("_paired", "not same and count", "same and count", f"{CHOICE}::test_what_is_refused"),
+)
+of(
+    "explain.rows",
+    f"{CHOICE}::test_a_difference_is_explained_by_both_rows",
+    ("shown_units", "(-1 if scores.signed else 1)", "1"),
+    ("shown_units", "(-1 if scores.signed else 1)", "-1", f"{CHOICE}::test_layers_and_unsigned_scores_of_a_difference"),
+    ("_both", "replace(unit, part=2)", "replace(unit, part=1)"),
+    ("_keys", "place < choice or unit.part == 0", "True"),
+    (
+        "of_chosen_rows",
+        "logits.argmax(-1)",
+        "logits.argmin(-1)",
+        f"{CHOICE}::test_tensors_are_explained_by_the_row_of_the_choice",
+    ),
+)
+of(
+    "explain.questions",
+    f"{CHOICE}::test_neither_other_texts_nor_other_choices_matter",
+    ("ExplainedRun.narrowed", "row=places[question.row]", "row=0"),
+)
+of(
     "explain.questions",
     f"{AT_TOKENS}::test_several_targets_of_one_text_give_a_list",
     ("_of_turn", "turn if turn < len(pairs) else 0", "0"),
@@ -951,8 +985,8 @@ of(
     f"{RESULTS}::test_curves_are_exact_means_without_what_is_left_out",
     (
         "_Numbers.add",
-        "found is None or found != found",
-        "found is None",
+        "outcome is None or outcome != outcome",
+        "outcome is None",
         f"{RESULTS}::test_a_cell_counts_what_it_has_and_what_it_has_not",
     ),
     ("_Numbers._settle", "+= len(known)", "+= len(values)"),

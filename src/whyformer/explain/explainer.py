@@ -268,20 +268,23 @@ class Explainer:
         `first` is the number of the first text among all.
         """
         numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
-        rows = [self.task.rows(text) for text in texts]
+        expected = self.task
+        rows = [expected.rows(text) for text in texts]
         examples = [
             self._encoded(row, number) for of_text, number in zip(rows, numbers, strict=True) for row in of_text
         ]
         batch = collate(self.subject, examples)
-        prediction = Prediction(self.subject.model, batch, relevance=relevance)
+        prediction = Prediction(self.subject.model, batch, relevance=relevance and not expected.by_rows)
         task = prediction.task
-        if task.name != self.task.name:
+        if task.name != expected.name:
             raise UnsupportedModel(
-                f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
+                f"{type(self.subject.model).__name__} gives {task.gives}, not {expected.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
         each = [asked.of_text(first + n) for n in range(len(texts))]
-        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows] if task.by_rows else None)
+        if not task.by_rows:
+            return explained_run(prediction, each, numbers)
+        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
@@ -347,7 +350,7 @@ def attribute(
     spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
     if batch.choices is not None:
-        return of_chosen_rows(Prediction(model, batch, relevance=spec.of.relevance), spec, target, versus)
+        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.of.relevance)).total
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec(prediction).total

@@ -79,6 +79,11 @@ class ExplainedOutput:
     versus: Label | None
     other: tuple[int, TextInput] | None = None  # the row of `versus`, where that is not the row of the target
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of the run that its explanation is made of."""
+        return (self.row,) if self.other is None else (self.row, self.other[0])
+
 
 @dataclass(frozen=True)
 class ExplainedRun:
@@ -89,6 +94,22 @@ class ExplainedRun:
 
     turns: tuple[Prediction, ...]
     questions: tuple[ExplainedOutput, ...]
+
+    def narrowed(self, relevance: bool) -> "ExplainedRun":
+        """The same, with the model run once more on those rows alone that are asked about: no other is explained."""
+        rows = sorted({row for question in self.questions for row in question.rows})
+        places = {row: place for place, row in enumerate(rows)}
+        questions = [
+            replace(
+                question,
+                row=places[question.row],
+                other=None if question.other is None else (places[question.other[0]], question.other[1]),
+            )
+            for question in self.questions
+        ]
+        whole = self.turns[0]
+        turn = Prediction(whole.model, whole.batch.rows(rows), relevance=relevance)
+        return ExplainedRun((turn,), tuple(questions))
 
 
 def explained_run(

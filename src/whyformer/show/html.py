@@ -87,14 +87,14 @@ def _comparison(explanations: Sequence[ExplanationData], refused: Refused) -> st
 
 
 def _heading(explanation: ExplanationData) -> str:
-    said = explanation.prediction
-    heading = f"<h2>{escape(layout.headline(said))}</h2><p>{escape(layout.question(explanation))}</p>"
-    if said.probabilities is None:
+    prediction = explanation.prediction
+    heading = f"<h2>{escape(layout.headline(prediction))}</h2><p>{escape(layout.question(explanation))}</p>"
+    if prediction.probabilities is None:
         return heading
     rows = "".join(
         f'<span>{escape(name)}</span><span class="bar"><i style="width:{100 * p:.1f}%"></i></span>'
         f"<span>{layout.percent(p)}</span>"
-        for _, name, p in layout.shares(said)[:6]
+        for _, name, p in layout.shares(prediction)[:6]
     )
     return f'{heading}<div class="classes">{rows}</div>'
 
