@@ -158,7 +158,7 @@ def test_a_missing_extra_is_said_before_anything_is_run(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wordcloud", None)
-    monkeypatch.setattr("whyformer.cli.tokens.load_explainer", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_: pytest.fail("a model was loaded"))
     assert status_of("tokens", "--data", data, "--clouds", data.parent / "c.png") == 2
     assert "pip install 'whyformer[clouds]'" in capsys.readouterr().err
 
@@ -179,6 +179,6 @@ def test_what_cannot_be_written_or_read_is_said_before_anything_is_run(
     monkeypatch.chdir(data.parent)
     for name in ("folder", "folder.png"):
         Path(name).mkdir()
-    monkeypatch.setattr("whyformer.cli.tokens.load_explainer", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_: pytest.fail("a model was loaded"))
     assert status_of("tokens", "--data", data, *arguments) == 2
     assert said in capsys.readouterr().err

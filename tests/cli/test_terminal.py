@@ -375,7 +375,7 @@ def test_ctrl_c_during_a_command_is_said(run: Run, monkeypatch: pytest.MonkeyPat
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("whyformer.cli.explaining.load_explainer", stop)
+    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", stop)
     assert run("explain", "a film") == (130, "", "whyformer: interrupted\n")
 
 
@@ -383,7 +383,7 @@ def test_a_bug_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError(f"two\nlines{EVIL}")
 
-    monkeypatch.setattr("whyformer.cli.explaining.load_explainer", broken)
+    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", broken)
     status, out, err = run("explain", "a film")
     assert (status, out) == (1, "")
     assert err.startswith("whyformer: internal error: RuntimeError: two lines")
@@ -394,7 +394,7 @@ def test_a_bug_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert err.startswith("Traceback (most recent call last)")
     assert_shown(err)
 
-    monkeypatch.setattr("whyformer.cli.explaining.load_explainer", lambda *_, **__: bytearray(1 << 62))
+    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_, **__: bytearray(1 << 62))
     assert run("explain", "a film")[::2] == (
         2,
         "whyformer: error: not enough memory: a smaller batch, fewer steps or samples, or shorter texts take less\n",
@@ -439,10 +439,7 @@ def test_what_cannot_be_done_is_said_before_the_work(
     arguments: list[str], said: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in ("explaining", "heads", "tokens"):
-        monkeypatch.setattr(
-            f"whyformer.cli.{module}.load_explainer", lambda *_, **__: pytest.fail("a model was loaded")
-        )
+    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_, **__: pytest.fail("a model was loaded"))
     Path("lines.txt").write_text("a film\n")
     status, out, err = run(*arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)

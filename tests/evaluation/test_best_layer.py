@@ -36,7 +36,7 @@ from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 
 FALL = "comprehensiveness(fractions=0.01)"  # without one unit: nothing is better than leaving each out once
-CHOICE = LayerChoice(1, "decoded_grad_cam", "hiding_game", 0.3, 0.2, 0.4, 50, "reviews.csv")
+CHOICE = LayerChoice("decoded_grad_cam", "hiding_game", 0.3, 0.2, 0.4, 50, "reviews.csv", layer=1)
 METHOD = Choice("attcat(states=inputs)", "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv")
 
 
@@ -86,7 +86,7 @@ def test_the_best_layer_is_recorded(data: Path, cache: Path) -> None:
     assert found.recorded == cache
     cell = found.table[found.winner, FALL]
     assert recorded_layer(own.model) == LayerChoice(
-        1, "by_layer", FALL, cell.mean, cell.low, cell.high, cell.n, str(data)
+        "by_layer", FALL, cell.mean, cell.low, cell.high, cell.n, str(data), layer=1
     )
     assert best_layer(own.model) == 1
     assert recorded(own) is None  # no method was chosen

@@ -62,7 +62,7 @@ def test_keys_know_the_layer_that_is_best_inside_another_method() -> None:
     written = ["stepwise(of=decoded_grad_cam(layer=best, decode=false, score=saliency))"]
     facts = []
     for layer in (1, 2):
-        record_layer(own.model, LayerChoice(layer, "decoded_grad_cam", "hiding_game", 0.5, 0.4, 0.6, 9, "texts"))
+        record_layer(own.model, LayerChoice("decoded_grad_cam", "hiding_game", 0.5, 0.4, 0.6, 9, "texts", layer=layer))
         found = methods_for(own, written)[0]
         facts.append(found.facts)
         assert f"layer={layer}" in found.label

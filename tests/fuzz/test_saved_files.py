@@ -199,7 +199,7 @@ def test_head_masks(tmp_path: Path) -> None:
 
 def choices() -> dict[str, Any]:
     choice = asdict(Choice("attcat", "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv"))
-    layer = asdict(LayerChoice(2, "attcat", "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv"))
+    layer = asdict(LayerChoice("attcat", "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv", layer=2))
     held = {"models": {"shape": {"print": choice}}, "layers": {"shape": {"print": layer}}}
     return {"schema": "whyformer/choices", "schema_version": 1, **held}
 

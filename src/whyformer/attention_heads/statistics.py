@@ -53,11 +53,19 @@ def head_statistics(
     is syntactic for a relation `k` if `α_k > max_i λ_k^i + syntactic`: `α_k` is the share of arcs for which the word
     with the highest attention is the other word of the arc, `λ_k^i` the share of arcs whose words are `i` words apart.
 
-    `direction`: from the dependent to its head, the reverse, or the better of the two for each head and relation.
-    `pieces`: a word's attention is that of all its tokens together, to all tokens of another ("joined"), or, as in
-    the authors' code, that of its first token to the word of the token that gets most ("first"). `subtypes` counts
-    `nsubj:pass` as `nsubj`; the authors' code, and so the default, does not. `special_tokens` keeps special tokens as
-    queries and keys, as the authors do. What is done is reported after each batch (see `whyformer.progress`); where
+    | parameter | meaning |
+    |---|---|
+    | `subject` | the model and its tokenizer, as `load` gives them (`Explainer.subject`) |
+    | `sentences` | a `Treebank`, or sentences with their arcs |
+    | `direction` | from the dependent to its head, the reverse, or the better of the two for each head and relation |
+    | `special_tokens` | keeps special tokens as queries and keys, as the authors do |
+    | `pieces` | a word's attention is that of all its tokens together, to all tokens of another (`joined`), or, as in |
+    | | the authors' code, that of its first token to the word of the token that gets most (`first`) |
+    | `subtypes` | counts `nsubj:pass` as `nsubj`; the authors' code, and so the default, does not |
+    | `positional`, `syntactic` | the thresholds |
+    | `batch_size`, `limit` | sentences in one run of the model, and in all |
+
+    What is done is reported after each batch (see `whyformer.progress`); where
     the total is not known, it is what is done. Ctrl-C ends the counting, and the mask is that of what was counted
     until then.
     """

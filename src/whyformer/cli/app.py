@@ -86,22 +86,20 @@ class Loading:
         return Explainer.load(self.model, choices=choices, **options)
 
 
-_LOADING = (
-    ("model", ModelOption, "sentiment"),
-    ("device", DeviceOption, None),
-    ("dtype", DtypeOption, None),
-    ("allow_pickle", PickleOption, False),
-    ("trust_remote_code", CodeOption, False),
-)
-
-
 def with_model(command: Command) -> Command:
     """Give a command the flags that say which model is loaded, and how; it gets them as `loading`."""
-    flags = [
+    files = (("allow_pickle", PickleOption, False), ("trust_remote_code", CodeOption, False))
+    flags = flags_of(("device", DeviceOption, None), ("dtype", DtypeOption, None), *files)
+    first = flags_of(("model", ModelOption, "sentiment"))
+    return with_flags(command, "loading", flags, first, lambda values: Loading(**values))
+
+
+def flags_of(*facts: tuple[str, Any, Any]) -> list[inspect.Parameter]:
+    """Flags by their names, annotations and defaults."""
+    return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, annotation, default in _LOADING
+        for name, annotation, default in facts
     ]
-    return with_flags(command, "loading", flags[1:], flags[:1], lambda values: Loading(**values))
 
 
 def with_flags(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli.app import (
+    Command,
     DeviceOption,
     DtypeOption,
     EffortOption,
@@ -16,9 +17,11 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
+    flags_of,
     put_listing,
     put_registry,
     quiet_loading,
+    with_flags,
     with_model,
 )
 from whyformer.cli.streams import put, say
@@ -51,8 +54,18 @@ ChunkOption = Annotated[int | None, typer.Option("--chunk", help="Rows that are 
 BatchOption = Annotated[int | None, typer.Option("--tokens-per-batch", help="Tokens in one run of the model.")]
 
 
+SampleOption = Annotated[int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")]
+
+
+def with_rows(command: Command) -> Command:
+    """Give a command the flags that say which rows of a data set are read; it gets them as `rows`."""
+    known = (("split", SplitOption, None), ("limit", LimitOption, None), ("sample", SampleOption, None))
+    return with_flags(command, "rows", flags_of(*known, ("on_error", ErrorOption, "refuse")))
+
+
 @app.command("evaluate")
 @with_model
+@with_rows
 def evaluate_command(
     *,
     data: DataOption,
@@ -62,14 +75,8 @@ def evaluate_command(
     out: Annotated[
         Path | None, typer.Option(help="A folder for the journal and the tables; run again to go on.")
     ] = None,
-    split: SplitOption = None,
     text: TextColumn = None,
     label: LabelColumn = None,
-    limit: LimitOption = None,
-    sample: Annotated[
-        int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")
-    ] = None,
-    on_error: ErrorOption = "refuse",
     ceiling: Annotated[
         bool, typer.Option("--ceiling", help="Add what is attainable, for texts of at most 64 units.")
     ] = False,
@@ -82,6 +89,7 @@ def evaluate_command(
     workers: WorkersOption = None,
     chunk: ChunkOption = None,
     tokens_per_batch: BatchOption = None,
+    rows: dict[str, Any],
     loading: Loading,
 ) -> None:
     """Measure how good the explanations of methods are, on a data set."""
@@ -93,13 +101,12 @@ def evaluate_command(
         "rows_per_chunk": chunk,
         "tokens_per_batch": tokens_per_batch,
     }
-    rows = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
-    chosen = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
-    opened = _opened(subject, data, text, label, **chosen)
+    searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
+    opened = _opened(subject, data, text, label, **rows)
     try:
         weights = None if idf is None else idf_called(idf, opened)
         table = evaluate(
-            subject, opened, methods, metric_names, out=out, ceiling=rows, beam=beam, idf=weights, **options
+            subject, opened, methods, metric_names, out=out, ceiling=searched, beam=beam, idf=weights, **options
         )
     except KeyboardInterrupt:
         kept = "nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on"
@@ -225,17 +232,17 @@ def report(
         put(text_of(table, form).rstrip("\n"), coloured=form == "text")
 
 
+def _listed(metric: Metric) -> tuple[str, ...]:
+    better = "↑" if metric.higher_is_better else "↓"
+    return metric.name, metric.family, better, ", ".join(sorted(metric.needs)), metric.summary, metric.paper
+
+
 @app.command("metrics")
 def metrics_command(
     name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
 ) -> None:
     """List the metrics, or describe one."""
     put_registry(REGISTRY, name, ("metric", "family", "better", "needs", "what it measures", "paper"), _listed)
-
-
-def _listed(metric: Metric) -> tuple[str, ...]:
-    better = "↑" if metric.higher_is_better else "↓"
-    return metric.name, metric.family, better, ", ".join(sorted(metric.needs)), metric.summary, metric.paper
 
 
 def _opened(

@@ -1,7 +1,7 @@
 """The commands that explain: explain, compare, methods."""
 
-import inspect
 import re
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
+    flags_of,
     limited,
     put_registry,
     with_flags,
@@ -77,16 +78,58 @@ TrustOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
 
 
+@dataclass(frozen=True)
+class AskedFlags:
+    """What is explained, as the flags of `with_question` say it: texts or a question, and which output."""
+
+    pair: str | None
+    question: str | None
+    context: str | None
+    context_file: Path | None
+    choice: list[str] | None
+    target: str | None
+    versus: str | None
+    word: str | None
+    position: int | None
+
+    def inputs(
+        self, text: str | None, file: Path | None = None, column: str | None = None, on_error: str = "refuse"
+    ) -> dict[str, Any]:
+        """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
+        question, context = self.question, self.context
+        if (question, context, self.context_file) == (None, None, None):
+            return {"text": _texts(text, self.pair, file, column, on_error)}
+        if (text, self.pair, file, column) != (None, None, None, None):
+            raise BadOption("--question and --context stand alone: leave TEXT, --pair and --file out")
+        if self.context_file is not None:
+            if context is not None:
+                raise BadOption("the context is given twice: leave --context or --context-file out")
+            context = read(self.context_file).strip()
+        return {name: None if one is None else [one] for name, one in (("question", question), ("context", context))}
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """Which output is explained, as `Explainer.explain` takes it."""
+        where = {"word": _word(self.word), "position": self.position, "choices": self.choice or None}
+        return {"target": self.target, "versus": self.versus, **where}
+
+
+def with_question(command: Command) -> Command:
+    """Give a command the flags that say what is explained; it gets them as `asked`."""
+    first = [("pair", PairOption), ("question", QuestionOption), ("context", ContextOption)]
+    first += [("context_file", ContextFileOption), ("choice", ChoiceOption), ("target", TargetOption)]
+    first += [("versus", VersusOption), ("word", WordOption), ("position", PositionOption)]
+    flags = flags_of(*((name, annotation, None) for name, annotation in first))
+    return with_flags(command, "asked", (), flags, lambda values: AskedFlags(**values))
+
+
 def with_method_options(command: Command) -> Command:
     """Give a command a flag for every option of every method; it gets those that were used as `options`."""
     owners: dict[str, list[tuple[Method, Option]]] = {}
     for method in list_methods().values():
         for option in method.options.values():
             owners.setdefault(option.name, []).append((method, option))
-    flags = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_flag(users))
-        for name, users in sorted(owners.items())
-    ]
+    flags = flags_of(*((name, _flag(users), None) for name, users in sorted(owners.items())))
     return with_flags(command, "options", flags, made=_used)
 
 
@@ -105,14 +148,10 @@ def _flag(users: list[tuple[Method, Option]]) -> Any:
 @app.command()
 @with_method_options
 @with_model
+@with_question
 def explain(
     text: TextArgument = None,
     *,
-    pair: PairOption = None,
-    question: QuestionOption = None,
-    context: ContextOption = None,
-    context_file: ContextFileOption = None,
-    choice: ChoiceOption = None,
     file: Annotated[
         Path | None, typer.Option(help="Explain each line of this file, or each text of a CSV, JSONL or Parquet file.")
     ] = None,
@@ -120,16 +159,13 @@ def explain(
     on_error: ErrorOption = "refuse",
     method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "auto",
     effort: EffortOption = None,
-    target: TargetOption = None,
-    versus: VersusOption = None,
-    word: WordOption = None,
-    position: PositionOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
     html: HtmlOption = None,
     as_json: JsonOption = False,
     batch_size: Annotated[int, typer.Option(help="Texts in one run of the model.")] = 16,
     no_cache: NoCacheOption = False,
+    asked: AskedFlags,
     loading: Loading,
     options: dict[str, str],
 ) -> None:
@@ -138,7 +174,7 @@ def explain(
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
     check_files([html])
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
-    given = _given(question, context, context_file, text=text, pair=pair, file=file, column=column, on_error=on_error)
+    given = asked.inputs(text, file, column, on_error)
     explainer = loading.explainer(choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
         given = as_questions(given["text"], file)
@@ -149,8 +185,7 @@ def explain(
         checked = {"units": "word"} | checked  # its steps hide what is shown
     done: list[Explanation] = []
     try:
-        checked |= {"target": target, "versus": versus, "word": _word(word), "position": position}
-        checked |= {"choices": choice or None, "batch_size": batch_size, "progress": not trust}
+        checked |= {**asked.outputs, "batch_size": batch_size, "progress": not trust}
         stream = explainer.stream(method=method, effort=way, **given, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
@@ -167,26 +202,19 @@ def explain(
 
 @app.command()
 @with_model
+@with_question
 def compare(
     text: TextArgument = None,
     *,
-    pair: PairOption = None,
-    question: QuestionOption = None,
-    context: ContextOption = None,
-    context_file: ContextFileOption = None,
-    choice: ChoiceOption = None,
     names: Annotated[
         str, typer.Option("--methods", help="Names with commas between them, all, or fast: those of one pass.")
     ] = FAST,
     effort: EffortOption = None,
-    target: TargetOption = None,
-    versus: VersusOption = None,
-    word: WordOption = None,
-    position: PositionOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
     html: HtmlOption = None,
     as_json: JsonOption = False,
+    asked: AskedFlags,
     loading: Loading,
 ) -> None:
     """Explain one prediction by several methods, one under the other."""
@@ -197,13 +225,11 @@ def compare(
     if way is not None:
         methods_for(None, names, way)
     check_files([html])
-    given = _given(question, context, context_file, text=text, pair=pair)
+    given = asked.inputs(text)
     explainer = loading.explainer()
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    asked: dict[str, Any] = {"choices": choice or None, "target": target, "versus": versus}
-    asked |= {"word": _word(word), "position": position}
-    found = explainer.compare(one.pop("text", None), chosen, **asked, **one)
+    found = explainer.compare(one.pop("text", None), chosen, **asked.outputs, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:
@@ -244,29 +270,6 @@ def _listed(method: Method) -> tuple[str, ...]:
 def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:
     method.checked({name: None for name in options if name not in method.options})  # raises if there are any
     return {name: method.options[name].parsed(text) for name, text in options.items()}
-
-
-def _given(
-    question: str | None,
-    context: str | None,
-    context_file: Path | None,
-    *,
-    text: str | None,
-    pair: str | None,
-    file: Path | None = None,
-    column: str | None = None,
-    on_error: str = "refuse",
-) -> dict[str, Any]:
-    """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
-    if (question, context, context_file) == (None, None, None):
-        return {"text": _texts(text, pair, file, column, on_error)}
-    if (text, pair, file, column) != (None, None, None, None):
-        raise BadOption("--question and --context stand alone: leave TEXT, --pair and --file out")
-    if context_file is not None:
-        if context is not None:
-            raise BadOption("the context is given twice: leave --context or --context-file out")
-        context = read(context_file).strip()
-    return {name: None if one is None else [one] for name, one in (("question", question), ("context", context))}
 
 
 def _word(word: str | None) -> str | int | tuple[str, int] | None:

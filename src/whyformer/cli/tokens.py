@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli.app import (
-    ErrorOption,
     Loading,
     MethodsOption,
     TextColumn,
@@ -17,7 +16,7 @@ from whyformer.cli.app import (
     save_picture,
     with_model,
 )
-from whyformer.cli.evaluating import EngineOption, LimitOption, SplitOption, WorkersOption
+from whyformer.cli.evaluating import EngineOption, WorkersOption, with_rows
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
 from whyformer.datasets import open_dataset
@@ -35,6 +34,7 @@ FORMS = {"text": TokenTable.to_text, "markdown": TokenTable.to_markdown}
 
 @app.command("tokens")
 @with_model
+@with_rows
 def tokens_command(
     *,
     data: Annotated[str | None, typer.Option("--data", help="Texts, as for `evaluate`. See docs/datasets.md.")] = None,
@@ -55,16 +55,11 @@ def tokens_command(
     clouds: Annotated[Path | None, typer.Option(help="Draw word clouds, one for each class and method.")] = None,
     font: Annotated[Path | None, typer.Option(help="A font file for the clouds.")] = None,
     seed: Annotated[int, typer.Option(help="For the places of words in the clouds.")] = 0,
-    split: SplitOption = None,
     text: TextColumn = None,
-    limit: LimitOption = None,
-    sample: Annotated[
-        int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")
-    ] = None,
-    on_error: ErrorOption = "refuse",
     chunk: Annotated[int | None, typer.Option("--chunk", help="Rows that are explained together.")] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
+    rows: dict[str, Any],
     loading: Loading,
 ) -> None:
     """Find the words that speak for each class over many texts, and those that classes share."""
@@ -89,8 +84,7 @@ def tokens_command(
     else:
         assert data is not None
         subject = loading.explainer().subject
-        chosen: dict[str, Any] = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
-        opened = open_dataset(data, columns=columns_of(text), **chosen)
+        opened = open_dataset(data, columns=columns_of(text), **rows)
         options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk}
         with counting("tokens"):
             tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), **options)

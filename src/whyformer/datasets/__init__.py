@@ -2,7 +2,7 @@
 
 from whyformer.datasets.dataset import Dataset
 from whyformer.datasets.examples import Answer, BadRow, Example, Rationale, label_index
-from whyformer.datasets.opening import Data, open_dataset
+from whyformer.datasets.opening import Data, open_dataset, opened
 from whyformer.datasets.recipes import Recipe, recipes
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "Recipe",
     "label_index",
     "open_dataset",
+    "opened",
     "recipes",
 ]

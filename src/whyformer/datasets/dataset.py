@@ -12,7 +12,7 @@ from typing import Any, Literal
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import BadRow, Example, Unusable
 from whyformer.datasets.parsing import example
-from whyformer.datasets.source import Row, Source
+from whyformer.datasets.source import Source, StoredRow
 from whyformer.errors import BadInput, BadOption, shown
 
 OnError = Literal["refuse", "skip"]
@@ -20,7 +20,7 @@ FAR = 10_000  # rows; over more than that a source that can jump is opened anew
 
 
 @dataclass(frozen=True)
-class Choice:
+class RowChoice:
     """Which rows are taken: those with a label, as it is written in the data; a random sample; the first ones.
 
     A limit makes a random sample smaller, so that it stays random. `min_tokens` and `min_probability` need the model,
@@ -48,7 +48,7 @@ class Dataset:
         columns: Columns,
         *,
         name: str | None = None,
-        choice: Choice | None = None,
+        choice: RowChoice | None = None,
         on_error: OnError = "refuse",
         labels: Sequence[str] | None = None,
     ) -> None:
@@ -56,13 +56,13 @@ class Dataset:
             raise BadOption(f"on_error={on_error!r}: known: refuse, skip")
         self.source, self.columns = source, columns
         self.name = name or source.where
-        self.choice = choice or Choice()
+        self.choice = choice or RowChoice()
         for option in ("limit", "sample"):
             _check_rows(option, getattr(self.choice, option))
         self.on_error, self.labels = on_error, labels
         self._skipped: dict[int, str] = {}
         self._known: dict[str, Any] = {}  # what takes a pass over the data
-        self._cursor: tuple[int, Iterator[Row]] | None = None  # the next row, and the rows from there on
+        self._cursor: tuple[int, Iterator[StoredRow]] | None = None  # the next row, and the rows from there on
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, format={self.format!r}, columns={', '.join(self.columns.used)})"
@@ -133,7 +133,7 @@ class Dataset:
             self._known["total"] = sum(1 for _ in self.source.read()) if known is None else known
         return int(self._known["total"])
 
-    def _rows_from(self, start: int) -> tuple[int, Iterator[Row]]:
+    def _rows_from(self, start: int) -> tuple[int, Iterator[StoredRow]]:
         cursor, self._cursor = self._cursor, None
         if cursor and cursor[0] <= start and (not self.source.seekable or start - cursor[0] <= FAR):
             return cursor
@@ -165,7 +165,7 @@ class Dataset:
         found: frozenset[int] = self._known["sample"]
         return found
 
-    def _taken(self, numbered: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+    def _taken(self, numbered: Iterable[tuple[int, StoredRow]]) -> Iterator[tuple[int, StoredRow]]:
         sample, keep, label = self._sample(), self.choice.keep, self.columns.label
         for row, record in numbered:
             if sample is not None and row not in sample:
@@ -174,7 +174,7 @@ class Dataset:
                 continue
             yield row, record
 
-    def _examples(self, numbered: Iterable[tuple[int, Row]]) -> Iterator[Example]:
+    def _examples(self, numbered: Iterable[tuple[int, StoredRow]]) -> Iterator[Example]:
         for row, record in numbered:
             try:
                 if isinstance(record, str):

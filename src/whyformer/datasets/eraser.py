@@ -10,8 +10,8 @@ from typing import Any
 
 from whyformer.datasets.examples import Unusable
 from whyformer.datasets.files import JSONLines
-from whyformer.datasets.parsing import Record, checked_spans
-from whyformer.datasets.source import Row, Source, content_hash
+from whyformer.datasets.parsing import RowFields, checked_spans
+from whyformer.datasets.source import Source, StoredRow, content_hash
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
 
@@ -73,7 +73,7 @@ class EraserFolder(Source):
         """The text or pair, the label, the tokens of the rationale."""
         return [*self._texts, "label", *EVIDENCE]
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on, each with its documents."""
         for line in islice(self._lines.rows(), start, None):
             try:
@@ -81,7 +81,7 @@ class EraserFolder(Source):
             except (Unusable, BadInput) as reason:
                 yield str(reason)
 
-    def _record(self, line: Row) -> Record:
+    def _record(self, line: StoredRow) -> RowFields:
         names = _documents(line)
         assert not isinstance(line, str)
         texts = dict(zip(names, self._read_documents(names), strict=True))
@@ -190,13 +190,13 @@ def open_eraser(folder: Path, split: str) -> EraserFolder:
     return EraserFolder(folder, split)
 
 
-def _query(line: Record) -> str | None:
+def _query(line: RowFields) -> str | None:
     query = line.get("query")
     query = " ".join(query) if isinstance(query, list) and _are_words(query) else query
     return query if isinstance(query, str) and query.strip() and query != "None" else None
 
 
-def _evidences(line: Record) -> list[Mapping[str, Any]]:
+def _evidences(line: RowFields) -> list[Mapping[str, Any]]:
     groups = line.get("evidences") or []
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
         raise Unusable(f"'evidences' is {shown(groups)}, not a list of lists")
@@ -207,7 +207,7 @@ def _evidences(line: Record) -> list[Mapping[str, Any]]:
     return evidences
 
 
-def _documents(line: Row) -> list[str]:
+def _documents(line: StoredRow) -> list[str]:
     """The documents of a row, a premise before its hypothesis: those it names, else of its evidences, else its own."""
     if isinstance(line, str):
         raise Unusable(line)
@@ -219,7 +219,7 @@ def _documents(line: Row) -> list[str]:
     return sorted(unique, key=lambda name: name.endswith("_hypothesis"))
 
 
-def _marked(line: Record, texts: Mapping[str, str]) -> list[tuple[int, int]]:
+def _marked(line: RowFields, texts: Mapping[str, str]) -> list[tuple[int, int]]:
     """The tokens of the evidences, counted over all documents of the row."""
     lengths = {name: len(text.split()) for name, text in texts.items()}
     before = dict(zip(lengths, accumulate(lengths.values(), initial=0), strict=False))

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.parsing import Record
-from whyformer.datasets.source import BLOCK, Row, Source, content_hash
+from whyformer.datasets.parsing import RowFields
+from whyformer.datasets.source import BLOCK, Source, StoredRow, content_hash
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, naming, parsed_json
 
@@ -38,7 +38,7 @@ class TextFile(Source):
         """The file, for messages."""
         return self.name or str(self.path)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[StoredRow]:
         """All rows, from the first."""
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class TextFile(Source):
             count, reason = count + 1, reason or row
         raise BadInput(f"{self.where} holds no rows{_all_bad(count, reason)}")
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on."""
         return islice(self.rows(), start, None)
 
@@ -100,7 +100,7 @@ class CSVFile(TextFile):
             raise BadInput(f"{self.where} {problem}")
         return header
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[StoredRow]:
         """All rows after the header."""
         header = self.columns()
         for fields in islice(self._lists(), 1, None):
@@ -118,7 +118,7 @@ class JSONLines(TextFile):
 
     format = "jsonl"
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[StoredRow]:
         """All objects."""
         for line in _lines(self.path):
             if not line.strip():
@@ -143,7 +143,7 @@ class RationaleColumns(TextFile):
 
     format = "conll"
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[StoredRow]:
         """One record per example."""
         block: list[str] = []
         for line in _lines(self.path):
@@ -156,7 +156,7 @@ class RationaleColumns(TextFile):
             yield _annotated(block)
 
 
-def _annotated(block: list[str]) -> Row:
+def _annotated(block: list[str]) -> StoredRow:
     """The record of one block of lines."""
     comments = [_COMMENT.fullmatch(line) for line in block]
     record: dict[str, Any] = {found[1]: found[2] for found in comments if found}
@@ -188,7 +188,7 @@ class SquadJSON(TextFile):
         """As in the parquet files of the hub."""
         return ["id", "title", "question", "context", "answers"]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[StoredRow]:
         """One record per question."""
         for article in self._articles():
             for paragraph in _objects(article, "paragraphs"):
@@ -196,7 +196,7 @@ class SquadJSON(TextFile):
                 for question in _objects(paragraph, "qas"):
                     yield question if isinstance(question, str) else _asked(question, around)
 
-    def _articles(self) -> Iterator[Row]:
+    def _articles(self) -> Iterator[StoredRow]:
         """The objects of the list `data`, decoded one at a time."""
         with naming(self.path, "read"), self.path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
             _, name, rest = file.read(BLOCK).partition('"data"')
@@ -219,7 +219,7 @@ class SquadJSON(TextFile):
                 rest = rest[end:].lstrip(_BETWEEN)
 
 
-def _decoded(text: str) -> tuple[Row, int | None]:
+def _decoded(text: str) -> tuple[StoredRow, int | None]:
     """The object that a text begins with, or what it is instead, and where that ends; None if further on."""
     try:
         article, end = json.JSONDecoder().raw_decode(text)
@@ -240,7 +240,7 @@ def _end_of_object(text: str) -> int | None:
     return None
 
 
-def _objects(holder: Row, name: str) -> Iterator[Row]:
+def _objects(holder: StoredRow, name: str) -> Iterator[StoredRow]:
     """The objects in a list; one that is none is given as the reason, and so is a holder that has no such list."""
     if isinstance(holder, str):
         yield holder
@@ -253,11 +253,11 @@ def _objects(holder: Row, name: str) -> Iterator[Row]:
         yield one if isinstance(one, dict) else f"{name!r} has {shown(one)} in it, which is not an object"
 
 
-def _held(holder: Row, name: str) -> Any:
+def _held(holder: StoredRow, name: str) -> Any:
     return None if isinstance(holder, str) else holder.get(name)
 
 
-def _asked(question: Record, around: Record) -> Row:
+def _asked(question: RowFields, around: RowFields) -> StoredRow:
     """The row of one question."""
     impossible = question.get("is_impossible")
     if impossible not in (None, True, False):

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.source import Row, Source, content_hash, extra, foreign
+from whyformer.datasets.source import Source, StoredRow, content_hash, extra, foreign
 from whyformer.errors import BadInput, listed, reason_of, shown
 from whyformer.storage.files import inside, read_json, regular
 
@@ -70,7 +70,7 @@ class HubData(Source):
         with foreign(self.where, "a data set"):
             return list(stream.column_names or next(iter(stream), {}))
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on."""
         with foreign(self.where, "a data set"):
             yield from self._chosen[1].skip(start) if start else self._chosen[1]
@@ -156,7 +156,7 @@ class SavedData(Source):
         """The names of the columns."""
         return list(self._table.column_names)
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on."""
         table = self._table
         with foreign(self.where, SAVED):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from whyformer.datasets.source import Row, Source, foreign
+from whyformer.datasets.source import Source, StoredRow, foreign
 from whyformer.errors import BadInput, listed, shown
 
 ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"
@@ -46,7 +46,7 @@ class MemoryRows(Source):
             reason = reason or f": row 0 is {row}"
         raise BadInput(f"{self.where} holds no rows{' that can be used' * bool(reason)}{reason}")
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on."""
         with foreign(self.where, "rows"):
             for place in range(start, len(self.held)):
@@ -91,7 +91,7 @@ def _of_pandas(held: Any) -> Sequence[Any]:
         return list(held.astype(object).where(held.notna(), None).to_dict("records"))
 
 
-def _record(row: Any) -> Row:
+def _record(row: Any) -> StoredRow:
     """A row as files give it: a text, (text, label) where the text may be a pair, or a dictionary."""
     if isinstance(row, str):
         return {"text": row}

@@ -5,10 +5,11 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from whyformer.datasets import files
 from whyformer.datasets.columns import ColumnNames, find_columns
-from whyformer.datasets.dataset import Choice, Dataset, OnError
+from whyformer.datasets.dataset import Dataset, OnError, RowChoice
 from whyformer.datasets.eraser import eraser_splits, is_eraser, open_eraser
 from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
 from whyformer.datasets.memory import MemoryRows, Rows, rows_in_memory
@@ -42,19 +43,24 @@ def open_dataset(
     labels: Sequence[str] | None = None,
     local: str | Path | None = None,
 ) -> Dataset:
-    """A file, a folder, a recipe (`sst2@attcat`) or a hub data set (`hub:NAME[:CONFIG]`) as a stream of Examples.
+    """Named or local data as a stream of Examples.
 
-    A file or folder of that name comes first, then a recipe, then the hub. Rows in memory are taken as well: a list of
-    texts, of (text, label) or of dictionaries, a pandas DataFrame, a Dataset of `datasets`.
-    `columns` names what is not found by convention: {"text": "body", "label": "y"}, or {"text": ("a", "b")} for pairs.
-    `sample` draws so many rows at random, the same ones each time. `limit` counts the examples given out, and makes a
-    random sample smaller. `labels`: the model's; then a label becomes its index, and others are bad rows. `local`: for
-    recipes, a folder or file in place of the hub.
+    | parameter | meaning |
+    |---|---|
+    | `source` | a file or folder, a recipe (`sst2@attcat`), or `hub:NAME[:CONFIG]`, looked for in this order |
+    | | or rows in memory: a list of texts, of (text, label) or of dictionaries, a DataFrame, a Dataset of `datasets` |
+    | `split` | the split of a folder or of a hub data set |
+    | `columns` | what has no conventional name: `{"text": "body", "label": "y"}`; `{"text": ("a", "b")}` for pairs |
+    | `limit` | how many examples are given out; it makes a random sample smaller |
+    | `sample` | how many rows are drawn at random, the same ones each time |
+    | `on_error` | `"refuse"` raises at a bad row, `"skip"` leaves it out and lists it in `Dataset.skipped` |
+    | `labels` | the model's: then a label becomes its index, and other labels are bad rows |
+    | `local` | for recipes, a folder or file in place of the hub |
     """
     recipe = _recipe(source)
     if recipe is None and local is not None:
         raise BadOption(f"local= is for recipes; {_shown(source)} is none: {nearest(_shown(source), recipes())}")
-    choice = Choice(limit=limit, sample=sample)
+    choice = RowChoice(limit=limit, sample=sample)
     if recipe is not None:
         choice = replace(
             recipe.choice, limit=limit, min_tokens=recipe.min_tokens, min_probability=recipe.min_probability
@@ -70,6 +76,15 @@ def open_dataset(
         raise BadInput(f"{opened.where}: the recipe keeps rows by their label, and no label column was found")
     name = recipe.name if recipe else opened.name if isinstance(opened, MemoryRows) else str(source)
     return Dataset(opened, found, name=name, choice=choice, on_error=on_error, labels=labels)
+
+
+def opened(data: Dataset | Data, *, labels: Sequence[str] | None = None, **options: Any) -> Dataset:
+    """The data set, opened unless it is open; then it takes no option of `open_dataset` but None."""
+    if not isinstance(data, Dataset):
+        return open_dataset(data, labels=labels, **{"on_error": "refuse", **options})
+    if stated := [name for name, value in options.items() if value is not None]:
+        raise BadOption(f"{stated[0]}= is for a file or name: this data set was opened already, give it there")
+    return data
 
 
 def _shown(source: Data) -> str:

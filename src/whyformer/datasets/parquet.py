@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.source import Row, Source, content_hash, extra, foreign
+from whyformer.datasets.source import Source, StoredRow, content_hash, extra, foreign
 from whyformer.errors import BadInput, listed, reason_of
 
 BATCH = 256  # rows decoded at once
@@ -45,7 +45,7 @@ class ParquetFile(Source):
             raise BadInput(f"{self.where} needs a different name for each column; found {listed(names)}")
         return names
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on; whole row groups before it are not read."""
         with self._open() as file:
             groups = list(range(file.num_row_groups))
@@ -69,7 +69,7 @@ class ParquetFile(Source):
         return content_hash([self.path])
 
 
-def _records(batch: Any) -> list[Row]:
+def _records(batch: Any) -> list[StoredRow]:
     """The rows of a batch; if one cannot be decoded (text that is not UTF-8, a date of no year), the others can."""
     try:
         return list(batch.to_pylist())
@@ -111,7 +111,7 @@ class Shards(Source):
         """The columns of the first file."""
         return self.sources[0].columns()
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on."""
         for source in self.sources:
             rows = source.count() if start else 0

@@ -12,12 +12,12 @@ from whyformer.inputs.encoding import Text
 from whyformer.inputs.units import Span, Unit, search_spans
 from whyformer.storage.files import LONGEST_TEXT
 
-Record = Mapping[str, Any]
+RowFields = Mapping[str, Any]
 _LONGEST_META = 200  # characters
 _LONGEST_INDEX = 18  # digits; more cannot be the index of a class
 
 
-def example(row: int, record: Record, columns: Columns, labels: Sequence[str] | None) -> Example:
+def example(row: int, record: RowFields, columns: Columns, labels: Sequence[str] | None) -> Example:
     """The Example of a record; `Unusable` says why there is none."""
     tokens = _tokens(record, columns)
     text = _text(record, columns, tokens)
@@ -35,21 +35,21 @@ def _short(value: Any) -> bool:
     return isinstance(value, int | float) or (isinstance(value, str) and len(value) <= _LONGEST_META)
 
 
-def _value(record: Record, name: str) -> Any:
+def _value(record: RowFields, name: str) -> Any:
     value = record.get(name)
     if value is None:
         raise Unusable(f"no value for {name!r}")
     return value
 
 
-def _text(record: Record, columns: Columns, tokens: list[str] | None) -> Text:
+def _text(record: RowFields, columns: Columns, tokens: list[str] | None) -> Text:
     if not columns.text:
         return _checked(" ".join(tokens or []), str(columns.tokens))
     texts = [_one_text(record, name) for name in columns.text]
     return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
-def _one_text(record: Record, name: str) -> str:
+def _one_text(record: RowFields, name: str) -> str:
     value = _value(record, name)
     if not isinstance(value, str):
         raise Unusable(f"{name!r} is {type(value).__name__}, not text")
@@ -68,7 +68,7 @@ def _checked(text: str, name: str) -> str:
     return text
 
 
-def _tokens(record: Record, columns: Columns) -> list[str] | None:
+def _tokens(record: RowFields, columns: Columns) -> list[str] | None:
     if columns.tokens is None:
         return None
     tokens = _value(record, columns.tokens)
@@ -79,7 +79,7 @@ def _tokens(record: Record, columns: Columns) -> list[str] | None:
     return tokens
 
 
-def _label(record: Record, columns: Columns, labels: Sequence[str] | None) -> int | str | None:
+def _label(record: RowFields, columns: Columns, labels: Sequence[str] | None) -> int | str | None:
     """The label, an index if it is a number or `labels` are given; None for −1, which stands for no gold label."""
     if columns.label is None:
         return None
@@ -121,7 +121,7 @@ def _vote(labels: list[Any]) -> Any:
     return ranked[0][0]
 
 
-def _rationale(record: Record, columns: Columns, text: Text, tokens: list[str] | None) -> Rationale | None:
+def _rationale(record: RowFields, columns: Columns, text: Text, tokens: list[str] | None) -> Rationale | None:
     if columns.rationale is not None and tokens is not None:
         units = _placed(tokens, text, made=not columns.text)
         return Rationale(units, runs(_marks(_value(record, columns.rationale), len(tokens))))
@@ -205,7 +205,7 @@ def _found(evidences: Any, tokens: list[str]) -> tuple[Span, ...]:
     return tuple(sorted(spans))
 
 
-def _answers(record: Record, columns: Columns, text: Text) -> tuple[Answer, ...] | None:
+def _answers(record: RowFields, columns: Columns, text: Text) -> tuple[Answer, ...] | None:
     if columns.answers is None:
         return None
     value = _value(record, columns.answers)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from whyformer.datasets.columns import ColumnNames
-from whyformer.datasets.dataset import Choice
+from whyformer.datasets.dataset import RowChoice
 
-_ALL = Choice()
+_ALL = RowChoice()
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Recipe:
     split: str
     columns: ColumnNames
     folder: str
-    choice: Choice = _ALL
+    choice: RowChoice = _ALL
     min_tokens: int | None = None
     min_probability: float | None = None
     note: str = ""
@@ -59,11 +59,11 @@ _PLAIN = (
     ),
 )
 _BY_DATA = {recipe.data: recipe for recipe in _PLAIN}
-_RANDOM = Choice(sample=2000)
-_DUPLICATES = Choice(keep=("1",))
+_RANDOM = RowChoice(sample=2000)
+_DUPLICATES = RowChoice(keep=("1",))
 
 
-def _as(paper: str, data: str, choice: Choice = _ALL, **filters: float | int | str) -> Recipe:
+def _as(paper: str, data: str, choice: RowChoice = _ALL, **filters: float | int | str) -> Recipe:
     return replace(_BY_DATA[data], paper=paper, choice=choice, **filters)  # type: ignore[arg-type]
 
 

@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from whyformer.datasets.parsing import Record
+from whyformer.datasets.parsing import RowFields
 from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of
 from whyformer.storage.files import naming
 
-Row = Record | str  # a record, or the reason why there is none
+StoredRow = RowFields | str  # a record, or the reason why there is none
 BLOCK = 1 << 20  # bytes read at once
 
 
@@ -34,7 +34,7 @@ class Source(Protocol):
     def columns(self) -> list[str]:
         """The names of the columns."""
 
-    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on; `columns` are those that are needed, others may be left out."""
 
     def count(self) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
-from whyformer.datasets import Data, Dataset, open_dataset
+from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption
@@ -84,19 +84,29 @@ def evaluate(
 ) -> Table:
     """Measure how good the explanations of methods are, on a data set.
 
-    `methods` and `metrics` are names, each with options in brackets if need be: `attcat(states=inputs)`. What was
-    measured is journalled in the folder `out` chunk by chunk; the same call goes on where it was stopped, and computes
-    only what is missing. `ceiling` adds the best order that a search finds, for texts of at most 64 units, and the
-    mean of 20 random ones: for all rows, or for those before a number. `sample` draws rows at random; `on_error="skip"`
-    leaves bad rows out. `metrics="all"` means those that go with the model and the data. `effort` is that of `auto`.
+    | parameter | meaning |
+    |---|---|
+    | `subject` | the model and its tokenizer, as `load` gives them (`Explainer.subject`) |
+    | `data` | a `Dataset`, or what `open_dataset` opens |
+    | `methods` | names, each with its options in brackets: `attcat(states=inputs)`; `fast`, or `all` |
+    | `metrics` | the same; `all` are those that go with the model and the data |
+    | `out` | a folder for the journal and the tables: the same call goes on where it was stopped, and computes only |
+    | | what is missing |
+    | `split`, `columns`, `limit`, `sample`, `on_error` | those of `open_dataset`, for data that is not open |
+    | `ceiling` | adds the best order that a search finds, for texts of at most 64 units, and the mean of 20 random |
+    | | orders: True for all rows, or a number for the rows before it |
+    | `beam` | how many orders that search follows |
+    | `effort` | that of `auto` |
+    | `idf` | how words are weighted by metrics that need it; by default the bundled table |
+    | `engine`, `workers` | `local`, or `ray` with its workers |
+    | `rows_per_chunk` | how many rows are measured and journalled together |
+    | `tokens_per_batch` | how many tokens are in one run of the model |
+    | `progress` | whether a bar and the current table are shown, where a person is watching |
     """
-    given = {"split": split, "columns": columns, "limit": limit, "sample": sample, "on_error": on_error}
-    if not isinstance(data, Dataset):
-        labels = subject.labels if subject.task == "classes" else None
-        given["on_error"] = on_error or "refuse"
-        data = open_dataset(data, labels=labels, **given)  # type: ignore[arg-type]
-    elif stated := [name for name, value in given.items() if value is not None]:
-        raise BadOption(f"{stated[0]}= is for a file or name: this data set was opened already, give it there")
+    rows = {"split": split, "columns": columns, "limit": limit, "sample": sample}
+    if on_error is not None:
+        rows["on_error"] = on_error
+    data = opened(data, labels=subject.labels if subject.task == "classes" else None, **rows)
     settings = Settings(
         ceiling=_rows(ceiling),
         beam=beam,

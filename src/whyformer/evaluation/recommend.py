@@ -1,4 +1,4 @@
-"""recommend: which method, or which layer, to believe on a model and texts of one's own."""
+"""recommend: which method, or which layer, to believe on a model and your own texts."""
 
 import math
 from collections.abc import Sequence
@@ -84,11 +84,11 @@ def recommend(
     cache: bool = True,
     **options: Any,
 ) -> Recommendation:
-    """Rank methods by a metric on texts of one's own, and record the winner for `method="auto"`.
+    """Rank methods by a metric on your own texts, and record the winner for `method="auto"`.
 
-    Of a file or name `limit` rows are drawn at random, 100 unless told. `random` is always among the methods: a winner
+    From a file or name `limit` rows are drawn at random, by default 100. `random` is always among the methods: a winner
     that is not reliably better, or that refuses some texts, is not recorded, and with `cache=False` none is. Other
-    options are those of `evaluate`. The metric is `aopc` unless told. With `layers` the layers of one method are
+    options are those of `evaluate`. The default metric is `aopc`. With `layers` the layers of one method are
     ranked instead: see `recommend_layer`. With an `effort`, the winner is measured in the steps of that effort too; it
     is the winner itself that is recorded, for every effort.
     """
@@ -120,11 +120,11 @@ def recommend_layer(
     cache: bool = True,
     **options: Any,
 ) -> Recommendation:
-    """Rank the layers of a model by a metric on texts of one's own, and record the best for `layer="best"`.
+    """Rank the layers of a model by a metric on your own texts, and record the best for `layer="best"`.
 
     Every hidden state is tried, from the embedding output, 0, to the last layer's output. `method` is one that reads
-    a layer, with its other options: `decoded_grad_cam(lm_head=FOLDER)`. The rest is as for `recommend`; the metric is
-    `hiding_game` unless told, `revealing_game` is the other one of the paper.
+    a layer, with its other options: `decoded_grad_cam(lm_head=FOLDER)`. The rest is as for `recommend`; the default
+    metric is `hiding_game`, `revealing_game` is the other one of the paper.
     """
     specs = method_specs(method)
     if len(specs) != 1 or "layer" not in specs[0].of.options:
@@ -139,7 +139,7 @@ def recommend_layer(
     found = replace(found, ranked="layer")
     if not (cache and found.better_than_random):
         return found
-    choice = LayerChoice(of_layers[found.winner].options["layer"], spec.label, *_numbers(found, data))
+    choice = LayerChoice(spec.label, *_numbers(found, data), of_layers[found.winner].options["layer"])
     return replace(found, recorded=record_layer(subject.model, choice))
 
 
@@ -171,10 +171,8 @@ def _ranked(
     options: dict[str, Any],
 ) -> Recommendation:
     """The methods and `random`, measured; nothing is recorded."""
-    if not isinstance(data, Dataset):
-        options["sample"] = TEXTS if limit is None else limit
-    elif limit is not None:
-        raise BadOption("limit= is for a file or name: this data set was opened already, give it there")
+    open_already = isinstance(data, Dataset)  # then `evaluate` refuses a limit
+    options |= {"limit": limit} if open_already else {"sample": TEXTS if limit is None else limit}
     names = list(dict.fromkeys([*(spec.label for spec in methods), BASELINE]))
     table = evaluate(subject, data, names, [metric.label], **options)
     winner = table.best(metric.label, names)

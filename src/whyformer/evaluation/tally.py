@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
-from whyformer.datasets import Data, Dataset, Example, open_dataset
+from whyformer.datasets import Data, Dataset, Example, opened
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
@@ -46,33 +46,33 @@ def token_tables(
     refuses texts is of the others, and its provenance says why.
     """
     _check(subject, rows_at_once)
-    opened = _opened(data, **options)
+    texts = _only_texts(data, **options)
     weights = Idf.bundled() if idf is None else idf
-    choice = opened.choice
+    choice = texts.choice
     settings = Settings(
         min_tokens=choice.min_tokens,
         min_probability=choice.min_probability,
-        skip_bad_rows=opened.on_error == "skip",
+        skip_bad_rows=texts.on_error == "skip",
     )
     plan = Plan(subject, methods_for(subject, methods), metric_specs(METRIC), settings, weights)
-    chunks = list(opened.chunks(rows_at_once or limits_of(subject.device.type).texts))
+    chunks = list(texts.chunks(rows_at_once or limits_of(subject.device.type).texts))
     tally = _Tally()
     try:
-        for done, chunk in enumerate(engine_named(engine)(plan, _pending(plan, opened, chunks), workers), 1):
+        for done, chunk in enumerate(engine_named(engine)(plan, _pending(plan, texts, chunks), workers), 1):
             tally.add(chunk)
             report(done, len(chunks))
     except KeyboardInterrupt:
         if not tally.sums:
             raise
         tally.interrupted = True
-    about = {**subject.provenance, "fingerprint": subject.fingerprint, "data": opened.name, "digest": opened.digest}
+    about = {**subject.provenance, "fingerprint": subject.fingerprint, "data": texts.name, "digest": texts.digest}
     return tally.tables([spec.label for spec in plan.methods], subject.labels, {**about, "idf": weights.source})
 
 
 def idf_called(written: str | None, data: Dataset) -> Idf:
     """Word frequencies as they are named on the command line.
 
-    None for the small table that comes along; `data`: counted in the data itself; `corpus:DATA`: counted in the texts
+    None for the bundled table; `data`: counted in the data itself; `corpus:DATA`: counted in the texts
     of another data set; `none`: every word weighs 1; or the path of a table, see `Idf.read`.
     """
     if written is None:
@@ -80,22 +80,20 @@ def idf_called(written: str | None, data: Dataset) -> Idf:
     if written == NONE:
         return Idf({}, "nothing")
     if written == OWN:
-        return Idf.of(_texts(_opened(data)), "their frequency in the data")
+        return Idf.of(_texts(_only_texts(data)), "their frequency in the data")
     if written.startswith(CORPUS):
-        corpus = _opened(written.removeprefix(CORPUS), on_error="skip")
+        corpus = _only_texts(written.removeprefix(CORPUS), on_error="skip")
         return Idf.of(_texts(corpus), f"their frequency in {corpus.name}")
     return Idf.read(written)
 
 
-def _opened(data: Dataset | Data, **options: Any) -> Dataset:
-    """A data set, opened unless it is open already, of which the texts alone are looked at."""
-    if isinstance(data, Dataset) and options:
-        raise BadOption(f"{next(iter(options))}= is for a file or name: this data set was opened already")
-    opened = data if isinstance(data, Dataset) else open_dataset(data, **options)
-    if opened.choice.keep:  # rows are chosen by their labels
-        return opened
-    texts = replace(opened.columns, label=None, rationale=None, evidences=(), answers=None)
-    return Dataset(opened.source, texts, name=opened.name, choice=opened.choice, on_error=opened.on_error)
+def _only_texts(data: Dataset | Data, **options: Any) -> Dataset:
+    """A data set, opened unless it is open, of which the texts alone are looked at."""
+    whole = opened(data, **options)
+    if whole.choice.keep:  # rows are chosen by their labels
+        return whole
+    columns = replace(whole.columns, label=None, rationale=None, evidences=(), answers=None)
+    return Dataset(whole.source, columns, name=whole.name, choice=whole.choice, on_error=whole.on_error)
 
 
 def _texts(data: Dataset) -> Iterator[str]:

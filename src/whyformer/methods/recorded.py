@@ -47,17 +47,10 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class LayerChoice:
+class LayerChoice(Choice):
     """The layer that was found best for a model, the method that read it, and the numbers that speak for it."""
 
     layer: int
-    method: str
-    metric: str
-    mean: float
-    low: float
-    high: float
-    n: int
-    data: str
 
 
 def choices_file() -> Path:

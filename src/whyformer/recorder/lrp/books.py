@@ -100,28 +100,15 @@ _BY_GRADIENT: dict[str, Rule | Literal["inside"] | None] = {
     **dict.fromkeys(("attend", "matmul", "product", "gated"), rules.halved),
 }
 
-Z_PLUS = Book(
-    "z_plus",
-    {
-        **_BY_RELEVANCE,
-        "linear": rules.linear_positive,
-        "linear_map": rules.map_positive,
-        "add": rules.add_normalised,
-    },
-)
-ALPHA_BETA = Book(
-    "alpha_beta",
-    {**_BY_RELEVANCE, "linear": rules.linear_two_sided, "linear_map": rules.map_two_sided, "add": rules.add},
-)
-EQ4 = Book(
-    "eq4",
-    {
-        **_BY_RELEVANCE,
-        "linear": rules.linear_excitatory,
-        "linear_map": rules.map_excitatory,
-        "add": rules.add_normalised,
-    },
-)
+
+def _by_relevance(name: str, linear: Rule, linear_map: Rule, add: Rule) -> Book:
+    """The books that differ in what linear layers and sums do."""
+    return Book(name, {**_BY_RELEVANCE, "linear": linear, "linear_map": linear_map, "add": add})
+
+
+Z_PLUS = _by_relevance("z_plus", rules.linear_positive, rules.map_positive, rules.add_normalised)
+ALPHA_BETA = _by_relevance("alpha_beta", rules.linear_two_sided, rules.map_two_sided, rules.add)
+EQ4 = _by_relevance("eq4", rules.linear_excitatory, rules.map_excitatory, rules.add_normalised)
 EPSILON = Book(
     "epsilon",
     {
