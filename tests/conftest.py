@@ -1,7 +1,8 @@
 """Settings for all tests: no network, no choices of the user's, one thread for each worker (tiny models are small).
 
 `make test-cpus` sets the rest by environment variables: another number of threads, another arithmetic (`arithmetics`).
-A test that needs a package which is not installed is skipped, and says which.
+A test that needs a package which is not installed is skipped, and says which; where `CI` or `WHYFORMER_STRICT` is set,
+as `make test` does, it fails instead. `--sample` runs each test function with the first of its parameters.
 """
 
 import os
@@ -23,6 +24,7 @@ import pytest
 import torch
 
 from tests.helpers import arithmetics
+from tests.helpers.commands import Result, Run, status_of
 
 sys.dont_write_bytecode = False  # rewriting the assertions of all tests takes longer than collecting them
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -50,7 +52,24 @@ PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and r
     *("build", "captum", "datasets", "hypothesis", "matplotlib", "networkx", "pyarrow", "ray", "sentencepiece"),
     *("sklearn", "spacy", "typer", "wordcloud"),
 )
+STRICT = bool(os.environ.get("CI") or os.environ.get("WHYFORMER_STRICT"))
 ABSENT = {package for package in PACKAGES if find_spec(package) is None}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process: its status, and what it prints to each stream."""
+
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        return Result(status_of(*arguments), *capsys.readouterr())
+
+    return run
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of these tests."""
+    parser.addoption("--sample", action="store_true", help="each test function with the first of its parameters alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,8 +77,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::whyformer.errors.CompletenessWarning")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that compare numbers of models."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that compare numbers of models; take a sample if that is asked for."""
+    if config.getoption("--sample"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        chosen = {*first.values()}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
     for item in items:
         if item.path.parent.name in NUMERIC and not item.get_closest_marker("slow"):
             item.add_marker("numeric")
@@ -94,7 +118,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def skip_for_absence(error: BaseException | None, test: pytest.Item | pytest.Collector) -> None:
-    """Skip a test or module if its error goes back to a package that is absent."""
+    """Skip a test or module if its error goes back to a package that is absent, unless all must be there."""
+    if STRICT:
+        return
     seen: set[int] = set()  # what an exception comes from may lead back to itself
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -119,9 +119,10 @@ def main() -> None:
     arguments = parser.parse_args()
     texts = texts_of(arguments.texts, arguments.limit) if arguments.texts else list(TEXTS)[: arguments.limit]
     subject, stock = (Explainer.load(arguments.model, device=arguments.device).subject for _ in range(2))
-    stock.model.set_attn_implementation("eager")
-    stock.model.requires_grad_(False)
-    measure(subject, stock.model, texts, method_specs(arguments.methods), arguments.batch)
+    plain_model: Any = stock.model
+    plain_model.set_attn_implementation("eager")
+    plain_model.requires_grad_(False)
+    measure(subject, plain_model, texts, method_specs(arguments.methods), arguments.batch)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
@@ -38,7 +40,7 @@ PLAIN = "f+b"
 ONE = "one layer"
 ALL = "all layers"
 BOUND = 1.5
-OPTIONS = {ONE: {}, "one layer, top=10": {"top": 10}, ALL: {"layers": "all"}}
+OPTIONS: dict[str, dict[str, Any]] = {ONE: {}, "one layer, top=10": {"top": 10}, ALL: {"layers": "all"}}
 
 
 class Case:
@@ -47,7 +49,7 @@ class Case:
     def __init__(self, arguments: argparse.Namespace, batch: int, lm_head: str):
         torch.manual_seed(0)
         sizes = {"num_hidden_layers": arguments.layers, "vocab_size": arguments.vocabulary}
-        model = BertForSequenceClassification(BertConfig(**sizes))
+        model: Any = BertForSequenceClassification(BertConfig(**sizes))
         self.model = model.to(arguments.device, getattr(torch, arguments.dtype)).eval()
         ids = torch.randint(5, arguments.vocabulary, (batch, arguments.tokens), device=arguments.device)
         self.inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -71,8 +73,8 @@ class Case:
         shared = self.prediction()
         found: dict[str, Callable[[], object]] = {PLAIN: self.prediction}
         for name in OPTIONS:
-            found[name] = lambda name=name: self.decoded(name)
-            found[f"{name}, without f+b"] = lambda name=name: self.decoded(name, shared)
+            found[name] = partial(self.decoded, name)
+            found[f"{name}, without f+b"] = partial(self.decoded, name, shared)
         return found
 
     def workload(self, name: str) -> Callable[[], object]:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
@@ -112,7 +113,7 @@ def base(tokenizer: str | Path, device: str) -> Subject:
     """A classifier of BERT-base size with random weights."""
     torch.manual_seed(0)
     words = AutoTokenizer.from_pretrained(tokenizer)
-    model = BertForSequenceClassification(BertConfig(vocab_size=len(words), pad_token_id=words.pad_token_id))
+    model: Any = BertForSequenceClassification(BertConfig(vocab_size=len(words), pad_token_id=words.pad_token_id))
     return subject_of(model.to(device).eval(), words)
 
 

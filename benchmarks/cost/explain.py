@@ -15,7 +15,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
@@ -56,8 +58,8 @@ def forward(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> 
 def workloads(arguments: argparse.Namespace, batch: int, only: str | None = None) -> dict[str, Callable[[], Tensor]]:
     """The plain pass and every method, on the same random tokens."""
     kind = arguments.device, getattr(torch, arguments.dtype)
-    eager = build(*kind, "eager", arguments.layers).requires_grad_(False) if only in (None, PLAIN) else None
-    model = build(*kind, "sdpa", arguments.layers) if only != PLAIN else None
+    eager: Any = build(*kind, "eager", arguments.layers).requires_grad_(False) if only in (None, PLAIN) else None
+    model: Any = build(*kind, "sdpa", arguments.layers) if only != PLAIN else None
     ids = torch.randint(1000, 30000, (batch, arguments.tokens), device=arguments.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     calls: dict[str, Callable[[], Tensor]] = {
@@ -65,7 +67,7 @@ def workloads(arguments: argparse.Namespace, batch: int, only: str | None = None
         PLAIN: lambda: plain(eager, inputs),
     }
     for name in METHODS:
-        calls[name] = lambda name=name: whyformer.attribute(model, inputs, name)
+        calls[name] = partial(whyformer.attribute, model, inputs, name)
     calls[TOGETHER] = lambda: together(model, inputs)
     return calls
 

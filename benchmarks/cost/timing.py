@@ -17,9 +17,10 @@ from transformers import BertConfig, BertForSequenceClassification
 def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertForSequenceClassification:
     """BERT-base with random weights, the same ones each time."""
     torch.manual_seed(0)
-    config = BertConfig(num_hidden_layers=layers, attn_implementation=attention)
-    model = BertForSequenceClassification(config)
-    return model.to(device, dtype).eval()
+    sizes: dict[str, Any] = {"num_hidden_layers": layers, "attn_implementation": attention}
+    model: Any = BertForSequenceClassification(BertConfig(**sizes))
+    built: BertForSequenceClassification = model.to(device, dtype).eval()
+    return built
 
 
 def plain(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:

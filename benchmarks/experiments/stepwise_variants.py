@@ -118,7 +118,8 @@ def shares(texts: Sequence[Hideable], steps: int, power: float) -> list[list[int
 def uneven(prediction: Prediction, *, steps: int = 1, power: float = 1.0) -> Tensor:
     """Stepwise with small steps first."""
     texts = hideable(prediction, "token", hide_named("delete"))
-    counts, gone, current = shares(texts, steps, power), [[] for _ in texts], prediction
+    counts, current = shares(texts, steps, power), prediction
+    gone: list[list[int]] = [[] for _ in texts]
     for step in range(steps):
         current = left_of(prediction, texts, gone) if step else prediction
         orders = ranked(method_named("attn_lrp")(current).total, texts, gone)
@@ -130,7 +131,8 @@ def uneven(prediction: Prediction, *, steps: int = 1, power: float = 1.0) -> Ten
 def candidates(prediction: Prediction, *, steps: int = 1, by: Literal["books", "places", "none"] = "none") -> Tensor:
     """Stepwise with several proposals in each step, of which the best is kept."""
     texts = hideable(prediction, "token", hide_named("delete"))
-    counts, gone, current = shares(texts, steps, 1.0), [[] for _ in texts], prediction
+    counts, current = shares(texts, steps, 1.0), prediction
+    gone: list[list[int]] = [[] for _ in texts]
     for step in range(steps):
         proposed = []
         for scores in _proposals(current, by):

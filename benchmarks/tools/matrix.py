@@ -53,10 +53,10 @@ TARGETS: dict[zoo.Head, Any] = {  # what is explained of each example
     zoo.TOKEN: (LABEL, POSITION),
     zoo.CAUSAL: LABEL,  # at the last position
     zoo.MASKED: (LABEL, POSITION),
-    zoo.CHOICE: LABEL,
+    zoo.CHOICE: 0,  # the one logit of each row
     zoo.ANSWER: (LABEL, POSITION),
 }
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
     "cam": {"layer": 0},  # in two layers that begin with a norm, products above the first cancel: docs/methods.md
@@ -176,15 +176,16 @@ def invariance(
     """The largest distance between an example's scores in the batch and alone; None if its logits differ already."""
     single = zoo.alone(inputs, 1)
     with torch.no_grad():
-        said = _logits(model(**single))[0]
-    together = stock[1][tuple(slice(size) for size in said.shape)]
-    if distance(said, together) > rounding:  # transformers itself depends on the batch
+        logits = _logits(model(**single))[0]
+    together = stock[1][tuple(slice(size) for size in logits.shape)]
+    if distance(logits, together) > rounding:  # transformers itself depends on the batch
         return None
     prediction = Prediction(model, batch_of(model, single), TARGETS[head], relevance=True)
     worst = 0.0
     for method, batched in scores.items():
-        alone = whyformer.list_methods()[method](prediction, **OPTIONS.get(method, {})).total[0]
-        worst = max(worst, distance(batched[1, : len(alone)], alone))
+        alone = whyformer.list_methods()[method](prediction, **OPTIONS.get(method, {})).total
+        rows, width = alone.shape  # as many rows as choices
+        worst = max(worst, distance(batched[rows : 2 * rows, :width], alone))
     return worst
 
 
@@ -261,7 +262,8 @@ def page_by_task(rows: list[Row]) -> str:
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}, as",
         "[architectures.md](architectures.md), whose words it uses, for tasks other than sequence classification: a",
         f"tiny random model of each architecture, explained by each of the {len(one_pass)} methods that need one",
-        "run of the model. *Opened* is what is supported, or explained by its tokens; every refusal is a named error.",
+        f"run of the model, in float64 ({', '.join(f'`{name}`' for name in sorted(zoo.SINGLE))} in float32).",
+        "*Opened* is what is supported, or explained by its tokens; every refusal is a named error.",
         "",
         "| task | architectures | opened | by all methods | refused | not built |",
         "|---|---|---|---|---|---|",

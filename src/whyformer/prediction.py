@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.models.loading import labels_of, text_config
-from whyformer.progress import report
 from whyformer.recorder import Book, Edit, Layers, Target, Trace, record
 from whyformer.recorder.given import expanded
 from whyformer.recorder.lrp.books import book_named
@@ -115,10 +114,6 @@ class Prediction:
         """Another prediction, of the same run."""
         other._run = self._run
         return other
-
-    def report(self, done: int, total: int) -> None:
-        """Tell whoever is watching how far a method is."""
-        report(done, total)
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -20,34 +20,13 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import whyformer
+from tests.helpers.commands import Result, Run
 from whyformer.cli import main
 from whyformer.methods.default import AUTO
 from whyformer.models.loading import BUNDLED
 
 TEXT = "a gorgeous, witty film that didn't bore me"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-
-
-class Result(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: Any) -> Result:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main([str(a) for a in arguments])
-        status = stopped.value.code
-        assert isinstance(status, int)
-        return Result(status, *capsys.readouterr())
-
-    return run
 
 
 def process(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.helpers.commands import status_of
 from tests.helpers.evaluated import alike, in_order, own_registry, registered
-from whyformer.cli import main
 from whyformer.evaluation.word_table import load_tables
 from whyformer.metrics.idf import Idf
 from whyformer.prediction import Prediction
@@ -18,13 +18,6 @@ ROWS = [
     *("a gorgeous and witty film", "a dull and lifeless mess", "not bad at all", "a tedious film"),
     *("witty, witty, witty", "the worst film of the year"),
 ]
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ def test_tables_are_printed_written_and_drawn(data: Path, tmp_path: Path, capsys
     out, overlap, shared, clouds = (tmp_path / name for name in ("t.json", "o.png", "s.svg", "c.png"))
     files = ("--out", out, "--overlap", overlap, "--shared", shared, "--clouds", clouds)
     methods = ("--methods", "attn_lrp,attcat(states=inputs)", "--device", "cpu")
-    assert run("tokens", "--data", data, *methods, "--top", 3, "--lines", 2, *files) == 0
+    assert status_of("tokens", "--data", data, *methods, "--top", 3, "--lines", 2, *files) == 0
     said = capsys.readouterr()
     assert "attn_lrp: two classes share 0.0 % of their top 3 words" in said.out
     assert "attcat(states=inputs): two classes" in said.out
@@ -58,7 +51,7 @@ def test_tables_are_printed_written_and_drawn(data: Path, tmp_path: Path, capsys
     assert tables["attn_lrp"].top(1, "POSITIVE")[0].word == "witty"
     assert tables["attn_lrp"].provenance["idf"] == Idf.bundled().source
 
-    assert run("tokens", "--from", out, "--format", "markdown", "--lines", 1, "--top", 3) == 0
+    assert status_of("tokens", "--from", out, "--format", "markdown", "--lines", 1, "--top", 3) == 0
     printed = capsys.readouterr().out
     assert "| classes | shared of the top 3 | words |" in printed
     assert printed.count("| 1 |") == 2
@@ -68,9 +61,9 @@ def test_the_words_of_an_evaluation(data: Path, tmp_path: Path, capsys: pytest.C
     texts = tmp_path / "plain.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
     chosen = ("--methods", "rollout", "--metrics", "token_overlap", "--out", tmp_path / "run")
-    assert run("evaluate", "--data", texts, *chosen) == 0
+    assert status_of("evaluate", "--data", texts, *chosen) == 0
     capsys.readouterr()
-    assert run("tokens", "--from", tmp_path / "run", "--out", tmp_path / "t.json") == 0
+    assert status_of("tokens", "--from", tmp_path / "run", "--out", tmp_path / "t.json") == 0
     assert capsys.readouterr().out.startswith("rollout: two classes share")
     assert sum(load_tables(tmp_path / "t.json")["rollout"].texts.values()) == len(ROWS)
 
@@ -80,7 +73,7 @@ def test_weights(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     found = {}
     for name in ("none", "data", f"corpus:{data}", tmp_path / "idf.csv"):
         out = tmp_path / "t.json"
-        assert run("tokens", "--data", data, "--methods", "rollout", "--idf", name, "--out", out) == 0
+        assert status_of("tokens", "--data", data, "--methods", "rollout", "--idf", name, "--out", out) == 0
         found[str(name)] = load_tables(out)["rollout"].totals
         capsys.readouterr()
     plain, weighted = found["none"], found[str(tmp_path / "idf.csv")]
@@ -107,7 +100,7 @@ def test_ctrl_c_prints_and_writes_what_is_done(data: Path, tmp_path: Path, capsy
     out = tmp_path / "t.json"
     with own_registry():
         registered(stopping)
-        assert run("tokens", "--data", data, "--methods", "stopping", "--chunk", 4, "--out", out) == 0
+        assert status_of("tokens", "--data", data, "--methods", "stopping", "--chunk", 4, "--out", out) == 0
     said = capsys.readouterr()
     assert "interrupted: this is of the first 4 texts" in said.err
     assert said.out.startswith("stopping: two classes share")
@@ -126,7 +119,9 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "t.csv").write_text("text\na film\n''\n\"\"\na witty film indeed\n" + "film " * 600 + "\n")
     with own_registry():
         registered(choosy)
-        assert run("tokens", "--data", tmp_path / "t.csv", "--methods", "choosy,rollout", "--on-error", "skip") == 0
+        assert (
+            status_of("tokens", "--data", tmp_path / "t.csv", "--methods", "choosy,rollout", "--on-error", "skip") == 0
+        )
     said = capsys.readouterr().err
     assert "1 texts were cut at the model's window" in said
     assert "choosy refused 2 texts: too long for me" in said
@@ -152,7 +147,7 @@ def test_errors_are_one_line(
     arguments: list[str], said: str, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(data.parent)
-    assert run("tokens", *(str(data) if argument == "DATA" else argument for argument in arguments)) == 2
+    assert status_of("tokens", *(str(data) if argument == "DATA" else argument for argument in arguments)) == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert len(error) == 1
     assert error[0].startswith("whyformer: error: ")
@@ -164,7 +159,7 @@ def test_a_missing_extra_is_said_before_anything_is_run(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wordcloud", None)
     monkeypatch.setattr("whyformer.cli.tokens.load_explainer", lambda *_: pytest.fail("a model was loaded"))
-    assert run("tokens", "--data", data, "--clouds", data.parent / "c.png") == 2
+    assert status_of("tokens", "--data", data, "--clouds", data.parent / "c.png") == 2
     assert "pip install 'whyformer[clouds]'" in capsys.readouterr().err
 
 
@@ -185,5 +180,5 @@ def test_what_cannot_be_written_or_read_is_said_before_anything_is_run(
     for name in ("folder", "folder.png"):
         Path(name).mkdir()
     monkeypatch.setattr("whyformer.cli.tokens.load_explainer", lambda *_: pytest.fail("a model was loaded"))
-    assert run("tokens", "--data", data, *arguments) == 2
+    assert status_of("tokens", "--data", data, *arguments) == 2
     assert said in capsys.readouterr().err

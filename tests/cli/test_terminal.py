@@ -13,18 +13,19 @@ import termios
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fcntl import ioctl
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 
 import whyformer
+from tests.helpers.commands import Run
 from tests.helpers.evaluated import in_order, own_registry, registered
 from whyformer.cli import main, streams
 from whyformer.cli.interrupts import interrupted
@@ -33,34 +34,13 @@ from whyformer.escapes import visible, visible_beside_colours, visible_json
 from whyformer.evaluation.table import Results
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
-from whyformer.progress import counting
+from whyformer.progress import counting, report
 from whyformer.show.live import Watch
 
 TITLE = "\x1b]0;PWNED\x1b\\"  # sets the title of the window
 EVIL = f"{TITLE}\x07\x9b2J\u202e"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-class Result(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: Any) -> Result:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main([str(a) for a in arguments])
-        assert isinstance(stopped.value.code, int)
-        return Result(stopped.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +198,10 @@ def test_no_description_steers_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     screen = Screen()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", screen.file)
-    with counting(f"[bold]{EVIL}") as tell:
-        tell(0, 1000)
+    with counting(f"[bold]{EVIL}"):
+        report(0, 1000)
         time.sleep(0.01)
-        tell(1, 1000)
+        report(1, 1000)
     with Watch(2, Results(), f"[bold]{EVIL}") as watch:
         watch.advance()
     received = screen.received()

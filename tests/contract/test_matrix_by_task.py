@@ -5,7 +5,7 @@ import re
 import pytest
 import transformers
 
-from benchmarks import matrix
+from benchmarks.tools import matrix
 from tests.helpers import zoo
 
 PAGE = matrix.PAGE_BY_TASK.read_text(encoding="utf-8")

@@ -15,6 +15,8 @@ from tests.helpers import families
 from tests.helpers.choosing import CHOICES, TEXT, chooser
 from whyformer import BadInput, BadOption, Explanation, UnsupportedModel
 from whyformer.cli import main
+from whyformer.explain.questions import Questions
+from whyformer.tasks.choice import Alternatives
 
 OTHERS = ("it", "the actors like it, and it is not bad")
 KINDS = ("bert", "roberta")
@@ -96,6 +98,15 @@ def test_a_difference_is_explained_by_both_rows() -> None:
     assert e.signed
 
 
+def test_only_rows_that_are_asked_about_are_explained() -> None:
+    explainer = chooser()
+    for versus, rows in ((None, 1), (0, 2)):
+        asked = Questions.of(explainer.task, True, target=1, versus=versus, word=None, position=None)
+        run = explainer._run([Alternatives(TEXT, CHOICES)], asked, relevance=True)  # type: ignore[list-item]
+        assert len(run.turns[0].batch.examples) == rows
+        assert run.questions[0].target.index == 1
+
+
 def test_layers_and_unsigned_scores_of_a_difference() -> None:
     def explain(method: str, **asked: Any) -> Explanation:
         return chooser().explain(TEXT, method, choices=CHOICES, **asked)
@@ -125,7 +136,9 @@ def test_several_targets_and_the_runner_up() -> None:
     order = np.argsort(e.prediction.logits)[::-1]
     assert e.versus is not None
     assert (e.target.index, e.versus.index) == tuple(order[:2])
-    assert chooser().explain(TEXT, "attcat", choices=CHOICES, target=1, versus="runner_up").versus != e.target.index
+    first = chooser().explain(TEXT, "attcat", choices=CHOICES, target=int(order[1]), versus="runner_up")
+    assert first.versus == e.target
+    assert first.prediction.index == order[0]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

@@ -30,8 +30,8 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "answer by gpt2": lambda: hf.GPT2ForQuestionAnswering(families.CONFIGS["gpt2"]()),
     "next token": lambda: hf.LlamaForCausalLM(families.CONFIGS["llama"]()),
     "next token by gpt2": lambda: hf.GPT2LMHeadModel(families.CONFIGS["gpt2"]()),
-    "label of a token": lambda: hf.BertForTokenClassification(hf.BertConfig(**_TEXT, num_labels=5)),
-    "image": lambda: hf.ViTForImageClassification(hf.ViTConfig(**_SIZES, image_size=16, patch_size=4, num_labels=3)),
+    "label of a token": lambda: hf.BertForTokenClassification(hf.BertConfig(**_TEXT, num_labels=5)),  # type: ignore[call-arg]
+    "image": lambda: hf.ViTForImageClassification(hf.ViTConfig(**_SIZES, image_size=16, patch_size=4, num_labels=3)),  # type: ignore[call-arg]
 }
 TARGETS: dict[str, Any] = {
     "answer": (1, 3),

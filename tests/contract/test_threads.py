@@ -180,8 +180,8 @@ def test_models_that_share_modules_or_a_configuration_share_their_lock() -> None
     assert lock_of(model) is not lock_of(other)
     both = nn.ModuleList([model, other])
     with lock_of(both):
-        assert not together(lambda: lock_of(model).acquire(blocking=False))[0]
-        assert not together(lambda: lock_of(other).acquire(blocking=False))[0]
+        assert not together(lambda: lock_of(model).acquire(blocking=False))[0]  # type: ignore[attr-defined]
+        assert not together(lambda: lock_of(other).acquire(blocking=False))[0]  # type: ignore[attr-defined]
     head = copy.deepcopy(other)
     head.bert = other.bert
     assert lock_of(head) is lock_of(other)

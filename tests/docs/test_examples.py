@@ -1,5 +1,6 @@
-"""Every example in README, CONTRIBUTING and docs is run."""
+"""Every example in README, CONTRIBUTING and docs is run; what follows `# →` is what the statement prints."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.helpers import families
 from whyformer.cli import main
 from whyformer.methods.registry import METHODS
 from whyformer.metrics.registry import METRICS
+from whyformer.perturb import HIDES
 
 ROOT = Path(__file__).parents[2]
 REVIEWS = "text,label\na gorgeous and witty film,POSITIVE\na dull and lifeless mess,NEGATIVE\nnot bad at all,POSITIVE\n"
@@ -29,11 +31,14 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reviews.csv").write_text(REVIEWS)
     monkeypatch.setattr(METHODS, "known", dict(METHODS.known))
     monkeypatch.setattr(METRICS, "known", dict(METRICS.known))
+    monkeypatch.setattr(HIDES, "known", dict(HIDES.known))
     subject = whyformer.Explainer.load("sentiment").subject
     names = {"whyformer": whyformer, "model": subject.model, "tokenizer": subject.tokenizer}
     if page.name == "CONTRIBUTING.md":
@@ -41,7 +46,18 @@ def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     else:
         names["inputs"] = {k: torch.tensor(v) for k, v in subject.tokenizer(["a fine film"]).items()}
     for block in blocks(page, "python"):
-        exec(compile(block, page.name, "exec"), names)
+        for statement in ast.parse(block).body:
+            capsys.readouterr()
+            exec(compile(ast.Module([statement], []), page.name, "exec"), names)
+            if shown := shown_beside(statement, block):
+                assert capsys.readouterr().out.strip() == shown
+        for file in re.findall(r"\.(?:save|savefig|to_html)\(\"([^\"]+)\"\)", block):
+            assert (tmp_path / file).stat().st_size, file
+
+
+def shown_beside(statement: ast.stmt, block: str) -> str:
+    """What a statement prints according to the page."""
+    return block.splitlines()[(statement.end_lineno or 0) - 1].partition("# → ")[2]
 
 
 @pytest.mark.parametrize("command", commands())
@@ -62,7 +78,9 @@ def test_command(
 
 def test_there_are_examples() -> None:
     assert len(commands()) >= 5
-    assert sum(len(blocks(page, "python")) for page in PAGES) >= 6
+    written = [block for page in PAGES for block in blocks(page, "python")]
+    assert len(written) >= 6
+    assert sum(bool(shown_beside(statement, block)) for block in written for statement in ast.parse(block).body) >= 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -22,7 +22,8 @@ import pytest
 
 import whyformer
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluation.journal import Chunk, Journal, Record
+from whyformer.evaluation.journal import Journal
+from whyformer.results.records import Chunk, Record
 
 RUN = {"model": {"fingerprint": "f00d", "labels": ["NEGATIVE", "POSITIVE"]}, "data": "abc", "dtype": "float32", "n": 3}
 
@@ -635,7 +636,11 @@ def test_a_chunk_is_one_write_and_counts_once_it_is_on_the_disk(
     calls: list[tuple[str, int]] = []
 
     def watch(name: str, real: Callable[..., Any]) -> None:
-        monkeypatch.setattr(os, name, lambda *given: (calls.append((name, len(journal))), real(*given))[1])
+        def noting(*given: Any) -> Any:
+            calls.append((name, len(journal)))
+            return real(*given)
+
+        monkeypatch.setattr(os, name, noting)
 
     with Journal.open(tmp_path, RUN) as journal:
         watch("write", os.write)

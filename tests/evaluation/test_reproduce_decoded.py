@@ -15,10 +15,10 @@ import torch
 import transformers as hf
 
 from tests.helpers import cases, families
+from tests.helpers.commands import status_of
 from tests.helpers.recipes import as_kind, run
 from whyformer import Explainer
 from whyformer import papers as reproduce
-from whyformer.cli import main
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.table import Table
@@ -407,20 +407,13 @@ def test_clouds_without_wordcloud_say_so_before_anything_is_measured(
 # on the command line
 
 
-def cli(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = ("reproduce", "decoded-a5", "--model", "sst2=sentiment")
-    assert cli(*start) == 0
+    assert status_of(*start) == 0
     assert "decoded, middle" in (shown := capsys.readouterr().out)
     assert "SST-2: layers are decoded by the LM head that comes with the model" in shown
     assert "SST-2: decoded l7 is left out: the model has 6 layers" in shown
     head = head_at(tmp_path / "base")
     for given in (head, f"sst2={head}"):
-        assert cli(*start, "--lm-head", given) == 2
+        assert status_of(*start, "--lm-head", given) == 2
         assert "SST-2: the LM head of" in capsys.readouterr().err, "of another width"

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.helpers import cases
+from tests.helpers.commands import status_of
 from tests.helpers.evaluated import WORDS, answering
 from tests.helpers.recipes import run
 from whyformer import papers as reproduce
@@ -26,7 +27,6 @@ from whyformer.attention_heads import (
     positional_statistics,
     statistics,
 )
-from whyformer.cli import main
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
 from whyformer.evaluation.evaluate import evaluate
@@ -107,8 +107,9 @@ def objects_and_subjects(document: Any) -> Any:
 @pytest.fixture
 def pipeline() -> Any:
     import spacy
+    from spacy.language import Language
 
-    spacy.Language.component("objects_and_subjects_of_like", func=objects_and_subjects)
+    Language.component("objects_and_subjects_of_like", func=objects_and_subjects)
     made = spacy.blank("en")
     made.add_pipe("objects_and_subjects_of_like")
     return made
@@ -630,30 +631,23 @@ def test_pictures_of_heads_say_whose_they_are(tmp_path: Path) -> None:
 # on the command line
 
 
-def cli(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], pipeline: Any) -> None:
-    assert cli("reproduce", "--list") == 0
+    assert status_of("reproduce", "--list") == 0
     listed = capsys.readouterr().out
     assert listed.count("Mask-LRP (Song et al. 2024): ") == 9
     data, parser = texts_at(tmp_path / "data"), tmp_path / "parser"
     pipeline.to_disk(parser)
     start = ("reproduce", "mask-lrp-figure-5", "--data", data, "--only", "sst2", "--model", "sst2=sentiment")
-    assert cli(*start, "--spacy", parser, "--limit", 3, "--out", tmp_path / "out") == 0
+    assert status_of(*start, "--spacy", parser, "--limit", 3, "--out", tmp_path / "out") == 0
     shown = capsys.readouterr().out
     assert "parsed by en_pipeline" in shown
     assert "mean block" in shown
     (file,) = (tmp_path / "out" / "sst-2").glob("heads-*.json")
     assert (tmp_path / "out" / "mask-lrp-figure-5-sst-2.png").exists()
     for written in (file, f"sst2={file}"):
-        assert cli(*start, "--heads", written) == 0
+        assert status_of(*start, "--heads", written) == 0
         assert f"given as {file.name} (3 sentences, parsed by en_pipeline)" in capsys.readouterr().out
-    assert cli(*start, "--heads", f"sst={file}") == 2
+    assert status_of(*start, "--heads", f"sst={file}") == 2
     assert "mask-lrp-figure-5 has no column 'sst'" in capsys.readouterr().err
 
 

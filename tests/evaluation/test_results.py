@@ -20,8 +20,9 @@ from rich.console import Console
 import whyformer.metrics
 import whyformer.results.table
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluation.journal import Chunk, Journal, Record
+from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results, Table
+from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Cell, Difference, resampled_means
 from whyformer.show.tables import live
 

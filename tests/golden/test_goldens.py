@@ -74,7 +74,7 @@ def keys(table: dict[str, Any], *, with_class: bool) -> list[tuple[str, str, str
 @cache
 def prediction(case: str, name: str) -> Prediction:
     given = inputs(case, name)
-    given["special_tokens_mask"] = sum(given["input_ids"] == i for i in SPECIAL[case])
+    given["special_tokens_mask"] = sum(given["input_ids"] == i for i in SPECIAL[case])  # type: ignore[assignment]
     return Prediction(model(case), batch_of(model(case), given), relevance=True)
 
 

@@ -1,5 +1,7 @@
 """The figures of a head mask show its numbers."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -66,7 +68,7 @@ def test_other_masks_show_what_they_keep() -> None:
 
 
 def test_bars_are_the_relative_positions() -> None:
-    panels = positions_figure(mask()).axes
+    panels: Any = positions_figure(mask()).axes
     assert [axes.get_title(loc="left") for axes in panels] == [
         *("nsubj  (20 arcs)", "dobj  (20 arcs)", "amod  (0 arcs)", "advmod  (0 arcs)")
     ]

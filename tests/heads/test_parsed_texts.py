@@ -30,8 +30,9 @@ def rules(document: Any) -> Any:
 @pytest.fixture
 def pipeline() -> Any:
     import spacy
+    from spacy.language import Language
 
-    spacy.Language.component("rules_of_this_test", func=rules)
+    Language.component("rules_of_this_test", func=rules)
     made = spacy.blank("en")
     made.add_pipe("rules_of_this_test")
     return made

@@ -35,7 +35,7 @@ def _shift_weights() -> None:
                 parameter.data = shifted(parameter.data)
         return plain(module)
 
-    nn.Module.eval = shifting  # type: ignore[method-assign]
+    nn.Module.eval = shifting  # type: ignore[assignment, method-assign]
 
 
 def shifted(tensor: Tensor) -> Tensor:

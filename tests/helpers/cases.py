@@ -86,7 +86,7 @@ KINDS = {
 def subject(kind: str = "bert", labels: int = 3, problem: str | None = None) -> Subject:
     tokenizer = KINDS[kind]()
     torch.manual_seed(2)
-    config = families.CONFIGS[kind.partition("_")[0]]()
+    config: Any = families.CONFIGS[kind.partition("_")[0]]()
     config.num_labels, config.vocab_size, config.problem_type = labels, len(tokenizer), problem
     config.max_position_embeddings = 128
     config.pad_token_id = tokenizer.pad_token_id

@@ -36,7 +36,7 @@ NORM_FIRST = (
 NORM_AT_ONCE = ("bloom", "modernbert", "modernbert_mean")  # token embeddings are normalised, and used in no other way
 BELOW: dict[str, dict[str, Any]] = {"cam": {"layer": 0}, "cat": {"states": "inputs"}, "attcat": {"states": "inputs"}}
 
-_ENCODER = {
+_ENCODER: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -45,7 +45,7 @@ _ENCODER = {
     "max_position_embeddings": 64,
     "pad_token_id": PAD,
 }
-_DECODER = {**_ENCODER, "num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 1, "eos_token_id": 2}
+_DECODER: dict[str, Any] = {**_ENCODER, "num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 1, "eos_token_id": 2}
 
 CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "bert": lambda: hf.BertConfig(**_ENCODER),

@@ -191,6 +191,8 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "gpt_oss": {"rope_parameters": {**_YARN, "truncate": False}},
     "gptj": {"rotary_dim": 4},
+    "granite_swa": _WIDER,
+    "granitemoe_swa": _WIDER,
     "granitemoehybrid": {
         **_MAMBA_2,
         "shared_intermediate_size": 48,
@@ -274,6 +276,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     "t5": {"decoder_start_token_id": PAD},
     "t5gemma": {"encoder": _WIDER, "decoder": _WIDER},
     "tapas": {"type_vocab_sizes": [3, 8, 8, 2, 8, 8, 10]},
+    "vaultgemma": _WIDER,
     "xmod": {"languages": ["en_XX", "de_DE"], "default_language": "en_XX"},
     "youtu": _LATENT,
     "zamba": {**_MAMBA, **_SHARED},
@@ -304,7 +307,9 @@ _MORE: dict[str, _Entries] = {
     "tapas": {"token_type_ids": ((7,), 2)},
 }
 
-SINGLE = frozenset({"beam", "canine", "mllama", "xglm"})  # in double precision they fail, or their mask is NaN
+SINGLE = frozenset(
+    {"beam", "canine", "mllama", "prophetnet", "splinter", "xglm"}
+)  # in double precision they fail, or are NaN
 
 _IMPOSSIBLE = {
     "layoutlmv2": "needs the package detectron2",
@@ -418,6 +423,8 @@ def batch(
             ids[row, length - 1] = EOS
         mask[row, :length] = 1
     inputs = {"input_ids": ids, "attention_mask": mask}
+    if model.config.model_type == "longformer" and model.config.num_labels != SEQUENCE.labels:
+        inputs["global_attention_mask"] = (ids == BOS).long()  # else it looks for the separators of a question
     for name, (shape, bound) in _MORE.get(model.config.model_type, {}).items():
         inputs[name] = torch.zeros(*ids.shape, *shape, dtype=torch.long)
         for row, length in enumerate(lengths):

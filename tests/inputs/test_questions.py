@@ -21,7 +21,6 @@ from tests.helpers import families
 from tests.helpers.evaluated import alike
 from tests.helpers.questions import CONTEXT, LONG, QUESTION, QUESTIONS, WINDOW, answering, tokenizer
 from whyformer import BadInput, BadOption, Comparison, Explainer, Explanation, UnsupportedModel, WhyformerError
-from whyformer.cli import main
 from whyformer.tasks.label import AnswerSpan, Label
 
 
@@ -396,16 +395,6 @@ def test_a_figure_boxes_the_answer_and_parts_the_texts(explained: Explanation, w
 
 
 # The command line
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str, str]]:
-    def run(*arguments: Any) -> tuple[object, str, str]:
-        with pytest.raises(SystemExit) as stopped:
-            main([str(a) for a in arguments])
-        return stopped.value.code, *capsys.readouterr()
-
-    return run
 
 
 def test_explain_and_compare_on_the_command_line(run: Any, folder: Path, tmp_path: Path) -> None:

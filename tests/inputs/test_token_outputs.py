@@ -236,7 +236,14 @@ WRONG: dict[str, tuple[str, str, str, dict[str, Any], type[Exception], str]] = {
     "index": ("token_labels", "bert", TEXT, {"word": 99}, BadOption, "the words of this text are 0 … 9"),
     "kind": ("token_labels", "bert", TEXT, {"word": 1.5}, BadOption, "give a word as it is written"),
     "both": ("token_labels", "bert", TEXT, {"word": 1, "position": 1}, BadOption, "not both"),
-    "position": ("token_labels", "bert", "fine", {"position": 9}, BadOption, "the tokens of this text are 0 … 2"),
+    "position": (
+        "token_labels",
+        "bert",
+        "fine",
+        {"position": 9},
+        BadOption,
+        "the tokens of this text, special ones too, are 0 … 2",
+    ),
     "label": ("token_labels", "bert", "fine", {"target": "B-ORG"}, BadOption, "'B-ORG' is no label of this model"),
     "cut off": (
         *("token_labels", "bert", " ".join(["a"] * 80) + " film", {"word": "film"}, BadInput),
@@ -272,7 +279,8 @@ def test_which_text_lacks_a_word_is_said() -> None:
 def test_one_of_several_masks_is_chosen() -> None:
     own = explainer("masked_word", "bert")
     assert [place(own.explain("[MASK] is [MASK]", METHOD, position=n)) for n in (0, 1)] == [1, 3]
-    both = own.explain("[MASK] is [MASK]", METHOD, position=[0, 1])
+    assert place(own.explain("[MASK] is [MASK]", METHOD, position=np.int64(1))) == 3
+    both = own.explain("[MASK] is [MASK]", METHOD, position=torch.tensor([0, 1]))
     assert [place(e) for e in both] == [1, 3]
 
 

@@ -1,6 +1,5 @@
 """Ways to hide as objects: one registry for `hide=` and `baseline=`, what each can do, and one from outside."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from whyformer.inputs.input import Places, TensorInput
 from whyformer.methods.registry import method_named
 from whyformer.metrics.registry import metric_named
 from whyformer.metrics.specs import metric_specs
-from whyformer.perturb import hide_named, inputs_of, register_hide
+from whyformer.perturb import HIDES, hide_named, inputs_of, register_hide
 from whyformer.perturb.runner import in_parts
 from whyformer.prediction import Prediction
 
@@ -38,17 +37,9 @@ class Neighbour(Hide):
 
 
 @pytest.fixture
-def neighbour() -> Iterator[Hide]:
-    hide = Neighbour()
-    register_hide(hide)
-    yield hide
-    forget(hide.name)
-
-
-def forget(name: str) -> None:
-    from whyformer.perturb.hides import HIDES
-
-    getattr(HIDES, "known", HIDES).pop(name)
+def neighbour(monkeypatch: pytest.MonkeyPatch) -> Hide:
+    monkeypatch.setattr(HIDES, "known", dict(HIDES.known))
+    return register_hide(Neighbour())
 
 
 def without(inputs: dict[str, torch.Tensor], *places: int) -> torch.Tensor:

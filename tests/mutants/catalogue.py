@@ -36,6 +36,8 @@ TRUST = "evaluation/test_trust.py"
 WORDS = "properties/test_words.py"
 TOKENIZERS = "inputs/test_tokenizers.py"
 AT_TOKENS = "inputs/test_token_outputs.py"
+CHOICE = "contract/test_multiple_choice.py"
+SCORES = "contract/test_scores_as_outputs.py"
 RECORDED = "contract/test_recorded.py"
 SQUARE = "contract/test_square_batches.py"
 EDGES = "reference/test_method_edges.py"
@@ -269,7 +271,7 @@ of(
     ),
 )
 of(
-    "methods.mask_lrp",
+    "recorder.lrp.head_gate",
     f"{MASKED}::test_odd_factors_are_reported",
     (
         "HeadGate._factors",
@@ -286,6 +288,10 @@ of(
     ),
     ("HeadGate.report", "e.factors < 0", "e.factors <= 0"),
     ("HeadGate.report", "e.factors.abs() > LARGE", "e.factors.abs() < LARGE"),
+)
+of(
+    "methods.mask_lrp",
+    f"{MASKED}::test_odd_factors_are_reported",
     (
         "_weighted",
         "kinds.cumsum(0) == 1",
@@ -601,7 +607,7 @@ of(
 of(
     "tasks.masked_word",
     f"{AT_TOKENS}::test_one_of_several_masks_is_chosen",
-    ("MaskedWord.places", "[masks[asked.position]]", "[masks[0]]"),
+    ("MaskedWord.places", "counted(asked.position, len(masks)", "counted(0, len(masks)"),
 )
 of(
     "tasks.vocabulary",
@@ -613,6 +619,38 @@ of(
         '(text, f" {text}") if apart',
         f"{AT_TOKENS}::test_a_token_is_given_by_its_text",
     ),
+)
+of(
+    "tasks.score",
+    f"{SCORES}::test_which_models_give_scores",
+    ("Score.fits", "and not is_multi_label(model)", ""),
+    ("Score.called", "if self.labels == UNNAMED", "if False", f"{SCORES}::test_the_value_is_shown"),
+)
+of(
+    "tasks.choice",
+    f"{CHOICE}::test_several_targets_and_the_runner_up",
+    ("Choice.questions", "-torch.inf", "torch.inf"),
+    ("Choice.predicted", "int(logits.argmax())", "chosen"),
+    ("_paired", "not same and count", "same and count", f"{CHOICE}::test_what_is_refused"),
+)
+of(
+    "explain.rows",
+    f"{CHOICE}::test_a_difference_is_explained_by_both_rows",
+    ("shown_units", "(-1 if scores.signed else 1)", "1"),
+    ("shown_units", "(-1 if scores.signed else 1)", "-1", f"{CHOICE}::test_layers_and_unsigned_scores_of_a_difference"),
+    ("_both", "replace(unit, part=2)", "replace(unit, part=1)"),
+    ("_keys", "place < choice or unit.part == 0", "True"),
+    (
+        "of_chosen_rows",
+        "logits.argmax(-1)",
+        "logits.argmin(-1)",
+        f"{CHOICE}::test_tensors_are_explained_by_the_row_of_the_choice",
+    ),
+)
+of(
+    "explain.questions",
+    f"{CHOICE}::test_neither_other_texts_nor_other_choices_matter",
+    ("ExplainedRun.narrowed", "row=places[question.row]", "row=0"),
 )
 of(
     "explain.questions",
@@ -947,8 +985,8 @@ of(
     f"{RESULTS}::test_curves_are_exact_means_without_what_is_left_out",
     (
         "_Numbers.add",
-        "found is None or found != found",
-        "found is None",
+        "outcome is None or outcome != outcome",
+        "outcome is None",
         f"{RESULTS}::test_a_cell_counts_what_it_has_and_what_it_has_not",
     ),
     ("_Numbers._settle", "+= len(known)", "+= len(values)"),
@@ -1244,7 +1282,7 @@ of(
 )
 of("methods.gradient", f"{EDGES}::test_grad_cam_leaves_out_what_a_window_hides", ("grad_cam", ".ne(0)  #", ".ge(0)  #"))
 of(
-    "methods.mask_lrp",
+    "recorder.lrp.head_gate",
     f"{EDGES}::test_relevance_lost_in_the_first_block_is_not_taken_off_what_is_expected",
     ("HeadGate.lost_above", "e.layer > layer", "e.layer >= layer"),
 )

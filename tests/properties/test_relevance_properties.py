@@ -24,7 +24,7 @@ OTHERS = ("alpha_beta", "eq4", "epsilon")
 
 CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
     "bert": hf.BertConfig,
-    "deberta_v2": lambda **sizes: hf.DebertaV2Config(
+    "deberta_v2": lambda **sizes: hf.DebertaV2Config(  # type: ignore[call-arg]
         **sizes, relative_attention=True, position_buckets=4, pos_att_type=["p2c", "c2p"]
     ),
     "modernbert": lambda **sizes: hf.ModernBertConfig(

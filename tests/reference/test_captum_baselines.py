@@ -381,7 +381,7 @@ OUTPUTS: dict[str, tuple[Callable[[], nn.Module], Any, Callable[[Any], Tensor]]]
         lambda o: o.logits[0, 2, 7],
     ),
     "label of a token": (
-        lambda: hf.BertForTokenClassification(hf.BertConfig(**families._ENCODER, num_labels=5)),
+        lambda: hf.BertForTokenClassification(hf.BertConfig(**families._ENCODER, num_labels=5)),  # type: ignore[call-arg]
         (4, 1),
         lambda o: o.logits[0, 1, 4],
     ),
@@ -415,7 +415,7 @@ def test_other_tensors_of_a_text_stay() -> None:
 def test_a_patch_of_an_image_gives_way_to_zeros() -> None:
     torch.manual_seed(7)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    model = hf.ViTForImageClassification(hf.ViTConfig(**sizes, image_size=16, patch_size=4, num_labels=3)).eval()
+    model = hf.ViTForImageClassification(hf.ViTConfig(**sizes, image_size=16, patch_size=4, num_labels=3)).eval()  # type: ignore[call-arg]
     model = model.double()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.25)

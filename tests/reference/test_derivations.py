@@ -18,6 +18,7 @@ class Plain:
     """One text through the stock model: attention, hidden states and gradients as transformers and torch give them."""
 
     def __init__(self, family: str) -> None:
+        self.family = family
         model = families.build(family, torch.float64, "eager")
         self.inputs = families.alone(families.batch(), 0)
         self.embeddings = model.get_input_embeddings()(self.inputs["input_ids"]).detach().requires_grad_()
@@ -84,9 +85,7 @@ def plain(family: str) -> Plain:
 
 @pytest.fixture(params=FAMILIES)
 def p(request: pytest.FixtureRequest) -> Plain:
-    p = plain(request.param)
-    p.family = request.param
-    return p
+    return plain(request.param)
 
 
 def check(p: Plain, expected: list[float], name: str, **options: object) -> None:

@@ -247,7 +247,7 @@ def of_pair(term: Callable[[float, float, float], tuple[float, float]]) -> Liter
         values = [o.expand_as(case.sent) for o in case.operands]
         results = [torch.zeros_like(case.sent) for _ in values]
         for place in places(case.sent):
-            found = term(*(float(v[place]) for v in values), float(case.sent[place]))
+            found = term(*(float(v[place]) for v in (*values, case.sent)))
             for result, part in zip(results, found, strict=True):
                 result[place] = part
         return [r.sum_to_size(o.shape) for r, o in zip(results, case.operands, strict=True)]

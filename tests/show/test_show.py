@@ -31,7 +31,7 @@ def explainer() -> Explainer:
 @pytest.fixture(scope="module")
 def explanations(explainer: Explainer) -> dict[str, Explanation]:
     return {
-        "layers": explainer.explain(TEXT),
+        "layers": explainer.explain(TEXT, "attcat"),
         "no layers": explainer.explain(TEXT, "rollout"),
         "words": explainer.explain(TEXT).by_word(),
         "versus": explainer.explain(TEXT, "cat", target="NEGATIVE", versus="POSITIVE", states="inputs"),
@@ -49,6 +49,11 @@ def made(scores: list[float], text: str = "good bad so-so", signed: bool = True,
     units = [Unit("[CLS]", special=True), *(Unit(text[a:b], "token", (a, b), 0) for a, b in spans)]
     said = Predicted("yes", 1, 0.75, (0.0, 1.0986), (0.25, 0.75), ("no", "yes"))
     return Explanation(tuple(units), np.array(scores), said, Label(1, "yes"), "made", signed, (text,), **more)
+
+
+def test_some_have_layers(explanations: dict[str, Explanation]) -> None:
+    assert {kind for kind, e in explanations.items() if e.layers is not None} >= {"layers"}
+    assert explanations["no layers"].layers is None
 
 
 # Terminal

@@ -1,9 +1,7 @@
 """The commands that explain: explain, compare, methods."""
 
-import functools
 import inspect
 import re
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,21 +10,19 @@ import typer
 
 from whyformer.cli.app import (
     LARGEST_BATCH,
-    CodeOption,
-    DeviceOption,
-    DtypeOption,
+    Command,
     EffortOption,
     ErrorOption,
     HtmlOption,
-    ModelOption,
+    Loading,
     NoCacheOption,
-    PickleOption,
     TextColumn,
     app,
     check_files,
     limited,
-    load_explainer,
     put_registry,
+    with_flags,
+    with_model,
 )
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import as_questions, standard_input, texts_of
@@ -81,27 +77,21 @@ TrustOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
 
 
-def with_method_options(command: Callable[..., None]) -> Callable[..., None]:
+def with_method_options(command: Command) -> Command:
     """Give a command a flag for every option of every method; it gets those that were used as `options`."""
     owners: dict[str, list[tuple[Method, Option]]] = {}
     for method in list_methods().values():
         for option in method.options.values():
             owners.setdefault(option.name, []).append((method, option))
-    signature = inspect.signature(command)
-    own = [p for p in signature.parameters.values() if p.name != "options"]
     flags = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_flag(users))
         for name, users in sorted(owners.items())
     ]
+    return with_flags(command, "options", flags, made=_used)
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        options = {p.name: given.pop(p.name) for p in flags}
-        command(**given, options={name: value for name, value in options.items() if value is not None})
 
-    run.__signature__ = signature.replace(parameters=own + flags)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in own + flags}
-    return run
+def _used(flags: dict[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in flags.items() if value is not None}
 
 
 def _flag(users: list[tuple[Method, Option]]) -> Any:
@@ -114,6 +104,7 @@ def _flag(users: list[tuple[Method, Option]]) -> Any:
 
 @app.command()
 @with_method_options
+@with_model
 def explain(
     text: TextArgument = None,
     *,
@@ -127,7 +118,6 @@ def explain(
     ] = None,
     column: TextColumn = None,
     on_error: ErrorOption = "refuse",
-    model: ModelOption = "sentiment",
     method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "auto",
     effort: EffortOption = None,
     target: TargetOption = None,
@@ -139,11 +129,8 @@ def explain(
     html: HtmlOption = None,
     as_json: JsonOption = False,
     batch_size: Annotated[int, typer.Option(help="Texts in one run of the model.")] = 16,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
     no_cache: NoCacheOption = False,
+    loading: Loading,
     options: dict[str, str],
 ) -> None:
     """Explain a prediction: which tokens made the model say that."""
@@ -152,7 +139,7 @@ def explain(
     check_files([html])
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
     given = _given(question, context, context_file, text=text, pair=pair, file=file, column=column, on_error=on_error)
-    explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
+    explainer = loading.explainer(choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
         given = as_questions(given["text"], file)
     chosen = explainer.method(method, way)
@@ -179,6 +166,7 @@ def explain(
 
 
 @app.command()
+@with_model
 def compare(
     text: TextArgument = None,
     *,
@@ -187,7 +175,6 @@ def compare(
     context: ContextOption = None,
     context_file: ContextFileOption = None,
     choice: ChoiceOption = None,
-    model: ModelOption = "sentiment",
     names: Annotated[
         str, typer.Option("--methods", help="Names with commas between them, all, or fast: those of one pass.")
     ] = FAST,
@@ -200,10 +187,7 @@ def compare(
     trust: TrustOption = False,
     html: HtmlOption = None,
     as_json: JsonOption = False,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
+    loading: Loading,
 ) -> None:
     """Explain one prediction by several methods, one under the other."""
     for name in names_of(names):
@@ -214,7 +198,7 @@ def compare(
         methods_for(None, names, way)
     check_files([html])
     given = _given(question, context, context_file, text=text, pair=pair)
-    explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
+    explainer = loading.explainer()
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
     asked: dict[str, Any] = {"choices": choice or None, "target": target, "versus": versus}

@@ -29,7 +29,7 @@ from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
-from whyformer.progress import Progress, counting, heard, part_of, report
+from whyformer.progress import bar, counting, listening, part
 from whyformer.registry.specs import Written
 from whyformer.results.trust import Trust
 from whyformer.tasks import Task, task_of
@@ -170,12 +170,13 @@ class Explainer:
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         rest, done = iter(texts), 0
-        with counting(chosen.name) if progress else nullcontext(_quiet) as tell:
+        with bar(chosen.name) if progress and count is not None else nullcontext(_quiet) as listener:
             while batch := list(islice(rest, size)):
-                run = self._run(batch, asked, chosen.relevance, done)
-                part = None if count is None else part_of(tell, done // size, -(-count // size))
+                with listening(listener), part(done // size, -(-(count or 0) // size)):
+                    run = self._run(batch, asked, chosen.relevance, done)
+                    explanations = self._explanations(run, chosen, checked)
                 done += len(batch)
-                yield from self._explanations(run, chosen, checked, part)
+                yield from explanations
         asked.check(done)
 
     def compare(
@@ -211,11 +212,11 @@ class Explainer:
         run = self._run(list(texts), asked, relevance)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
-        with counting("compare") as tell:
+        with counting("compare"):
             for number, spec in enumerate(chosen):
                 try:
-                    part = part_of(tell, number, len(chosen))
-                    done += self._explanations(run, spec.of, dict(spec.options), part)
+                    with part(number, len(chosen)):
+                        done += self._explanations(run, spec.of, dict(spec.options))
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -237,8 +238,8 @@ class Explainer:
         for one in each:
             if not isinstance(one, Explanation):
                 raise BadInput(f"trust is measured of explanations, as explain gives them; found {shown(one)}")
-        with counting("trust") as progress:
-            return trust_of(each, self.subject, progress)
+        with counting("trust"):
+            return trust_of(each, self.subject)
 
     def method(self, name: str = "auto", effort: Effort | None = None) -> MethodSpec:
         """The method of that name, or `name(option=value)`; `auto`: the one recorded for this model, else the best."""
@@ -267,20 +268,23 @@ class Explainer:
         `first` is the number of the first text among all.
         """
         numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
-        rows = [self.task.rows(text) for text in texts]
+        expected = self.task
+        rows = [expected.rows(text) for text in texts]
         examples = [
             self._encoded(row, number) for of_text, number in zip(rows, numbers, strict=True) for row in of_text
         ]
         batch = collate(self.subject, examples)
-        prediction = Prediction(self.subject.model, batch, relevance=relevance)
+        prediction = Prediction(self.subject.model, batch, relevance=relevance and not expected.by_rows)
         task = prediction.task
-        if task.name != self.task.name:
+        if task.name != expected.name:
             raise UnsupportedModel(
-                f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
+                f"{type(self.subject.model).__name__} gives {task.gives}, not {expected.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
         each = [asked.of_text(first + n) for n in range(len(texts))]
-        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows] if task.by_rows else None)
+        if not task.by_rows:
+            return explained_run(prediction, each, numbers)
+        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
@@ -291,14 +295,12 @@ class Explainer:
         encoded.warn()
         return encoded
 
-    def _explanations(
-        self, run: ExplainedRun, method: Method, options: dict[str, Any], progress: Progress | None
-    ) -> Iterator[Explanation]:
-        with heard(progress):
-            report(0, 1)
-            scores = [method(turn, **options) for turn in run.turns]
-        for question in run.questions:
-            yield self._explanation(question, method, options, scores[question.turn])
+    def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> list[Explanation]:
+        scores = []
+        for number, turn in enumerate(run.turns):
+            with part(number, len(run.turns)):
+                scores.append(method(turn, **options))
+        return [self._explanation(one, method, options, scores[one.turn]) for one in run.questions]
 
     def _explanation(
         self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
@@ -348,7 +350,7 @@ def attribute(
     spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
     if batch.choices is not None:
-        return of_chosen_rows(Prediction(model, batch, relevance=spec.of.relevance), spec, target, versus)
+        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.of.relevance)).total
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec(prediction).total

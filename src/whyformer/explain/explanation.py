@@ -46,8 +46,8 @@ class Explanation(_Drawn, ExplanationData):
         """
         from whyformer.explain.trust import trust_of
 
-        with counting("trust") as progress:
-            return trust_of([self], explainer, progress)[0]
+        with counting("trust"):
+            return trust_of([self], explainer)[0]
 
     def figure(self) -> "Figure":
         """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""

@@ -31,7 +31,7 @@ class Questions:
     def of(cls, task: Task, single: bool, *, target: Any, versus: Any, word: Any, position: Any) -> "Questions":
         """The questions, as `Explainer.explain` takes them."""
         written = {"target": task.several(plain_target(target)), "versus": task.several(plain_target(versus))}
-        written |= {"word": word, "position": position}
+        written |= {"word": _plain(word), "position": _plain(position)}
         lists = {name: value for name, value in written.items() if isinstance(value, list)}
         if single and any(not value for value in lists.values()):
             raise BadInput("0 targets for 1 texts: give one, or several for a list of explanations")
@@ -62,6 +62,11 @@ class Questions:
         return [replace(self.same, **{name: value[n] for name, value in self.lists.items()}) for n in range(count)]
 
 
+def _plain(place: Any) -> Any:
+    """A number or array of torch or numpy as plain numbers."""
+    return place.tolist() if hasattr(place, "tolist") else place
+
+
 @dataclass(frozen=True)
 class ExplainedOutput:
     """One output that is explained: of which text, in which turn, and what people read of it."""
@@ -74,6 +79,11 @@ class ExplainedOutput:
     versus: Label | None
     other: tuple[int, TextInput] | None = None  # the row of `versus`, where that is not the row of the target
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of the run that its explanation is made of."""
+        return (self.row,) if self.other is None else (self.row, self.other[0])
+
 
 @dataclass(frozen=True)
 class ExplainedRun:
@@ -84,6 +94,22 @@ class ExplainedRun:
 
     turns: tuple[Prediction, ...]
     questions: tuple[ExplainedOutput, ...]
+
+    def narrowed(self, relevance: bool) -> "ExplainedRun":
+        """The same, with the model run once more on those rows alone that are asked about: no other is explained."""
+        rows = sorted({row for question in self.questions for row in question.rows})
+        places = {row: place for place, row in enumerate(rows)}
+        questions = [
+            replace(
+                question,
+                row=places[question.row],
+                other=None if question.other is None else (places[question.other[0]], question.other[1]),
+            )
+            for question in self.questions
+        ]
+        whole = self.turns[0]
+        turn = Prediction(whole.model, whole.batch.rows(rows), relevance=relevance)
+        return ExplainedRun((turn,), tuple(questions))
 
 
 def explained_run(

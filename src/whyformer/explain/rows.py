@@ -12,7 +12,6 @@ from whyformer.explain.questions import ExplainedOutput
 from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.units import Unit
 from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
 from whyformer.prediction import Prediction
 from whyformer.tasks.labels import class_index
 from whyformer.tasks.targets import Target, plain_target
@@ -40,29 +39,29 @@ def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
     """
     total = _numbers(scores.total)
     layers = None if scores.layers is None else _numbers(scores.layers)
-    own, row = question.example, question.row
+    example, row, length = question.example, question.row, len(question.example.units)
     if question.other is None:
-        part = slice(len(own.units))
-        return ShownUnits(own.units, own.texts, total[row, part], None if layers is None else layers[:, row, part])
+        in_layers = None if layers is None else layers[:, row, :length]
+        return ShownUnits(example.units, example.texts, total[row, :length], in_layers)
     if scores.ranks or scores.seen is not None:
         raise BadOption(
             "versus: this method ranks the units of one row, and two choices stand in two: leave versus out"
         )
     against, other = question.other
-    units, moved = _both(own, other)
+    units, moved = _both(example, other)
 
     def difference(numbers: Floats) -> Floats:
         combined = np.zeros((*numbers.shape[:-2], len(units)))
-        combined[..., : len(own.units)] = numbers[..., row, : len(own.units)]
+        combined[..., :length] = numbers[..., row, :length]
         combined[..., moved] += numbers[..., against, : len(other.units)] * (-1 if scores.signed else 1)
         return combined
 
-    texts = (*own.texts, other.texts[1])
+    texts = (*example.texts, other.texts[1])
     return ShownUnits(units, texts, difference(total), None if layers is None else difference(layers))
 
 
-def of_chosen_rows(prediction: Prediction, spec: MethodSpec, target: Target, versus: Target) -> Tensor:
-    """Scores [batch, units] of the row of one choice of each example: the target, or that with the highest logit."""
+def of_chosen_rows(prediction: Prediction, target: Target, versus: Target, relevance: bool) -> Prediction:
+    """The prediction of the row of one choice of each example: the target, or that with the highest logit."""
     if versus is not None:
         raise BadOption("versus: the units of two choices stand in two rows; explain each by its target, and compare")
     logits = prediction.trace.logits.detach().reshape(-1, prediction.batch.choices or 1)
@@ -73,7 +72,7 @@ def of_chosen_rows(prediction: Prediction, spec: MethodSpec, target: Target, ver
         raise BadOption(f"{len(each)} targets for {len(logits)} examples: give one, or one for each")
     count = logits.shape[1]
     rows = [example * count + class_index(choice, (), count) for example, choice in enumerate(each)]
-    return spec(prediction).total[rows]
+    return Prediction(prediction.model, prediction.batch.rows(rows), relevance=relevance)
 
 
 def _both(first: TextInput, second: TextInput) -> tuple[tuple[Unit, ...], list[int]]:

@@ -20,7 +20,6 @@ from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction
-from whyformer.progress import Progress
 from whyformer.results.trust import Trust
 from whyformer.tasks.score import Score
 
@@ -55,9 +54,7 @@ class _Question:
         return steps + (len(self.groups) * (len(self.groups) + 1) // 2 if self.searched else 0)
 
 
-def trust_of(
-    explanations: Sequence[Explanation], explainer: Any = None, progress: Progress | None = None
-) -> list[Trust]:
+def trust_of(explanations: Sequence[Explanation], explainer: Any = None) -> list[Trust]:
     """Measure how far explanations are to be believed; of one that was measured before, what was found then.
 
     They are measured together: explanations of the same input and class share the random orders and the search, and
@@ -68,7 +65,7 @@ def trust_of(
     subjects = [_subject(explanation, explainer) for explanation in new]
     for subject in {id(s): s for s in subjects}.values():
         own = [e for e, s in zip(new, subjects, strict=True) if s is subject]
-        for explanation, trust in _measured(subject, _questions(subject, own), progress):
+        for explanation, trust in _measured(subject, _questions(subject, own)):
             object.__setattr__(explanation, "trusted", trust)
     return [e.trusted for e in explanations if e.trusted is not None]
 
@@ -133,14 +130,10 @@ def _check_units(explanation: Explanation, encoded: TextInput, kind: Units) -> N
         raise BadInput(f"units are ranked by one finite score for each of {len(explanation.units)}; found {found}")
 
 
-def _measured(
-    subject: Subject, questions: Sequence[_Question], progress: Progress | None
-) -> Iterator[tuple[Explanation, Trust]]:
+def _measured(subject: Subject, questions: Sequence[_Question]) -> Iterator[tuple[Explanation, Trust]]:
     """Inputs of the same kind go on side by side, a few at a time."""
     outcomes = Outcomes(subject.model)
-    total = sum(question.cost for question in questions)
-    if progress is not None:
-        outcomes.progress = lambda *_: progress(min(outcomes.counts.run, total), total)
+    outcomes.expected = sum(question.cost for question in questions)
     for kind in dict.fromkeys((question.kind, question.searched) for question in questions):
         alike = [question for question in questions if (question.kind, question.searched) == kind]
         for start in range(0, len(alike), SIDE_BY_SIDE):

@@ -134,6 +134,17 @@ class Batch:
     tokenizer: Any = None
     choices: int | None = None
 
+    def rows(self, numbers: Sequence[int]) -> "Batch":
+        """Some rows of it."""
+        chosen = list(numbers)
+        return Batch(
+            {name: tensor[chosen] for name, tensor in self.tensors.items()},
+            None if self.masked is None else self.masked[chosen],
+            None if self.special is None else self.special[chosen],
+            tuple(self.examples[number] for number in chosen) if self.examples else (),
+            self.tokenizer,
+        )
+
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
         """Masked positions that are neither special tokens nor read by the head, [batch, units].
 

@@ -68,10 +68,10 @@ def rows_of(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], int]:
     dims = {"input_ids": 3, "inputs_embeds": 4}
     tensor = next((tensors[name] for name in dims if name in tensors), None)
     if any(name in tensors and tensors[name].dim() != due for name, due in dims.items()) or tensor is None:
-        found = "neither" if tensor is None else f"the shape {tuple(tensor.shape)}"
+        shape = "neither" if tensor is None else f"the shape {tuple(tensor.shape)}"
         raise BadInput(
             "this model chooses among texts: input_ids [batch, choices, units], or inputs_embeds with their width "
-            f"behind, are needed; found {found}"
+            f"behind, are needed; found {shape}"
         )
     if other := next((n for n, t in tensors.items() if t.shape[:2] != tensor.shape[:2]), None):
         raise BadInput(

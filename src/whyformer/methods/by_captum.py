@@ -7,13 +7,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer import progress
 from whyformer.errors import CompletenessWarning
 from whyformer.methods.registry import Scores
 from whyformer.perturb.copies import Copies, copies_of
@@ -89,17 +89,15 @@ def one_by_one(
     reports: list[Report] = []
     total = len(prediction.padding)
     for row, example in enumerate(copies_of(prediction, baseline, on_path=on_path)):
-        example.told = partial(_tell, prediction, row, total, example, max(1, runs(example)))
-        try:
-            with nullcontext() if seed is None else drawing(example.seed(seed), example.device):
-                found, report = explain(example)
-        finally:
-            example.told = None  # captum keeps what it was given until the next garbage collection
+        example.runner.expected = max(1, runs(example))
+        drawn = nullcontext() if seed is None else drawing(example.seed(seed), example.device)
+        with progress.part(row, total), drawn:
+            found, report = explain(example)
+            progress.report(1, 1)
         spread = found.new_zeros(prediction.padding.shape[1], *found.shape[1:], device=prediction.real.device)
         spread[example.positions.to(spread.device)] = found.to(spread)
         values.append(spread.to(prediction.real.dtype))
         reports.append({**report, "evaluations": torch.tensor(example.evaluations)})
-        prediction.report(row + 1, total)
     _warn(reports, name, advice)
     told = sorted({key for report in reports for key in report} - {MISSES})
     nothing = torch.zeros((), dtype=torch.float64)
@@ -120,7 +118,3 @@ def _warn(reports: Sequence[Report], name: str, advice: str) -> None:
         CompletenessWarning,
         stacklevel=2,
     )
-
-
-def _tell(prediction: Prediction, row: int, total: int, example: Copies, runs: int) -> None:
-    prediction.report(1000 * row + 1000 * min(example.evaluations, runs) // runs, 1000 * total)

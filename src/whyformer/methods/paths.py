@@ -278,7 +278,7 @@ class _Path:
         given = together(inputs, example.device)
         with exchanging(example.model, inputs, given.get("input_ids")):
             trace = record(example.model, given, relevance=False)
-        example.with_gradients += len(inputs)
+        example.ran(len(inputs))
         states = _token_embeddings(trace) if place == "token_embeddings" else trace.hidden[0]
         states = states.detach().to(example.dtype)
         start = torch.where(example.free[:, None].to(states.device), states[1:] if replacing else 0, states[:1])
@@ -298,8 +298,7 @@ class _Path:
         trace = record(example.model, given, relevance=False, edit=edit, first_layer=self.first_layer)
         chosen = _repeated(example.target, count), None if example.versus is None else _repeated(example.versus, count)
         copies = Prediction(example.model, Batch(given, None, None), chosen=chosen, trace=trace)
-        example.with_gradients += count
-        example.tell()
+        example.ran(count)
         explained = copies.loss(trace.logits) if self.of_loss else trace.output(*chosen)
         return explained.to(example.dtype)
 

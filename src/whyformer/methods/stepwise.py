@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer import progress
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
 from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
-from whyformer.progress import as_part
 from whyformer.registry.options import Count, MethodName
 
 Report = Literal["order", "drop"]
@@ -168,7 +168,7 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explainin
         going = [walk for walk in walks if turn < len(walk.turns)]
         if turn:
             current = _left(prediction, going, hide, explaining.of.relevance)
-        with as_part(turn, turns + 1), _running(current, shortened=turn > 0):
+        with progress.part(turn, turns + 1), _running(current, shortened=turn > 0):
             explained = explaining(current)
         scores, signed = explained.total.detach().double().cpu().numpy(), bool(explained.signed)
         if turn:
@@ -186,7 +186,7 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explainin
         last = _left(prediction, ended, hide, relevance=False)
         with _running(last, shortened=True):
             seen.put(last, [w.text.number for w in ended], [w.turns[-1][0] for w in ended])
-    prediction.report(1, 1)
+    progress.report(1, 1)
     return signed
 
 

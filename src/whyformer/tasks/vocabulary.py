@@ -18,15 +18,15 @@ class Vocabulary(NamedTokens):
     """A token of the vocabulary at a position; what language models, causal and masked, share."""
 
     @abstractmethod
-    def before(self, position: int, of: ExampleOutputs) -> str:
-        """The character behind which the token would stand; none at the beginning of the text."""
+    def follows_a_word(self, position: int, of: ExampleOutputs) -> bool:
+        """Whether the token stands behind a word, so that a word has a space in front of it there."""
 
     def index_in(self, name: Any, of: ExampleOutputs, position: int) -> int:
         """A token by its id or by its text: one token, with the space that a word has in front of it there."""
         count = of.outputs.logits.shape[-1]
         if not isinstance(name, str):
             return self.index_of(name, count, name)
-        index = _token_called(name, of.tokenizer, self.before(position, of))
+        index = _token_called(name, of.tokenizer, self.follows_a_word(position, of))
         if index >= count:
             raise BadOption(f"target {shown(name)} is the token {index}, and this model has outputs 0 … {count - 1}")
         return index
@@ -55,11 +55,11 @@ def quoted(text: str) -> str:
     return f'"{text}"'.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
 
 
-def _token_called(text: str, tokenizer: Any, before: str) -> int:
-    """The one token of a text, which stands behind the character `before`."""
+def _token_called(text: str, tokenizer: Any, follows_a_word: bool) -> int:
+    """The one token of a text."""
     if not text:
         raise BadOption("the target is an empty text: give the text of a token, or its id")
-    apart = text[0].isalnum() and before != "" and not before.isspace()  # a word has a space in front of it
+    apart = text[0].isalnum() and follows_a_word
     spellings = (f" {text}", text) if apart else (text, f" {text}")
     tokens = [_ids(spelling, tokenizer) for spelling in spellings]
     unknown = getattr(tokenizer, "unk_token_id", None)

@@ -1,6 +1,6 @@
 """Train a part-of-speech tagger, so that label explanations can be looked at on a real model.
 
-    python benchmarks/pos_tagger.py --model DIR/base-mlm --data DIR/ud_en_ewt --out DIR/pos-ewt
+    python benchmarks/experiments/pos_tagger.py --model DIR/base-mlm --data DIR/ud_en_ewt --out DIR/pos-ewt
 
 The masked language model in `--model` gets a token-classification head for the universal tags of the treebank
 `en_ewt-ud-dev.conllu` in `--data`. A word is labelled, and later read, at its first piece; the other pieces have no
@@ -11,12 +11,16 @@ model and its tokenizer. Minutes on a GPU. For a quick trial: `--steps 3 --limit
 import argparse
 import json
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
 
 import torch
 from torch import Tensor
@@ -158,6 +162,8 @@ def main() -> None:
     sentences, names = read(arguments.data / TREEBANK, tokenizer, arguments.limit)
     held_out = sentences[HELD_OUT - 1 :: HELD_OUT]
     training = [sentence for number, sentence in enumerate(sentences, 1) if number % HELD_OUT]
+    if not held_out:
+        sys.exit(f"{len(sentences)} sentences, of which none can be held out: at least {HELD_OUT} are needed")
     model = AutoModelForTokenClassification.from_pretrained(
         arguments.model,
         dtype=torch.float32,
