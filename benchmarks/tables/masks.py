@@ -134,16 +134,22 @@ def find(chosen: argparse.Namespace) -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     subjects = {name: load(chosen.models / name, device=chosen.device, dtype="float32") for name in MODELS}
     for name, subject in subjects.items():
-        with counting(name) as tell:
+        with counting(name):
             treebank = Treebank(chosen.data / "ud_en_ewt" / TREEBANK)
-            mask = head_statistics(subject, treebank, progress=tell)
+            mask = head_statistics(
+                subject,
+                treebank,
+            )
         mask.save(chosen.out / f"heads-{name}.json")
         print(f"{name}, treebank: {mask}", flush=True)
     for name in DATA:
         subject = subjects[RUNS[name].model]
         texts = [example.text for example in rows_of(chosen.data, RUNS[name], subject)]
-        with counting(name) as tell:
-            mask = positional_statistics(subject, texts, progress=tell)
+        with counting(name):
+            mask = positional_statistics(
+                subject,
+                texts,
+            )
         mask.save(chosen.out / f"positional-{name}.json")
         print(f"{name}, its own {len(texts)} texts: {mask}", flush=True)
 

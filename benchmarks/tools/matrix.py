@@ -1,7 +1,9 @@
 """Which architectures are explained by which methods.
 
-    python benchmarks/tools/matrix.py                   # all of them; writes docs/architectures.md
+    python benchmarks/tools/matrix.py                   # all of them; writes docs/architectures.md and its page by task
     python benchmarks/tools/matrix.py bert llama        # some, printed only
+    python benchmarks/tools/matrix.py --head multiple   # one head, printed only
+    python benchmarks/tools/matrix.py --keep FILE       # rows are kept there, and a run that was stopped goes on
 
 Every architecture for which transformers has a sequence classifier is built tiny, with random weights, in float64
 (CANINE in float32: its mask is NaN in double precision), and explained by every method. A row holds what was found:
@@ -11,15 +13,19 @@ Every architecture for which transformers has a sequence classifier is built tin
 * the sum of relevance under `z_plus`, which should be 1;
 * how far the scores of an example in a padded batch are from those of the example alone, where the stock model's own
   logits are the same in both.
+
+The other heads (token classification, language models, multiple choice, question answering) are explained by the
+methods that need one run of the model.
 """
 
 import argparse
 import importlib.metadata
+import json
 import logging
 import sys
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +39,23 @@ from transformers import PreTrainedModel
 import whyformer
 from tests.helpers import zoo
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Method
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
 from whyformer.rounding import ROUNDING, arithmetic, distance
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
+PAGE_BY_TASK = PAGE.with_name("architectures_by_task.md")
+POSITION = 3  # that is explained where there is an output for each
+LABEL = 1
+TARGETS: dict[zoo.Head, Any] = {  # what is explained of each example
+    zoo.SEQUENCE: LABEL,
+    zoo.TOKEN: (LABEL, POSITION),
+    zoo.CAUSAL: LABEL,  # at the last position
+    zoo.MASKED: (LABEL, POSITION),
+    zoo.CHOICE: 0,  # the one logit of each row
+    zoo.ANSWER: (LABEL, POSITION),
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},
@@ -63,6 +81,7 @@ class Row:
     """What was found for one architecture."""
 
     name: str
+    head: str = zoo.SEQUENCE.name
     built: str = ""  # why not, if it was not
     rounding: float = 0.0  # of the coarsest dtype in which the model computes
     attention: str | None = None  # an implementation that is not the default, if it was needed
@@ -73,80 +92,109 @@ class Row:
     conservation: float | None = None  # distance of the sum of relevance from 1
     absorbed: float = 0.0
     invariance: float | None = None  # distance between batch and alone, relative to the peak
+    failed: str = ""  # an error without a name of ours: a bug
 
     @property
     def verdict(self) -> str:
         """In one word."""
+        if self.failed:
+            return "failed"
         if self.built:
             return "not built"
         if self.layers:
-            return "tokens" if set(TOKEN_METHODS) - set(self.refused) - {"random"} else "refused"
+            tried = set(TOKEN_METHODS) if self.head == zoo.SEQUENCE.name else set(TOKEN_METHODS) - set(PERTURBING)
+            return "tokens" if tried - set(self.refused) - {"random"} else "refused"
         return "supported"
 
 
-def look(name: str) -> Row:
-    """Build one architecture and explain it by every method."""
+def look(name: str, head: zoo.Head = zoo.SEQUENCE) -> Row:
+    """Build one architecture and explain it: a sequence classifier by every method, others by those of one run."""
+    build = zoo.build if head is zoo.SEQUENCE else zoo.build_for
     try:
-        model = zoo.build(name)
+        model = build(name, head=head)
     except zoo.NotBuildable as reason:
-        return Row(name, built=str(reason))
-    row = explained(name, model, None)
+        return Row(name, head.name, built=str(reason))
+    row = explained(name, model, None, head)
     if row.layers and model.config._attn_implementation != "eager":
         try:
-            again = explained(name, zoo.build(name, attention="eager"), "eager")
-        except whyformer.WhyformerError:  # NaN in transformers' own eager attention
+            again = explained(name, build(name, attention="eager", head=head), "eager", head)
+        except (whyformer.WhyformerError, zoo.NotBuildable):  # NaN in transformers' own eager attention
             return row
         row = row if again.layers else again
     return row
 
 
-def explained(name: str, model: PreTrainedModel, attention: str | None) -> Row:
-    """Explain a model by every method."""
-    inputs = zoo.batch(model)
+def methods_for(head: zoo.Head) -> dict[str, Method]:
+    """The methods by which a head is explained here."""
+    methods = whyformer.list_methods()
+    return {name: m for name, m in methods.items() if head is zoo.SEQUENCE or m.passes == "one"}
+
+
+def explained(name: str, model: PreTrainedModel, attention: str | None, head: zoo.Head = zoo.SEQUENCE) -> Row:
+    """Explain a model by the methods of its head."""
+    inputs = zoo.batch(model, head=head)
     with torch.no_grad():
-        stock = model(**inputs).logits
+        stock = _logits(model(**inputs))
     rounding = ROUNDING[arithmetic(lambda: model(**inputs))]
-    prediction = Prediction(model, batch_of(model, inputs), 1, relevance=True)
-    row = Row(name, attention=attention, rounding=rounding)
+    row = Row(name, head.name, attention=attention, rounding=rounding)
+    methods = methods_for(head)
     try:
-        row.logits = distance(prediction.trace.logits.detach(), stock)
+        prediction = Prediction(model, batch_of(model, inputs), TARGETS[head], relevance=True)
+        row.logits = distance(prediction.trace.logits.detach().flatten(), stock.flatten())
     except whyformer.WhyformerError as error:
         row.layers = str(error)
-        row.refused = dict.fromkeys(whyformer.list_methods(), f"{type(error).__name__}: {error}")
+        row.refused = dict.fromkeys(methods, f"{type(error).__name__}: {error}")
         return row
     layers = prediction.trace.layers
     row.layers = "" if isinstance(layers, Layers) else str(layers)
     scores = {}
-    for method, run in whyformer.list_methods().items():
+    for method, run in methods.items():
         try:
             scores[method] = run(prediction, **OPTIONS.get(method, {})).total
         except whyformer.errors.MissingExtra:
             row.absent.append(method)
         except whyformer.WhyformerError as error:
             row.refused[method] = f"{type(error).__name__}: {error}"
-    if not row.layers:
+    if not row.layers and "lrp" not in row.refused:
         arrived = prediction.embedding_relevances("z_plus").flatten(1).sum(1)
         absorbed = prediction.relevances("z_plus").absorbed
         row.conservation = float((arrived + absorbed - 1).abs().max())
         row.absorbed = float(absorbed.abs().max())
-    row.invariance = invariance(zoo.build(name, attention=attention), inputs, stock, scores, rounding)
+    again = zoo.build(name, attention=attention, head=head)
+    row.invariance = invariance(again, inputs, stock, scores, rounding, head)
     return row
 
 
 def invariance(
-    model: PreTrainedModel, inputs: dict[str, Tensor], stock: Tensor, scores: dict[str, Tensor], rounding: float
+    model: PreTrainedModel,
+    inputs: dict[str, Tensor],
+    stock: Tensor,
+    scores: dict[str, Tensor],
+    rounding: float,
+    head: zoo.Head,
 ) -> float | None:
     """The largest distance between an example's scores in the batch and alone; None if its logits differ already."""
     single = zoo.alone(inputs, 1)
     with torch.no_grad():
-        if distance(model(**single).logits[0], stock[1]) > rounding:  # transformers itself depends on the batch
-            return None
-    prediction = Prediction(model, batch_of(model, single), 1, relevance=True)
+        logits = _logits(model(**single))[0]
+    together = stock[1][tuple(slice(size) for size in logits.shape)]
+    if distance(logits, together) > rounding:  # transformers itself depends on the batch
+        return None
+    prediction = Prediction(model, batch_of(model, single), TARGETS[head], relevance=True)
     worst = 0.0
     for method, batched in scores.items():
-        alone = whyformer.list_methods()[method](prediction, **OPTIONS.get(method, {})).total[0]
-        worst = max(worst, distance(batched[1, : len(alone)], alone))
+        alone = whyformer.list_methods()[method](prediction, **OPTIONS.get(method, {})).total
+        rows, width = alone.shape  # as many rows as choices
+        worst = max(worst, distance(batched[rows : 2 * rows, :width], alone))
     return worst
+
+
+def _logits(output: Any) -> Tensor:
+    """What the stock model returned; an answer's two rows as one tensor."""
+    if hasattr(output, "start_logits"):
+        return torch.stack((output.start_logits, output.end_logits), 1)
+    logits: Tensor = output.logits
+    return logits
 
 
 def page(rows: list[Row]) -> str:
@@ -204,13 +252,70 @@ def page(rows: list[Row]) -> str:
     return "\n".join(parts)
 
 
+def page_by_task(rows: list[Row]) -> str:
+    """The document of the other heads."""
+    versions = {package: importlib.metadata.version(package) for package in ("torch", "transformers")}
+    one_pass = methods_for(zoo.TOKEN)
+    parts = [
+        "# Architectures by task",
+        "",
+        f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}, as",
+        "[architectures.md](architectures.md), whose words it uses, for tasks other than sequence classification: a",
+        f"tiny random model of each architecture, explained by each of the {len(one_pass)} methods that need one",
+        f"run of the model, in float64 ({', '.join(f'`{name}`' for name in sorted(zoo.SINGLE))} in float32).",
+        "*Opened* is what is supported, or explained by its tokens; every refusal is a named error.",
+        "",
+        "| task | architectures | opened | by all methods | refused | not built |",
+        "|---|---|---|---|---|---|",
+    ]
+    sections = []
+    for head in zoo.HEADS[1:]:
+        of_head = [row for row in rows if row.head == head.name]
+        if not of_head:
+            continue
+        opened = [row for row in of_head if row.verdict in ("supported", "tokens")]
+        whole = [row for row in opened if not row.refused and not _varies(row)]
+        refused = [row for row in of_head if row.verdict in ("refused", "failed")]
+        not_built = [row for row in of_head if row.verdict == "not built"]
+        counts = " | ".join(str(len(group)) for group in (of_head, opened, whole, refused, not_built))
+        parts.append(f"| [{head.name}](#{head.name.replace(' ', '-')}) | {counts} |")
+        sections += [
+            "",
+            f"## {head.name.capitalize()}",
+            "",
+            f"All methods: {', '.join(_name(row) for row in whole)}.",
+            "",
+            "| architecture | verdict | not defined, or why |",
+            "|---|---|---|",
+            *(_line(row, row.verdict, _why(row)) for row in of_head if row not in whole),
+        ]
+    return "\n".join([*parts, *sections, ""])
+
+
+def _why(row: Row) -> str:
+    if row.failed or row.built:
+        return row.failed or row.built.replace("|", "\\|")
+    if row.verdict == "refused":
+        return _short(row.refused["input_x_gradient"])
+    batch = f"scores depend on the batch ({_number(row.invariance)})" if _varies(row) else ""
+    return "; ".join(reason for reason in (_short(row.layers), _refusals(row), batch) if reason)
+
+
+def _varies(row: Row) -> bool:
+    return row.invariance is not None and row.invariance > row.rounding
+
+
 def _number(value: float | None) -> str:
     return "–" if value is None else "0" if value == 0 else f"{value:.0e}"
 
 
-def _line(row: Row, *cells: str) -> str:
+def _name(row: Row) -> str:
     how = f' (`attn_implementation="{row.attention}"`)' if row.attention else ""
-    return f"| `{row.name}`{how} | {' | '.join(cells)} |"
+    return f"`{row.name}`{how}"
+
+
+def _line(row: Row, *cells: str) -> str:
+    return f"| {_name(row)} | {' | '.join(cells)} |"
 
 
 def _given(row: Row) -> str:
@@ -234,26 +339,56 @@ def _short(reason: str) -> str:
     return reason.replace("|", "\\|")
 
 
+def kept(path: Path | None) -> dict[tuple[str, str], Row]:
+    """The rows of an earlier run, by head and name."""
+    if path is None or not path.exists():
+        return {}
+    rows = [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {(row.head, row.name): row for row in rows}
+
+
+def looked_at(names: list[str], heads: list[zoo.Head], keep: Path | None) -> list[Row]:
+    """The rows of all architectures, or of some."""
+    known = kept(keep)
+    wanted = [(head, name) for head in heads for name in zoo.names(head) if not names or name in names]
+    for number, (head, name) in enumerate(wanted, 1):
+        if (head.name, name) in known:
+            continue
+        try:
+            row = look(name, head)
+        except Exception as error:  # noqa: BLE001 (a bug in one architecture is a row, and the others go on)
+            row = Row(name, head.name, failed=f"{type(error).__name__}: {error}")
+        known[head.name, name] = row
+        print(f"{number}/{len(wanted)} {head.name}, {name}: {row.verdict} {row.failed}", file=sys.stderr, flush=True)
+        if keep is not None:
+            with keep.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+    return [known[head.name, name] for head, name in wanted]
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="some architectures, to be printed")
+    parser.add_argument("--head", default="", help="the beginning of a head's name, to be printed")
+    parser.add_argument(
+        "--keep", type=Path, help="where rows are kept, one in each line; those that are there are not run"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    rows = []
-    names = arguments.names or zoo.names()
-    for number, name in enumerate(names, 1):
-        row = look(name)
-        rows.append(row)
-        print(f"{number}/{len(names)} {name}: {row.verdict}", file=sys.stderr)
-    if rows[0].absent:
-        sys.exit(f"packages are missing for {', '.join(rows[0].absent)}: install them first")
-    if arguments.names:
-        print(page(rows))
-    else:
-        PAGE.write_text(page(rows), encoding="utf-8")
+    heads = [head for head in zoo.HEADS if head.name.startswith(arguments.head)]
+    rows = looked_at(arguments.names, heads, arguments.keep)
+    absent = {method for row in rows for method in row.absent}
+    if absent:
+        sys.exit(f"packages are missing for {', '.join(sorted(absent))}: install them first")
+    classifiers = [row for row in rows if row.head == zoo.SEQUENCE.name]
+    if arguments.names or arguments.head:
+        print(page(classifiers) + page_by_task(rows))
+        return
+    PAGE.write_text(page(classifiers), encoding="utf-8")
+    PAGE_BY_TASK.write_text(page_by_task(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

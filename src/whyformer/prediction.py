@@ -1,7 +1,7 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -18,7 +18,6 @@ from whyformer.recorder.given import expanded
 from whyformer.recorder.lrp.books import book_named
 from whyformer.tasks.task import Task
 
-Progress = Callable[[int, int], None]  # called with what is done, and of how much
 Queries = Literal["reader", "mean", "all"]
 
 
@@ -63,7 +62,8 @@ class _Run:
 class Prediction:
     """Runs its model once, when first asked, and shares that run among all methods and targets.
 
-    Tensors for methods are at least float32, so that a product of half-precision numbers keeps its digits.
+    Tensors for methods are at least float32, so that a product of half-precision numbers keeps its digits. A `trace` or
+    `padding` that is known already is not asked for, and `chosen` holds the tensors `target` and `versus` themselves.
     """
 
     def __init__(
@@ -73,15 +73,18 @@ class Prediction:
         target: Target = None,
         versus: Target = None,
         *,
+        chosen: tuple[Tensor, Tensor | None] | None = None,
+        padding: Tensor | None = None,
         trace: Trace | None = None,
         relevance: bool = False,
     ):
-        self.progress: Progress | None = None  # told by methods that run the model many times
         self.model = model
         self.batch = replace(batch, tensors=expanded(batch.tensors))
         self.labels = labels_of(model)
         self._target = target
         self._versus = versus
+        self._chosen = chosen
+        self._padding = padding
         self._by_book: WeakKeyDictionary[Book, Relevances] = WeakKeyDictionary()
         self._run = _Run(model, self.batch.tensors, relevance, trace)
 
@@ -93,7 +96,7 @@ class Prediction:
     @property
     def task(self) -> Task:
         """What the model says."""
-        return self.trace.outputs.says
+        return self.trace.outputs.task
 
     @property
     def traced(self) -> Trace:
@@ -105,22 +108,18 @@ class Prediction:
 
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
-        again = Prediction(self.model, self.batch, target, versus)
-        again._run, again.progress = self._run, self.progress
-        return again
+        return self._sharing(Prediction(self.model, self.batch, target, versus))
 
-    def report(self, done: int, total: int) -> None:
-        """Tell whoever is watching how far a method is."""
-        if self.progress is not None:
-            self.progress(done, total)
+    def _sharing(self, other: "Prediction") -> "Prediction":
+        """Another prediction, of the same run."""
+        other._run = self._run
+        return other
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""
         kept = replace(self.trace.outputs, logits=self.trace.logits.detach())
         trace = Trace(kept, UnsupportedModel("the graph of this run was let go"), None)
-        settled = Prediction(self.model, self.batch, trace=trace)
-        settled.target, settled.versus, settled.padding = self.target, self.versus, self.padding
-        return settled
+        return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, trace=trace)
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -134,16 +133,20 @@ class Prediction:
         For an answer [batch, 2]: its start and its end, -1 where that is left out. For a language model [batch, 2]:
         the token and the position that it is said at.
         """
-        return self.trace.outputs.chosen(self._target)
+        return self.trace.outputs.chosen(self._target) if self._chosen is None else self._chosen[0]
 
     @cached_property
     def versus(self) -> Tensor | None:
         """The class that the target is set against, [batch], if there is one."""
+        if self._chosen is not None:
+            return self._chosen[1]
         return None if self._versus is None else self.trace.outputs.set_against(self.target, self._versus)
 
     @cached_property
     def padding(self) -> Tensor:
         """Positions that are padding, [batch, units]."""
+        if self._padding is not None:
+            return self._padding
         has_layers = isinstance(self.trace.layers, Layers)
         read = self.reader if has_layers else torch.zeros_like(self.trace.outputs.attended, dtype=torch.float32)
         return self.batch.padding(read, getattr(text_config(self.model), "pad_token_id", None))
@@ -166,9 +169,7 @@ class Prediction:
         return (self,) if len(targets) == 1 else tuple(map(self._part, targets, against))
 
     def _part(self, target: Tensor, versus: Tensor | None) -> "Prediction":
-        part = self.towards(None)
-        part.target, part.versus, part.padding = target, versus, self.padding
-        return part
+        return self._sharing(Prediction(self.model, self.batch, chosen=(target, versus), padding=self.padding))
 
     def read(self, rows: Tensor) -> Tensor:
         """The reader's row of [batch, queries, keys] (or with heads in between), as a mean where it reads several."""
@@ -266,12 +267,12 @@ class Prediction:
         from_value = book.starts_from == "value" and whole
         ends = [state, trace.pixels if whole else None, trace.embeddings if from_value else None]
         of = [*maps, *taking, *(end for end in ends if end is not None)]
-        found = iter(trace.relevance(tuple(of), book, self.target, self.versus))
-        attention = tuple(_precise(next(found)) for _ in maps)
+        relevances = iter(trace.relevance(tuple(of), book, self.target, self.versus))
+        attention = tuple(_precise(next(relevances)) for _ in maps)
         absorbed = torch.zeros_like(self.real[:, 0])
         for _ in taking:
-            absorbed = absorbed + next(found).reshape(len(absorbed), -1).sum(1)
-        at_state, pixels, embeddings = (None if end is None else _precise(next(found)) for end in ends)
+            absorbed = absorbed + next(relevances).reshape(len(absorbed), -1).sum(1)
+        at_state, pixels, embeddings = (None if end is None else _precise(next(relevances)) for end in ends)
         return Relevances(attention, absorbed, at_state, pixels, embeddings, whole)
 
     def loss(self, logits: Tensor) -> Tensor:
@@ -280,13 +281,10 @@ class Prediction:
 
     def edited(self, edit: Edit) -> "Prediction":
         """The same input and outputs, run anew with other embeddings."""
-        target, versus = self.target, self.versus
         layers = self.trace.layers
         first = layers.calls[0] if isinstance(layers, Layers) else -1
         trace = record(self.model, self.batch.tensors, relevance=False, edit=edit, first_layer=first)
-        again = Prediction(self.model, self.batch, trace=trace)
-        again.target, again.versus, again.padding = target, versus, self.padding
-        return again
+        return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, trace=trace)
 
     def generators(self, seed: int) -> list[torch.Generator]:
         """A random stream for each example; it depends on the seed and on the example's own tokens alone."""
@@ -296,8 +294,8 @@ class Prediction:
             content = content.to(torch.float32)
         streams = []
         for row, padding in zip(content.cpu(), self.padding.cpu(), strict=True):
-            own = row if self.batch.masked is None else row[~padding]
-            digest = hashlib.blake2b(own.contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
+            tokens = row if self.batch.masked is None else row[~padding]
+            digest = hashlib.blake2b(tokens.contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
             streams.append(torch.Generator().manual_seed(int.from_bytes(digest.digest())))
         return streams
 

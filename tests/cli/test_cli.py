@@ -96,9 +96,9 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no-tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer"),
     "pickle": (as_pickle, "only in pickle files .*--allow-pickle"),
     "code": (with_code, "comes with its own code.*--trust-remote-code"),
-    "masked-lm": (
-        lambda f: configure(f, architectures=["BertForMaskedLM"]),
-        "holds BertForMaskedLM; .*question-answering model",
+    "pretraining": (
+        lambda f: configure(f, architectures=["BertForPreTraining"]),
+        "holds BertForPreTraining; .*…ForQuestionAnswering",
     ),
     "headless": (lambda f: weigh(f, lambda w: w.pop("classifier.weight")), "classifier.weight would be random"),
     "nan": (lambda f: weigh(f, lambda w: w["classifier.bias"].fill_(torch.nan)), "logits that are not numbers"),

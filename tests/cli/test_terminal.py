@@ -34,7 +34,7 @@ from whyformer.escapes import visible, visible_beside_colours, visible_json
 from whyformer.evaluation.table import Results
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
-from whyformer.progress import counting
+from whyformer.progress import counting, report
 from whyformer.show.live import Watch
 
 TITLE = "\x1b]0;PWNED\x1b\\"  # sets the title of the window
@@ -198,10 +198,10 @@ def test_no_description_steers_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     screen = Screen()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", screen.file)
-    with counting(f"[bold]{EVIL}") as tell:
-        tell(0, 1000)
+    with counting(f"[bold]{EVIL}"):
+        report(0, 1000)
         time.sleep(0.01)
-        tell(1, 1000)
+        report(1, 1000)
     with Watch(2, Results(), f"[bold]{EVIL}") as watch:
         watch.advance()
     received = screen.received()

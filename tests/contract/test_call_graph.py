@@ -60,6 +60,5 @@ def test_a_callback_is_an_edge_upwards() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="callbacks are on their way out", strict=False)
 def test_every_room_calls_downwards_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(call_graph.measured(list(BEFORE)), layers(), edges=False), capsys.readouterr().out

@@ -175,7 +175,11 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], Any], type[WhyformerError], str]] 
     "pickle": (as_pickle, UnsupportedModel, "only in pickle files.*allow_pickle"),
     "pickle beside others": (as_pickle_beside_others, UnsupportedModel, "only in pickle files.*allow_pickle"),
     "code": (with_code, UnsupportedModel, "its own code.*trust_remote_code"),
-    "masked lm": (lambda f: configure(f, architectures=["BertForMaskedLM"]), UnsupportedModel, "BertForMaskedLM"),
+    "pretraining": (
+        lambda f: configure(f, architectures=["BertForPreTraining"]),
+        UnsupportedModel,
+        "BertForPreTraining",
+    ),
     "no class": (lambda f: configure(f, architectures=None), UnsupportedModel, "does not say its class"),
     "headless": (
         lambda f: weigh(f, lambda w: w.pop("classifier.weight")),

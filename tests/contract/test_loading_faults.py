@@ -22,9 +22,10 @@ from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, Whyforme
 from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head_for, load_head
 from whyformer.models.checkpoints import Checkpoint, check_depth, reading
-from whyformer.models.loading import _check_attention, is_regression, labels_of
+from whyformer.models.loading import _check_attention, labels_of
 from whyformer.perturb import Outcomes, inputs_of
 from whyformer.prediction import Prediction
+from whyformer.tasks.score import is_regression
 
 TEXT = "the film is a fine film"
 INDEX = "model.safetensors.index.json"

@@ -1,5 +1,6 @@
 """What other distributions add by entry points: it is found, listed with its source, and used as what is built in."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,22 @@ ENTRY_POINTS = """[whyformer.methods]
 longest = toys
 [whyformer.metrics]
 units = toys
+[whyformer.tasks]
+next_sentence = next_sentence:NextSentence
+[whyformer.inputs]
+dialogue = dialogue
+[whyformer.hides]
+first = first
+[whyformer.formats]
+bbcode = bbcode
 """
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
+
+
+def walk_throughs() -> dict[str, str]:
+    """The modules that the diffs of CONTRIBUTING.md add, by name."""
+    blocks = re.findall(r"```diff\n\+\+\+ b/(\S+)\n(.*?)```", CONTRIBUTING.read_text(encoding="utf-8"), re.DOTALL)
+    return {Path(path).stem: "".join(f"{line[1:]}\n" for line in diff.splitlines()) for path, diff in blocks}
 
 
 def distribution(folder: Path, name: str, entry_points: str, **modules: str) -> None:
@@ -52,11 +68,11 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def toys(tmp_path: Path) -> Path:
-    distribution(tmp_path, "toy-box", ENTRY_POINTS, toys=MODULE)
+    distribution(tmp_path, "toy-box", ENTRY_POINTS, toys=MODULE, **walk_throughs())
     return tmp_path
 
 
-def test_a_toy_of_each_kind_is_used_and_listed(toys: Path) -> None:
+def test_methods_and_metrics_are_used_and_listed(toys: Path) -> None:
     done = run(
         toys,
         """
@@ -116,3 +132,56 @@ def test_plug_ins_are_not_imported_before_they_are_needed(toys: Path) -> None:
         "method_named('longest'); print('toys' in sys.modules)",
     )
     assert (done.stdout, done.stderr) == ("False\nTrue\n", "")
+
+
+def test_a_toy_task_input_hide_and_format_explain(toys: Path) -> None:
+    """The four walk-throughs of CONTRIBUTING.md, as they stand there."""
+    assert walk_throughs().keys() == {"next_sentence", "dialogue", "first", "bbcode"}
+    done = run(
+        toys,
+        """
+import torch, transformers, whyformer
+from whyformer.methods.registry import METHODS
+from whyformer.perturb import HIDES
+
+explainer = whyformer.Explainer.load("sentiment")
+explained = explainer.explain("a gorgeous film", "attcat")
+assert explained.render("bbcode") == "a [b]gorgeous[/b] film", explained.render("bbcode")
+assert explained.save("page.bb").read_text() == "a [b]gorgeous[/b] film"
+try:
+    explained.save("page.foo")
+except whyformer.BadOption as error:
+    assert ".bb" in str(error), error
+
+stepwise = explainer.explain("a gorgeous film", "stepwise", hide="first", steps=2)
+assert stepwise.top(1)[0].text == "gorgeous"
+occluded = [explainer.explain("a gorgeous film", "occlusion", baseline=way).scores for way in ("first", "mask")]
+assert abs(occluded[0] - occluded[1]).max() > 1e-3 < abs(occluded[0]).max()
+table = explainer.evaluate(["a gorgeous film"], "attcat", metrics="comprehensiveness(hide=first)", progress=False)
+assert table["attcat", "comprehensiveness(hide=first)"].n == 1
+assert HIDES.source("first") == "toy-box 1.0" and not HIDES.source("delete")
+
+from dialogue import Dialogue
+asked = Dialogue((("Ann", "was it any good?"), ("Bo", "it was gorgeous")))
+of_dialogue = explainer.explain(asked, "attcat")
+assert of_dialogue.texts == ("Ann: was it any good?\\nBo: it was gorgeous",)
+shown = [scored.text for scored in of_dialogue.words()]
+assert "gorgeous" in shown and not {"Ann", "Bo", "ann", "bo"} & set(shown), shown
+assert len(explainer.explain([asked, "a text", asked], "attcat")) == 3
+
+torch.manual_seed(0)
+tokenizer = explainer.subject.tokenizer
+config = transformers.BertConfig(
+    vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+)
+model = transformers.BertForNextSentencePrediction(config).eval()
+follows = whyformer.Explainer(model, tokenizer).explain(("was it good", "it was gorgeous"), "attcat", target="follows")
+assert follows.target.name == "follows" and follows.prediction.labels == ("follows", "does not follow")
+model.save_pretrained("folder"), tokenizer.save_pretrained("folder")
+again = whyformer.Explainer.load("folder").explain(("was it good", "it was gorgeous"), "attcat", target="follows")
+assert again.scores.round(5).tolist() == follows.scores.round(5).tolist()
+print("done")
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"

@@ -145,14 +145,6 @@ def test_positions_for_all_examples_are_taken(method: str) -> None:
     assert (found - expected).abs().max() <= ROUNDING[torch.float64] * expected.abs().max()
 
 
-def test_multiple_choice_is_refused() -> None:
-    model = hf.BertForMultipleChoice(families.CONFIGS["bert"]()).eval()
-    for inputs in (INPUTS, {name: tensor.view(1, 2, -1) for name, tensor in INPUTS.items()}):
-        for method in METHODS:
-            error = refused(model, inputs, method, "choose among several texts")
-            assert isinstance(error, whyformer.UnsupportedModel)
-
-
 class TorchEncoder(nn.Module):
     """A classifier made of torch's own encoder."""
 
@@ -268,3 +260,37 @@ def test_a_prediction_that_begins_with_relevance_is_run_once() -> None:
     prediction = Prediction(model, batch_of(model, INPUTS))
     assert prediction.traced is prediction.towards(None).trace is prediction.traced
     assert Counted.runs == 1
+
+
+def opt(positions: int) -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 37, "num_hidden_layers": 2}
+    config = hf.OPTConfig(vocab_size=99, num_attention_heads=4, max_position_embeddings=positions, **sizes)
+    return hf.OPTForSequenceClassification(config).eval()
+
+
+def test_positions_that_begin_at_an_offset_are_counted() -> None:
+    model, inputs = opt(6), {"input_ids": torch.arange(5, 12)[None]}
+    refused(model, inputs, "attn_lrp", "7 tokens, but the model has positions for 6: give fewer")
+    shorter = {"input_ids": inputs["input_ids"][:, :6]}
+    expected = whyformer.attribute(model, shorter, "attn_lrp", target=1)
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10, model.config.pad_token_id]])
+    padded = {"input_ids": ids, "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1, 0]])}  # padding has no position
+    found = whyformer.attribute(model, padded, "attn_lrp", target=1)
+    torch.testing.assert_close(found[:, :6], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(whyformer.BadInput, match=r"OPTForSequenceClassification .* has no row in its table"):
+        whyformer.record(model, inputs)
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "attcat", "occlusion"])
+def test_chunks_that_do_not_divide_the_tokens_are_refused(method: str) -> None:
+    """transformers itself raises then; where they divide them, nothing changes."""
+    model = copy.deepcopy(families.build("bert"))
+    options = {"baseline": "zero"} if method == "occlusion" else {}
+    expected = whyformer.attribute(model, INPUTS, method, target=1, **options)
+    for module in model.modules():
+        if hasattr(module, "chunk_size_feed_forward"):
+            module.chunk_size_feed_forward = 3
+    torch.testing.assert_close(whyformer.attribute(model, INPUTS, method, target=1, **options), expected)
+    error = refused(model, families.batch((7, 7)), method, "load it with chunk_size_feed_forward=0")
+    assert isinstance(error, whyformer.UnsupportedModel)

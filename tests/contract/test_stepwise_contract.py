@@ -18,6 +18,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import method_specs
 from whyformer.prediction import Prediction
+from whyformer.progress import listening
 from whyformer.rounding import close
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, strengths, strongest, two_sided
 from whyformer.show.terminal import explanation_text
@@ -164,8 +165,8 @@ def test_progress_is_told_of_all_steps_and_never_goes_back() -> None:
     for of in ("attn_lrp", "smooth_grad(samples=3)"):
         prediction = Prediction(model, batch_of(model, families.batch()), 1, relevance=True)
         told: list[float] = []
-        prediction.progress = lambda done, total, told=told: told.append(done / total)
-        STEPWISE(prediction, of=of, steps=3)
+        with listening(lambda done, total, told=told: told.append(done / total)):
+            STEPWISE(prediction, of=of, steps=3)
         assert told == sorted(told)
         assert len(told) >= 4
         assert told[0] == 0

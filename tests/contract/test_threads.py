@@ -104,9 +104,9 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
         return [future.result(timeout=60) for future in [pool.submit(call) for call in calls]]
 
 
-def meeting(model: nn.Module, barrier: threading.Barrier) -> None:
-    """Make the first run of a model wait inside its forward until others are inside theirs."""
-    waiting = [barrier]
+def meeting(model: nn.Module, barrier: threading.Barrier, runs: int = 1) -> None:
+    """Make the first runs of a model wait inside its forward until others are inside theirs."""
+    waiting = [barrier] * runs
 
     def wait(*_: object) -> None:
         if waiting:
@@ -115,18 +115,21 @@ def meeting(model: nn.Module, barrier: threading.Barrier) -> None:
     model.register_forward_pre_hook(wait)
 
 
-@pytest.mark.parametrize("method", ["attn_lrp", "smooth_grad", "transformer_attribution"])
+@pytest.mark.parametrize(
+    "method", ["attn_lrp", "smooth_grad", "transformer_attribution", "occlusion", "integrated_gradients"]
+)
 def test_two_models_run_at_the_same_time(method: str) -> None:
     """Each waits inside its forward for the other, which would never come if there were one lock for all models."""
     models = [copy.deepcopy(families.build(name)) for name in ("bert", "gpt2")]
 
     def explained(model: nn.Module) -> Tensor:
-        return whyformer.attribute(model, EXPLAINED, method, target=1)
+        options = {"baseline": "zero"} if method in ("occlusion", "integrated_gradients") else {}
+        return whyformer.attribute(model, EXPLAINED, method, target=1, **options)
 
     expected = [explained(model) for model in models]
     barrier = threading.Barrier(2)
     for model in models:
-        meeting(model, barrier)
+        meeting(model, barrier, 2 if whyformer.list_methods()[method].passes == "many" else 1)
     for found, due in zip(together(*(partial(explained, model) for model in models)), expected, strict=True):
         assert close(found, due)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import cases, evaluated
+from tests.helpers import cases, evaluated, token_outputs
 from tests.helpers.conllu import ENGLISH
 from tests.helpers.rows import write_jsonl, write_parquet
 
@@ -37,6 +37,10 @@ SCRIPTS = {  # what each is given, and what it prints
     "cost/flow.py": ("--units 8,12", ["8 units, 12 layers: ", "12 units"]),
     "cost/precision.py": ("--texts {texts}.txt --limit 2 --methods attcat", ["2 texts", "| `attcat` | float32 |"]),
     "cost/stepwise.py": (f"{TINY} --steps 2", ["of=attn_lrp", "| 2 steps | "]),
+    "experiments/pos_tagger.py": (
+        "--model {models}/mlm --data {treebank} --out {out} --steps 2 --batch 2 --device cpu",
+        ["step 2/2  loss ", "on 1 held-out sentences"],
+    ),
     "experiments/small_samples.py": (
         "--samples 3 --resamples 5",
         ["| normal | percentile |", "| share | Student's t |"],
@@ -90,10 +94,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     write_jsonl(folder / "data" / "eraser_movies.jsonl", marked * 2)
     (folder / "data" / "ud_en_ewt").mkdir()
     (folder / "data" / "ud_en_ewt" / "en_ewt-ud-dev.conllu").write_text("\n".join([*ENGLISH, "", ""]))
+    (folder / "treebank").mkdir()
+    (folder / "treebank" / "en_ewt-ud-dev.conllu").write_text("\n".join([*ENGLISH, "", ""]) * 5)
+    masked = token_outputs.explainer("masked_word", "bert").subject
+    copy.deepcopy(masked.model).float().save_pretrained(folder / "models" / "mlm")
+    masked.tokenizer.save_pretrained(folder / "models" / "mlm")
     (folder / "texts.txt").write_text("\n".join(cases.TEXTS))
     (folder / "texts.csv").write_text("\n".join(["text", *(json.dumps(text) for text in cases.TEXTS)]))
     write_parquet(folder / "counts.parquet", [{"word": "film", "doc_freq": 7}, {"word": "rare", "doc_freq": 1}])
-    places = {"models": "models", "data": "data", "texts": "texts", "counts": "counts.parquet"}
+    places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts", "counts": "counts.parquet"}
     return {name: str(folder / place) for name, place in places.items()}
 
 

@@ -13,6 +13,7 @@ from tests.helpers import families
 from whyformer.cli import main
 from whyformer.methods.registry import METHODS
 from whyformer.metrics.registry import METRICS
+from whyformer.perturb import HIDES
 
 ROOT = Path(__file__).parents[2]
 REVIEWS = "text,label\na gorgeous and witty film,POSITIVE\na dull and lifeless mess,NEGATIVE\nnot bad at all,POSITIVE\n"
@@ -37,6 +38,7 @@ def test_python(
     (tmp_path / "reviews.csv").write_text(REVIEWS)
     monkeypatch.setattr(METHODS, "known", dict(METHODS.known))
     monkeypatch.setattr(METRICS, "known", dict(METRICS.known))
+    monkeypatch.setattr(HIDES, "known", dict(HIDES.known))
     subject = whyformer.Explainer.load("sentiment").subject
     names = {"whyformer": whyformer, "model": subject.model, "tokenizer": subject.tokenizer}
     if page.name == "CONTRIBUTING.md":

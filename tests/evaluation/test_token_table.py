@@ -26,6 +26,7 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
+from whyformer.progress import listening
 from whyformer.tasks.label import Label, Predicted
 
 TOTALS = {
@@ -238,9 +239,8 @@ def literal_totals(own: Subject, method: str, **options: Any) -> dict[int, dict[
 def test_the_sums_over_a_data_set(data: Path) -> None:
     own = cases.subject()
     told: list[tuple[int, int]] = []
-    found = token_tables(
-        own, data, "attcat(states=inputs),rollout", idf=IDF, rows_at_once=3, progress=lambda *at: told.append(at)
-    )
+    with listening(lambda *at: told.append(at)):
+        found = token_tables(own, data, "attcat(states=inputs),rollout", idf=IDF, rows_at_once=3)
     assert list(found) == ["attcat(states=inputs)", "rollout"]
     for name, options in (("attcat", {"states": "inputs"}), ("rollout", {})):
         expected = literal_totals(own, name, **options)

@@ -31,7 +31,7 @@ from whyformer.explain.trust import trust_of
 from whyformer.inputs.units import Unit
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
-from whyformer.progress import counting
+from whyformer.progress import counting, listening, report
 from whyformer.results.trust import NOTHING, Trust
 from whyformer.show.layout import gauge
 from whyformer.tasks.label import Label
@@ -595,7 +595,9 @@ def test_the_command_line_compares(sentiment: Explainer, tmp_path: Path, capsys:
 
 def test_progress_is_told_and_never_goes_back(sentiment: Explainer) -> None:
     told: list[tuple[int, int]] = []
-    found = trust_of([sentiment.explain(TEXT)], progress=lambda done, total: told.append((done, total)))
+    explanation = sentiment.explain(TEXT)
+    with listening(lambda done, total: told.append((done, total))):
+        found = trust_of([explanation])
     done = [d for d, _ in told]
     assert done == sorted(done)
     assert done[-1] == found[0].evaluations <= told[-1][1]
@@ -612,7 +614,7 @@ def test_a_bar_for_slow_jobs_only(seconds: float, shown: bool, monkeypatch: pyte
     screen, now = Screen(), itertools.count(0, seconds)
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setattr("whyformer.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
-    with counting("trust") as tell:
+    with counting("trust"):
         for done in range(1, 101):
-            tell(done, 100)
+            report(done, 100)
     assert ("trust" in screen.getvalue()) is shown

@@ -11,8 +11,8 @@ from torch import Tensor
 import whyformer
 from tests.helpers.golden import DATA, assert_close, inputs, model
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.mask_lrp import HeadGate
 from whyformer.prediction import Prediction
+from whyformer.recorder.lrp.head_gate import HeadGate
 from whyformer.rounding import close
 
 CASE = "bert_cls"

@@ -20,6 +20,7 @@ from whyformer.attention_heads.treebank import sentences
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.inputs.units import Unit
 from whyformer.models.loading import Subject, subject_of
+from whyformer.progress import listening
 from whyformer.rounding import close
 
 TREEBANK = """\
@@ -293,7 +294,8 @@ def test_an_interruption_keeps_what_was_counted() -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    mask = head_statistics(subject, PARSED, batch_size=1, progress=interrupt)
+    with listening(interrupt):
+        mask = head_statistics(subject, PARSED, batch_size=1)
     assert told == [(1, 5), (2, 5)]
     assert mask.provenance["interrupted"]
     assert mask.provenance["sentences"] == 2
@@ -316,10 +318,11 @@ def test_an_interruption_keeps_what_was_counted() -> None:
 def test_limits_and_options() -> None:
     subject = cases.subject("bert")
     told: list[tuple[int, int]] = []
-    mask = head_statistics(subject, iter(PARSED), limit=2, progress=lambda *seen: told.append(seen))
-    assert mask.provenance["sentences"] == 2
-    assert told == [(2, 2)]
-    positional_statistics(subject, iter(["a film"] * 3), progress=lambda *seen: told.append(seen))
+    with listening(lambda *seen: told.append(seen)):
+        mask = head_statistics(subject, iter(PARSED), limit=2)
+        assert mask.provenance["sentences"] == 2
+        assert told == [(2, 2)]
+        positional_statistics(subject, iter(["a film"] * 3))
     assert told[1:] == [(3, 3)]
     wrong: list[dict[str, Any]] = [
         *(

@@ -1,20 +1,48 @@
-"""Tiny random classifiers of every architecture for which transformers has one.
+"""Tiny random models of every architecture that transformers has for a head: classifiers, language models, and so on.
 
 `build` takes the default configuration of a model type, shrinks what every configuration calls by one of a few names
 (`_SIZES`), applies what has to be configured by hand (`_BY_HAND`), and draws weights large enough for attention maps
 that are not uniform.  Nothing is downloaded.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers as hf
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as _CLASSES
+from transformers.models.auto import modeling_auto
 
 VOCABULARY = 60
 PAD, BOS, EOS = 0, 1, 2
+LARGEST = 5_000_000  # parameters; what is larger was not shrunk
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a model is built for: the mapping of transformers that lists its architectures, and its number of labels."""
+
+    name: str
+    mapping: str
+    auto_class: str
+    labels: int = 3
+    choices: int = 0  # texts of each example, if it has several
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """The name of the class of each model type."""
+        names: dict[str, str] = getattr(modeling_auto, f"MODEL_FOR_{self.mapping}_MAPPING_NAMES")
+        return dict(names)
+
+
+SEQUENCE = Head("sequence classification", "SEQUENCE_CLASSIFICATION", "AutoModelForSequenceClassification")
+TOKEN = Head("token classification", "TOKEN_CLASSIFICATION", "AutoModelForTokenClassification")
+CAUSAL = Head("causal language models", "CAUSAL_LM", "AutoModelForCausalLM")
+MASKED = Head("masked language models", "MASKED_LM", "AutoModelForMaskedLM")
+CHOICE = Head("multiple choice", "MULTIPLE_CHOICE", "AutoModelForMultipleChoice", 1, 3)
+ANSWER = Head("question answering", "QUESTION_ANSWERING", "AutoModelForQuestionAnswering", 2)
+HEADS = (SEQUENCE, TOKEN, CAUSAL, MASKED, CHOICE, ANSWER)
 
 _WIDTH = dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "word_embed_proj_dim"), 32)
 _DEPTH = dict.fromkeys(
@@ -79,6 +107,8 @@ _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_ma
 _MISTRAL_YARN = {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 _SOME_SLIDING = {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]}
 _MAMBA = {"mamba_d_state": 8, "mamba_dt_rank": 4}
+_MAMBA_2 = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 4}
+_PER_LAYER = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY}
 # A Mamba layer and two that share their attention.
 _SHARED = {"num_hidden_layers": 3, "layers_block_type": ["linear_attention", "hybrid", "hybrid"]}
 _DELTA = {
@@ -103,10 +133,14 @@ _BY_HAND: dict[str, dict[str, Any]] = {
         "index_n_heads": 4,
         "gated_norm_rank": 4,
     },
+    "bailing_hybrid": _LATENT,
+    "bamba": {**_MAMBA_2, "attn_layer_indices": [1]},
     # Sparse from eight tokens on; at fewer, transformers switches the model to full attention, and for good.
     "big_bird": {},  # block-sparse above 704 tokens; shorter texts get full attention, as here
     "bigbird_pegasus": {},
+    "bros": {"hidden_size": 64},
     "canine": {"local_transformer_stride": 8, "num_hash_buckets": 32},
+    "codegen": {"rotary_dim": 4},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"],
         "rope_parameters": {
@@ -127,8 +161,10 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     },
     "deepseek_v2": {**_LATENT, "first_k_dense_replace": 1},
     "deepseek_v3": {**_LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
+    "deepseek_v32": _LATENT,
     # Not `is_moe`: there transformers mixes the examples of a batch.
     "doge": {"keep_window_size": 4},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "ernie": {"use_task_id": True},
     "esm": {
         "vocab_size": VOCABULARY + 1,
@@ -140,15 +176,37 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     "esmc": {"num_key_value_heads": 4},
     "funnel": {"block_sizes": [2, 2]},
     "gemma2": _WIDER,
+    "gemma3n_text": {
+        **_PER_LAYER,
+        "intermediate_size": [48, 48],
+        "num_kv_shared_layers": 0,
+        "laurel_rank": 4,
+        "activation_sparsity_pattern": [0.5, 0.0],
+    },
+    "gemma4": {"text_config": _PER_LAYER},
+    "gemma4_text": _PER_LAYER,
+    "glm4_moe_lite": _LATENT,
+    "glm_moe_dsa": _LATENT,
     "gpt_bigcode": {"num_key_value_heads": 1},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "gpt_oss": {"rope_parameters": {**_YARN, "truncate": False}},
     "gptj": {"rotary_dim": 4},
+    "granite_swa": _WIDER,
+    "granitemoe_swa": _WIDER,
+    "granitemoehybrid": {
+        **_MAMBA_2,
+        "shared_intermediate_size": 48,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
     # The Mamba layers of Jamba and Zamba run without their CUDA kernels.
     "jamba": {**_MAMBA, "attn_layer_period": 2, "attn_layer_offset": 1},
+    "kimi_linear": {**_LATENT, "num_experts_per_token": 2},
     "layoutlmv3": {"coordinate_size": 5, "shape_size": 6, "input_size": 32},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "lilt": {"hidden_size": 48},
+    "longcat_flash": {**_LATENT, "expert_ffn_hidden_size": 48, "zero_expert_num": 2, "qk_head_dim": 16},
     "luke": {"entity_vocab_size": 20, "entity_emb_size": 16},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 2, "chunk_size": 4},
     "markuplm": {
         "max_depth": 5,
         "xpath_unit_hidden_size": 8,
@@ -170,6 +228,13 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     "mobilebert": {"intra_bottleneck_size": 16},
     # Without prompts it would be BART.
     "mvp": {"use_prompt": True, "prompt_length": 4, "prompt_mid_dim": 16},
+    "neomme": {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+        },
+        "embedding_rank": 16,
+    },
     # As many landmarks as `segment_means_seq_len`, as in the published model: the softmax is not approximated.
     "nystromformer": {"conv_kernel_size": 3},
     "perceiver": {
@@ -211,7 +276,9 @@ _BY_HAND: dict[str, dict[str, Any]] = {
     "t5": {"decoder_start_token_id": PAD},
     "t5gemma": {"encoder": _WIDER, "decoder": _WIDER},
     "tapas": {"type_vocab_sizes": [3, 8, 8, 2, 8, 8, 10]},
+    "vaultgemma": _WIDER,
     "xmod": {"languages": ["en_XX", "de_DE"], "default_language": "en_XX"},
+    "youtu": _LATENT,
     "zamba": {**_MAMBA, **_SHARED},
     "zamba2": {
         **_SHARED,
@@ -223,6 +290,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
         "use_mem_rope": True,
         "adapter_rank": 4,
     },
+    "zaya": {"num_experts_per_tok": 1, "layer_types": ["hybrid", "hybrid"], "router_hidden_size": 16},
 }
 
 
@@ -230,6 +298,7 @@ _BY_HAND: dict[str, dict[str, Any]] = {
 _Entries = dict[str, tuple[tuple[int, ...], int]]
 _BOX: _Entries = {"bbox": ((4,), 32)}
 _MORE: dict[str, _Entries] = {
+    "bros": _BOX,
     "layoutlm": _BOX,
     "layoutlmv3": _BOX,
     "lilt": _BOX,
@@ -238,7 +307,9 @@ _MORE: dict[str, _Entries] = {
     "tapas": {"token_type_ids": ((7,), 2)},
 }
 
-SINGLE = frozenset({"canine"})  # its mask is NaN in double precision
+SINGLE = frozenset(
+    {"beam", "canine", "mllama", "prophetnet", "splinter", "xglm"}
+)  # in double precision they fail, or are NaN
 
 _IMPOSSIBLE = {
     "layoutlmv2": "needs the package detectron2",
@@ -250,13 +321,15 @@ class NotBuildable(Exception):
     """An architecture that cannot be built here, and why."""
 
 
-def names() -> tuple[str, ...]:
-    """The model types that have a sequence classifier."""
-    return tuple(sorted(_CLASSES))
+def names(head: Head = SEQUENCE) -> tuple[str, ...]:
+    """The model types that have this head."""
+    return tuple(sorted(head.classes))
 
 
-def build(name: str, dtype: torch.dtype | None = None, attention: str | None = None) -> PreTrainedModel:
-    """A tiny random classifier with three labels, the same at every call; with fused attention where there is some.
+def build(
+    name: str, dtype: torch.dtype | None = None, attention: str | None = None, head: Head = SEQUENCE
+) -> PreTrainedModel:
+    """A tiny random model, the same at every call; with fused attention where there is some.
 
     In float64, or in float32 where a model of transformers is not right in double precision.
     """
@@ -265,19 +338,47 @@ def build(name: str, dtype: torch.dtype | None = None, attention: str | None = N
     if dtype is None:
         dtype = torch.float32 if name in SINGLE else torch.float64
     torch.manual_seed(7)
-    config = _shrunk(hf.AutoConfig.for_model(name), _BY_HAND.get(name, {}))
-    config.num_labels = 3
-    model_class = getattr(hf, _CLASSES[name])
+    auto = getattr(hf, head.auto_class)
+    config = _configured(name, head)
+    model_class = getattr(hf, head.classes[name])
     how = {"attn_implementation": attention or ("sdpa" if model_class._supports_sdpa else "eager")}
     if dtype == torch.float64:  # the default, `grouped_mm`, has no double precision
         how["experts_implementation"] = "eager"
-    model = hf.AutoModelForSequenceClassification.from_config(config, **how)
+    model = auto.from_config(config, **how)
     for path, parameter in model.named_parameters():
         # HF's initial weights are so small that every attention map is uniform; with Doge's A = 0 every mask is.
         if parameter.dim() > 1 or path.endswith(".A"):
             torch.nn.init.normal_(parameter, std=0.25)
     finished: PreTrainedModel = model.to(dtype).eval()
     return finished
+
+
+def build_for(name: str, head: Head, attention: str | None = None) -> PreTrainedModel:
+    """`build`, with whatever keeps an architecture from being built small, or from running on tokens, as one error."""
+    if name in _IMPOSSIBLE:
+        raise NotBuildable(_IMPOSSIBLE[name])
+    try:
+        with torch.device("meta"):
+            model = getattr(hf, head.auto_class).from_config(_configured(name, head))
+        size = sum(parameter.numel() for parameter in model.parameters())
+        if size <= LARGEST:
+            model = build(name, attention=attention, head=head)
+            with torch.no_grad():
+                model(**batch(model, head=head))
+            return model
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise NotBuildable(f"{type(error).__name__}: {reason}") from error
+    raise NotBuildable(f"{size:,} parameters are left after its configuration was shrunk")
+
+
+def _configured(name: str, head: Head) -> PreTrainedConfig:
+    """A small configuration for a head."""
+    config = _shrunk(hf.AutoConfig.for_model(name), _BY_HAND.get(name, {}))
+    config.num_labels = head.labels
+    if head is CAUSAL and "is_decoder" in config.__dict__:
+        config.is_decoder = True
+    return config
 
 
 def _shrunk(default: PreTrainedConfig, by_hand: dict[str, Any]) -> PreTrainedConfig:
@@ -295,12 +396,22 @@ def _shrunk(default: PreTrainedConfig, by_hand: dict[str, Any]) -> PreTrainedCon
 
 
 def batch(
-    model: PreTrainedModel, lengths: tuple[int, ...] = (9, 5, 7), extra: int = 0, seed: int = 0
+    model: PreTrainedModel,
+    lengths: tuple[int, ...] = (9, 5, 7),
+    extra: int = 0,
+    seed: int = 0,
+    head: Head = SEQUENCE,
 ) -> dict[str, Tensor]:
     """Random tokens, padded on the right to the longest and `extra` more, and what else the model takes for each token.
 
-    Inputs of another kind than text (images, LUKE's entities) are left out: every model runs without them.
+    For multiple choice the first dimensions are examples and choices, and `lengths` is that of an example's first
+    choice; the others are one token shorter each. Inputs of another kind than text (images, LUKE's entities) are left
+    out: most models run without them.
     """
+    if head.choices:
+        rows = tuple(length - choice for length in lengths for choice in range(head.choices))
+        flat = batch(model, rows, extra, seed)
+        return {name: tensor.unflatten(0, (len(lengths), head.choices)) for name, tensor in flat.items()}
     generator = torch.Generator().manual_seed(seed)
     width = max(lengths) + extra
     ids = torch.full((len(lengths), width), PAD)
@@ -312,6 +423,8 @@ def batch(
             ids[row, length - 1] = EOS
         mask[row, :length] = 1
     inputs = {"input_ids": ids, "attention_mask": mask}
+    if model.config.model_type == "longformer" and model.config.num_labels != SEQUENCE.labels:
+        inputs["global_attention_mask"] = (ids == BOS).long()  # else it looks for the separators of a question
     for name, (shape, bound) in _MORE.get(model.config.model_type, {}).items():
         inputs[name] = torch.zeros(*ids.shape, *shape, dtype=torch.long)
         for row, length in enumerate(lengths):
@@ -323,9 +436,12 @@ def batch(
 
 def alone(inputs: dict[str, Tensor], row: int) -> dict[str, Tensor]:
     """One example of a batch, without padding."""
-    width, length = inputs["input_ids"].shape[1], int(inputs["attention_mask"][row].sum())
+    mask = inputs["attention_mask"]
+    width, length = mask.shape[-1], int(mask[row].sum(-1).max())
     return {
-        name: tensor[row : row + 1, :length] if tensor.shape[1] == width else tensor[row : row + 1]
+        name: tensor[row : row + 1].narrow(mask.dim() - 1, 0, length)
+        if tensor.dim() >= mask.dim() and tensor.shape[mask.dim() - 1] == width
+        else tensor[row : row + 1]
         for name, tensor in inputs.items()
     }
 

@@ -80,7 +80,8 @@ def test_no_token_that_fits_is_lost(kind: str, side: str, text: Any, monkeypatch
     whole = encode(subject, text)
     monkeypatch.setattr(whyformer.inputs.encoding, "COUNTED", 1000)
     cut = encode(subject, text)
-    assert (cut.units, cut.tensors) == (whole.units, whole.tensors)
+    assert cut.units == whole.units
+    assert cut.key == whole.key
     assert whole.counted
     assert not cut.counted
     assert 0 < cut.dropped < whole.dropped

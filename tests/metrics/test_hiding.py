@@ -13,6 +13,7 @@ from whyformer.metrics import Case, measure
 from whyformer.metrics.registry import metric_named
 from whyformer.perturb import Outcomes, count_of, hide_named, inputs_of
 from whyformer.prediction import Prediction
+from whyformer.progress import listening
 from whyformer.testing import state
 
 HIDES = ("delete", "mask", "mask_unattended", "pad", "pad_attended")
@@ -130,7 +131,7 @@ def test_counts_and_duplicates() -> None:
 
 def test_batches_keep_to_the_budget_and_to_little_padding() -> None:
     sizes: list[tuple[int, int]] = []
-    outcomes = Outcomes(subject().model, tokens_per_batch=60, progress=lambda done, of: sizes.append((done, of)))
+    outcomes = Outcomes(subject().model, tokens_per_batch=60)
     rng = np.random.default_rng(0)
     rows = [
         TensorInput({"input_ids": rng.integers(5, 40, n), "attention_mask": np.ones(n, dtype=np.int64)})
@@ -140,7 +141,8 @@ def test_batches_keep_to_the_budget_and_to_little_padding() -> None:
     handle = subject().model.register_forward_pre_hook(
         lambda _, __, inputs: shapes.append(inputs["input_ids"].shape), with_kwargs=True
     )
-    said = outcomes.of(rows, 3)
+    with listening(lambda done, of: sizes.append((done, of))):
+        said = outcomes.of(rows, 3)
     handle.remove()
     assert all(shape[0] == 1 or shape.numel() <= 60 for shape in shapes)
     assert outcomes.counts.batches == len(shapes)

@@ -14,9 +14,10 @@ from whyformer.inputs.encoding import collate, encode
 from whyformer.metrics import Annotation, Case, Rationale
 from whyformer.metrics.plausibility import _words
 from whyformer.metrics.registry import metric_named
-from whyformer.models.loading import is_regression, subject_of
+from whyformer.models.loading import subject_of
 from whyformer.perturb import Outcomes, hide_named, inputs_of
 from whyformer.prediction import Prediction
+from whyformer.tasks.score import is_regression
 
 TEXT = "the film is a fine film"
 

@@ -17,6 +17,7 @@ from whyformer.metrics import Annotation, Case, Idf, Rationale, answer_tokens, m
 from whyformer.metrics.overlap import word_totals
 from whyformer.metrics.registry import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes
+from whyformer.progress import listening
 from whyformer.rounding import close
 
 HIDING = ("aopc", "log_odds", "comprehensiveness", "sufficiency", "hiding_game", "revealing_game")
@@ -36,7 +37,7 @@ def texts_of(one: Case) -> list[tuple[list[int], list[int], list[int], list[floa
     """Ids, types, places in order of their score, scores, predicted class."""
     found = []
     for row, example in enumerate(one.prediction.batch.examples):
-        ids, types = example.tensors["input_ids"], example.tensors["token_type_ids"]
+        ids, types = (example.tensors[name].tolist() for name in ("input_ids", "token_type_ids"))
         scores = one.scores[row].tolist()
         places = [n for n, unit in enumerate(example.units) if not unit.special]
         order = sorted(places, key=lambda n: (-scores[n], n))
@@ -324,9 +325,10 @@ def test_absolute_and_gold() -> None:
 
 def test_everything_of_a_chunk_is_run_at_once() -> None:
     batches: list[int] = []
-    outcomes = Outcomes(subject().model, progress=lambda done, of: batches.append(of))
+    outcomes = Outcomes(subject().model)
     cases = [case(seed=seed, outcomes=outcomes) for seed in (0, 1)]
-    found = measure([(metric_named(name), one, {}) for name in (*HIDING, "kendall_tau") for one in cases])
+    with listening(lambda done, of: batches.append(of)):
+        found = measure([(metric_named(name), one, {}) for name in (*HIDING, "kendall_tau") for one in cases])
     assert set(batches) == {outcomes.counts.run}
     for n, name in enumerate((*HIDING, "kendall_tau")):
         for m, one in enumerate((case(seed=0), case(seed=1))):

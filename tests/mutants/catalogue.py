@@ -35,6 +35,9 @@ JOURNAL = "evaluation/test_journal.py"
 TRUST = "evaluation/test_trust.py"
 WORDS = "properties/test_words.py"
 TOKENIZERS = "inputs/test_tokenizers.py"
+AT_TOKENS = "inputs/test_token_outputs.py"
+CHOICE = "contract/test_multiple_choice.py"
+SCORES = "contract/test_scores_as_outputs.py"
 RECORDED = "contract/test_recorded.py"
 SQUARE = "contract/test_square_batches.py"
 EDGES = "reference/test_method_edges.py"
@@ -268,7 +271,7 @@ of(
     ),
 )
 of(
-    "methods.mask_lrp",
+    "recorder.lrp.head_gate",
     f"{MASKED}::test_odd_factors_are_reported",
     (
         "HeadGate._factors",
@@ -285,6 +288,10 @@ of(
     ),
     ("HeadGate.report", "e.factors < 0", "e.factors <= 0"),
     ("HeadGate.report", "e.factors.abs() > LARGE", "e.factors.abs() < LARGE"),
+)
+of(
+    "methods.mask_lrp",
+    f"{MASKED}::test_odd_factors_are_reported",
     (
         "_weighted",
         "kinds.cumsum(0) == 1",
@@ -371,7 +378,7 @@ of(
     "methods.paths",
     f"{CAPTUM}::test_integrated_gradients_from_zero_agree_with_captum",
     ("integrated_gradients", "found.sum(-1)", "found.abs().sum(-1)"),
-    ("_Path.of", "torch.where(free, states[1:]", "torch.where(~free, states[1:]"),
+    ("_Path.of", "torch.where(example.free[:, None]", "torch.where(~example.free[:, None]"),
     (
         "_Path.completeness",
         "said[0], said[1:].double().mean()",
@@ -577,6 +584,85 @@ of(
     ("Task.output", "(-1, part)", "(1, part)"),
 )
 of(
+    "tasks.answers",
+    f"{AT_TOKENS}::test_an_answer_has_a_runner_up",
+    ("Answers.runner_up_in", "chosen[1] + 1] = -torch.inf", "chosen[1] + 1] = torch.inf"),
+)
+of(
+    "tasks.classes",
+    f"{AT_TOKENS}::test_runners_up_of_ready_tensors",
+    ("Classes.runners_up", "-torch.inf", "torch.inf"),
+)
+of(
+    "tasks.token_labels",
+    f"{AT_TOKENS}::test_all_words_with_a_label_are_explained",
+    ("TokenLabels.places", "!= NO_LABEL", "== NO_LABEL"),
+    (
+        "_first_token",
+        "occurrences[occurrence - 1]",
+        "occurrences[0]",
+        f"{AT_TOKENS}::test_a_word_is_given_as_written_with_its_occurrence_or_by_its_index",
+    ),
+)
+of(
+    "tasks.masked_word",
+    f"{AT_TOKENS}::test_one_of_several_masks_is_chosen",
+    ("MaskedWord.places", "counted(asked.position, len(masks)", "counted(0, len(masks)"),
+)
+of(
+    "tasks.vocabulary",
+    f"{AT_TOKENS}::test_a_target_beside_ten_is_kept_with_them",
+    ("Vocabulary.kept", "if index not in likeliest", "if False"),
+    (
+        "_token_called",
+        '(f" {text}", text) if apart',
+        '(text, f" {text}") if apart',
+        f"{AT_TOKENS}::test_a_token_is_given_by_its_text",
+    ),
+)
+of(
+    "tasks.score",
+    f"{SCORES}::test_which_models_give_scores",
+    ("Score.fits", "and not is_multi_label(model)", ""),
+    ("Score.called", "if self.labels == UNNAMED", "if False", f"{SCORES}::test_the_value_is_shown"),
+)
+of(
+    "tasks.choice",
+    f"{CHOICE}::test_several_targets_and_the_runner_up",
+    ("Choice.questions", "-torch.inf", "torch.inf"),
+    ("Choice.predicted", "int(logits.argmax())", "chosen"),
+    ("_paired", "not same and count", "same and count", f"{CHOICE}::test_what_is_refused"),
+)
+of(
+    "explain.rows",
+    f"{CHOICE}::test_a_difference_is_explained_by_both_rows",
+    ("shown_units", "(-1 if scores.signed else 1)", "1"),
+    ("shown_units", "(-1 if scores.signed else 1)", "-1", f"{CHOICE}::test_layers_and_unsigned_scores_of_a_difference"),
+    ("_both", "replace(unit, part=2)", "replace(unit, part=1)"),
+    ("_keys", "place < choice or unit.part == 0", "True"),
+    (
+        "of_chosen_rows",
+        "logits.argmax(-1)",
+        "logits.argmin(-1)",
+        f"{CHOICE}::test_tensors_are_explained_by_the_row_of_the_choice",
+    ),
+)
+of(
+    "explain.questions",
+    f"{CHOICE}::test_neither_other_texts_nor_other_choices_matter",
+    ("ExplainedRun.narrowed", "row=places[question.row]", "row=0"),
+)
+of(
+    "explain.questions",
+    f"{AT_TOKENS}::test_several_targets_of_one_text_give_a_list",
+    ("_of_turn", "turn if turn < len(pairs) else 0", "0"),
+)
+of(
+    "tasks.tokens",
+    f"{AT_TOKENS}::test_the_runner_up_is_the_most_probable_other",
+    ("Tokens.runners_up", "-torch.inf", "torch.inf"),
+)
+of(
     "tasks.tokens",
     "contract/test_tasks.py::test_the_label_of_a_token_is_read_there",
     (
@@ -669,41 +755,39 @@ of(
 # Hiding units, and what the model says then
 
 of(
-    "perturb.hiding",
+    "inputs.input",
     f"{HIDING}::test_what_is_hidden",
-    ("hidden", 'hide in ("pad", "mask_unattended")', 'hide in ("pad",)'),
-    ("hidden", "array[~where]", "array[where]"),
+    ("TensorInput.deleted", "kept = ~self._at(places)", "kept = self._at(places)"),
+    ("TensorInput.groups", " if special is None or not special[place]", "", f"{METRICS}::test_aopc"),
+    ("TensorInput.filled", "if not attended:", "if False:"),
+    ("TensorInput._changed", 'if not tensors["attention_mask"].any():', "if False:", HIDING),
     (
-        "hidden",
-        'if tensors["attention_mask"].any() else _alone(row, fillers)',
-        "if True else _alone(row, fillers)",
-        HIDING,
-    ),
-    (
-        "padded",
-        "target[: len(row)]",
-        "target[-len(row) :]",
+        "_padded",
+        "row[: len(one)] =",
+        "row[-len(one) :] =",
         f"{HIDING}::test_probabilities_are_those_of_the_model_alone",
     ),
-    ("count_of", "math.floor(exact + 0.5)", "math.floor(exact)", f"{HIDING}::test_counts_are_rounded_half_up"),
-    ("count_of", "round(share * units, 9)", "share * units", f"{HIDING}::test_counts_are_rounded_half_up"),
-    ("Fillers.of", '("mask_token_id", "unk_token_id")', '("unk_token_id", "mask_token_id")'),
-    ("Fillers.instead", '(self.pad, "padding") if hide.startswith("pad")', '(self.pad, "padding") if hide == "pad"'),
 )
 of(
-    "perturb.outcomes",
+    "inputs.hiding",
+    f"{HIDING}::test_what_is_hidden",
+    ("Fill._tokens", "(self.token, self.otherwise)", "(self.otherwise, self.token)"),
+    ("Fill.apply", "whole.filled(places, token, self.attended)", "whole.filled(places, token)"),
+)
+of(
+    "perturb.hides",
+    f"{HIDING}::test_counts_are_rounded_half_up",
+    ("count_of", "math.floor(exact + 0.5)", "math.floor(exact)"),
+    ("count_of", "round(share * units, 9)", "share * units"),
+)
+of(
+    "perturb.runner",
     f"{HIDING}::test_counts_and_duplicates",
     (
-        "Outcomes.of",
+        "Runner.logits",
         "            if key not in self._known:\n                self._waiting",
         "            if True:\n                self._waiting",
         "metrics/test_known_rows.py",
-    ),
-    (
-        "shares_of",
-        "logits.double().sigmoid() if labels_are_free",
-        "logits.double().softmax(-1) if labels_are_free",
-        f"{HIDING}::test_labels_that_go_together_have_sigmoids",
     ),
     (
         "_batches",
@@ -713,12 +797,12 @@ of(
     ),
     ("_batches", "PADDING * size", "size", "metrics/test_left_out.py"),
     (
-        "Outcomes._run",
-        "- sum(len(row) for row in rows)",
+        "Runner._run",
+        "- sum(map(len, inputs))",
         "",
         f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding {HIDING}::test_counts_and_duplicates",
     ),
-    ("Outcomes.forget", "self._known.clear()", "pass", "metrics/test_known_rows.py"),
+    ("Runner.forget", "self._known.clear()", "pass", "metrics/test_known_rows.py"),
 )
 of(
     "perturb.search",
@@ -747,8 +831,8 @@ of(
     STEPWISE,
     (
         "_moved",
-        "text.positions[places].tolist().index(targets[column])",
-        "targets[column]",
+        "{int(position): place for",
+        "{int(position): int(position) for",
         f"{STEPWISE}::test_the_start_of_an_answer_moves_with_what_is_deleted",
     ),
     ("_needed", "p > max(said)", "p < max(said)", f"{STEPWISE}::test_what_stands_behind_a_next_token_is_not_hidden"),
@@ -845,7 +929,6 @@ of(
     "metrics.case",
     f"{METRICS}::test_aopc",
     ("Case.ranked", "-float(reduce(own[group]))", "float(reduce(own[group]))"),
-    ("Case.rankable", " if not flags[e, p]", ""),
     ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
     (
         "Case.ordered",
@@ -902,8 +985,8 @@ of(
     f"{RESULTS}::test_curves_are_exact_means_without_what_is_left_out",
     (
         "_Numbers.add",
-        "found is None or found != found",
-        "found is None",
+        "outcome is None or outcome != outcome",
+        "outcome is None",
         f"{RESULTS}::test_a_cell_counts_what_it_has_and_what_it_has_not",
     ),
     ("_Numbers._settle", "+= len(known)", "+= len(values)"),
@@ -985,7 +1068,7 @@ same(
 of(
     "evaluation.examples",
     "evaluation/test_pitfalls.py::test_a_smaller_window_is_not_taken_for_the_same",
-    ("item_of", "[encoded.tensors, [unit.special for unit in encoded.units]]", "[]"),
+    ("item_of", "[tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
         "batches",
         "len(batch) == limits.texts or (len(batch) + 1)",
@@ -1029,7 +1112,6 @@ of(
         'one.hide != "delete"',
         "evaluation/test_stepwise_trust.py::test_what_was_seen_is_not_run_again",
     ),
-    ("_Question.groups", " if not unit.special", "", f"{TRUST}::test_trust_is_what_loops_find"),
 )
 
 # Units and inputs
@@ -1124,13 +1206,13 @@ of(
     ),
 )
 of("recorder.run", SQUARE, ("_check_layout", "if any(elsewhere):", "if False:"))
-of("perturb.explained", SQUARE, ("_alone", '"mask" in name and units', 'name != "inputs_embeds" and units'))
+of("inputs.encoding", SQUARE, ("_cut", '"mask" in name and units', 'name != "inputs_embeds" and units'))
 of(
-    "perturb.hiding",
+    "inputs.input",
     f"{RECORDED}::test_positions_are_counted_anew_after_a_deletion",
     (
-        "hidden",
-        'tensors["position_ids"] = row.tensors["position_ids"][: len(tensors["input_ids"])]',
+        "TensorInput.deleted",
+        'tensors["position_ids"] = arrays["position_ids"][: len(tensors["input_ids"])]',
         "pass",
     ),
 )
@@ -1200,7 +1282,7 @@ of(
 )
 of("methods.gradient", f"{EDGES}::test_grad_cam_leaves_out_what_a_window_hides", ("grad_cam", ".ne(0)  #", ".ge(0)  #"))
 of(
-    "methods.mask_lrp",
+    "recorder.lrp.head_gate",
     f"{EDGES}::test_relevance_lost_in_the_first_block_is_not_taken_off_what_is_expected",
     ("HeadGate.lost_above", "e.layer > layer", "e.layer >= layer"),
 )
@@ -1237,7 +1319,7 @@ of(
 of(
     "perturb.remains",
     f"{RECORDED}::test_special_tokens_stay_special_behind_deleted_ones",
-    ("remains", "flags[text.number, text.positions[places]]", "flags[text.number, text.positions[: len(places)]]"),
+    ("remains", "] = row.special", "] = texts[n].input.special[: len(row)]"),
 )
 of(
     "metrics.faithfulness",
@@ -1270,9 +1352,9 @@ of(
     ("Recorder._govern", "if not attends and not self.lineage.knows(operands[0]):", "if False:"),
 )
 of(
-    "perturb.hiding",
+    "inputs.input",
     f"{RECORDED}::test_positions_are_counted_anew_after_a_deletion",
-    ("hidden", 'if "position_ids" in tensors:', "if False:"),
+    ("TensorInput.deleted", 'if "position_ids" in tensors:', "if False:"),
 )
 of(
     "results.table",

@@ -1,6 +1,7 @@
 """How the baselines run a model through captum: batches, counts, randomness, what is left behind, and errors."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from tests.helpers import families
 from whyformer import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.registry import Scores
+from whyformer.models.limits import CPU, LIMITS
 from whyformer.prediction import Prediction
+from whyformer.progress import listening
 from whyformer.rounding import close
 from whyformer.testing import check_method, state
 
@@ -67,12 +70,12 @@ def test_with_padding_tokens_the_contract_is_kept(name: str, family: str) -> Non
 def test_evaluations_are_counted_and_progress_is_told(name: str, model: nn.Module) -> None:
     prediction = Prediction(model, batch_of(model, inputs()), TARGET)
     told: list[float] = []
-    prediction.progress = lambda done, total: told.append(done / total)
     _ = prediction.padding
     rows: list[int] = []
     handle = model.register_forward_hook(lambda m, a, o: rows.append(len(o.logits)))
     try:
-        found = whyformer.list_methods()[name](prediction, **FAST[name])
+        with listening(lambda done, total: told.append(done / total)):
+            found = whyformer.list_methods()[name](prediction, **FAST[name])
     finally:
         handle.remove()
     assert int(found.diagnostics["evaluations"].sum()) == sum(rows)
@@ -112,7 +115,7 @@ def test_a_language_model_speaks_where_it_is_asked(versus: Any, spoken: set[int]
 @pytest.mark.parametrize("name", ["lime", "shapley_value_sampling", "integrated_gradients", "gradient_shap"])
 def test_small_batches_give_the_same(name: str, model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = scores(model, name, **FAST[name]).total
-    monkeypatch.setattr("whyformer.perturb.runner.TOKENS_PER_BATCH", {"cpu": 36})
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, tokens=36))
     sizes: list[int] = []
     handle = model.register_forward_hook(lambda m, a, o: sizes.append(len(o.logits)))
     try:

@@ -87,9 +87,9 @@ def test_text_tells_of_dropped_tokens_and_of_versus() -> None:
     assert "! 7 tokens did not fit" in text
 
 
-def test_text_of_a_regression_has_no_percentages() -> None:
+def test_text_of_a_regression_has_its_value_and_no_percentages() -> None:
     e = dataclasses.replace(made([0, 1, 2, 3]), prediction=Predicted("LABEL_0", 0, None, (2.5,), None, ("LABEL_0",)))
-    assert str(e).splitlines()[0].split() == ["LABEL_0"]
+    assert str(e).splitlines()[0].split() == ["LABEL_0", "2.5"]
     assert "%" not in str(e)
 
 

@@ -25,7 +25,7 @@ from whyformer.attention_heads.strongest import Arcs, attention_maps, count_offs
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Text, TextInput, collate, encode
 from whyformer.models.loading import Subject
-from whyformer.prediction import Progress
+from whyformer.progress import report
 
 Pieces = Literal["joined", "first"]
 
@@ -45,7 +45,6 @@ def head_statistics(
     syntactic: float = SYNTACTIC,
     batch_size: int = 32,
     limit: int | None = None,
-    progress: Progress | None = None,
 ) -> HeadMask:
     """The positional and the syntactic heads of a model, from parsed sentences (Mask-LRP, §4.2).
 
@@ -58,23 +57,24 @@ def head_statistics(
     `pieces`: a word's attention is that of all its tokens together, to all tokens of another ("joined"), or, as in
     the authors' code, that of its first token to the word of the token that gets most ("first"). `subtypes` counts
     `nsubj:pass` as `nsubj`; the authors' code, and so the default, does not. `special_tokens` keeps special tokens as
-    queries and keys, as the authors do. `progress(done, total)` is told after each batch; where the total is not
-    known, it is what is done. Ctrl-C ends the counting, and the mask is that of what was counted until then.
+    queries and keys, as the authors do. What is done is reported after each batch (see `whyformer.progress`); where
+    the total is not known, it is what is done. Ctrl-C ends the counting, and the mask is that of what was counted
+    until then.
     """
     if pieces not in get_args(Pieces):
         raise BadOption(f"pieces {pieces!r} is not known; {nearest(pieces, get_args(Pieces))}")
     if direction not in DIRECTION_CHOICES:
         raise BadOption(f"direction {direction!r} is not known; {nearest(direction, DIRECTION_CHOICES)}")
-    reading, thresholds = _Reading.of(subject), Thresholds(positional, syntactic)
+    thresholds = Thresholds(positional, syntactic)
 
     def examples() -> Iterator[_Example]:
         for sentence in sentences:
-            encoded = encode(reading, sentence.text)
+            encoded = encode(subject, sentence.text, answers=False)
             aligned = align(sentence, encoded.units, subtypes=subtypes)
             yield _Example(encoded, aligned, repr((sentence.words, sentence.relations)))
 
     options = {"special_tokens": special_tokens, "pieces": pieces, "subtypes": subtypes}
-    counting = _Counting(subject, special_tokens, pieces, batch_size, limit, progress)
+    counting = _Counting(subject, special_tokens, pieces, batch_size, limit)
     provenance = counting.run(examples(), sentences) | {"options": options}
     statistics = counting.counted.statistics()
     return HeadMask.of(statistics, direction=direction, thresholds=thresholds, provenance=provenance)
@@ -88,27 +88,13 @@ def positional_statistics(
     positional: float = POSITIONAL,
     batch_size: int = 32,
     limit: int | None = None,
-    progress: Progress | None = None,
 ) -> HeadMask:
     """The positional heads of a model, from texts or pairs of texts without a parse; see `head_statistics`."""
-    reading, thresholds = _Reading.of(subject), Thresholds(positional)
-    examples = (_Example(encode(reading, text), None, "") for text in texts)
-    counting = _Counting(subject, special_tokens, "first", batch_size, limit, progress)
+    thresholds = Thresholds(positional)
+    examples = (_Example(encode(subject, text, answers=False), None, "") for text in texts)
+    counting = _Counting(subject, special_tokens, "first", batch_size, limit)
     provenance = counting.run(examples, texts) | {"options": {"special_tokens": special_tokens}}
     return HeadMask.of(counting.counted.statistics(), thresholds=thresholds, provenance=provenance)
-
-
-@dataclass(frozen=True)
-class _Reading(Subject):
-    """A subject that reads a sentence: also a model for questions takes one without a context."""
-
-    @property
-    def task(self) -> str:
-        return "classes"
-
-    @classmethod
-    def of(cls, subject: Subject) -> "_Reading":
-        return cls(subject.model, subject.tokenizer, subject.labels, subject.name, subject.revision)
 
 
 @dataclass(frozen=True)
@@ -133,7 +119,6 @@ class _Counting:
     pieces: Pieces
     batch_size: int
     limit: int | None
-    progress: Progress | None
     tally: Tally | None = None
 
     def __post_init__(self) -> None:
@@ -150,8 +135,7 @@ class _Counting:
                 added = self._counts(batch)
                 seen = digest + sum(example.digest for example in batch)
                 self.tally, digest = added if self.tally is None else self.tally + added, seen
-                if self.progress is not None:
-                    self.progress(self.tally.sentences, total or self.tally.sentences)
+                report(self.tally.sentences, total or self.tally.sentences)
         except KeyboardInterrupt:
             if self.tally is None:
                 raise

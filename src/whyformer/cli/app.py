@@ -1,9 +1,11 @@
 """What all commands share: the application and its options, how models are loaded, how results are listed and drawn."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 LARGEST_BATCH = 100_000
 M = TypeVar("M", bound=Method | Metric)
 NARROW = 60  # columns of a terminal; listings stand side by side where there are more
+Command = Callable[..., None]
 app = typer.Typer(
     help="Why did it say that? Explain the predictions of Hugging Face Transformers.",
     add_completion=False,
@@ -34,7 +37,7 @@ HtmlOption = Annotated[Path | None, typer.Option(help="Write a page to this file
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
 PickleOption = Annotated[bool, typer.Option("--allow-pickle", help="Read weights that can run code.")]
-CodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that the model brings along.")]
+CodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")]
 NoCacheOption = Annotated[
     bool, typer.Option("--no-cache", help="Neither read nor write what was found best for a model.")
 ]
@@ -48,11 +51,11 @@ MethodsOption = Annotated[
 TextColumn = Annotated[
     str | None, typer.Option("--text", help="The column of the text; two with a comma between them for pairs.")
 ]
-ErrorOption = Annotated[str, typer.Option("--on-error", help="What becomes of bad rows: refuse or skip.")]
+ErrorOption = Annotated[str, typer.Option("--on-error", help="What to do with bad rows: refuse or skip.")]
 EffortOption = Annotated[
     str | None,
     typer.Option(
-        help="Of the method auto: fast is one pass, balanced 3 and best 10 steps of stepwise. Unless told: " + EFFORT,
+        help="Of the method auto: fast is one pass, balanced 3 and best 10 steps of stepwise. Default: " + EFFORT,
         metavar="|".join(get_args(Effort)),
     ),
 ]
@@ -66,13 +69,63 @@ def options_for_all(
     """Why did it say that? Explain the predictions of Hugging Face Transformers."""
 
 
-def load_explainer(
-    model: str, device: str | None, dtype: str | None, allow_pickle: bool, trust: bool, choices: bool = True
-) -> Explainer:
-    """Load a model without transformers' own remarks."""
-    quiet_loading()
-    options = {"device": device, "dtype": dtype, "allow_pickle": allow_pickle, "trust_remote_code": trust}
-    return Explainer.load(model, choices=choices, **options)
+@dataclass(frozen=True)
+class Loading:
+    """Which model is loaded, and how: what the flags of `with_model` say."""
+
+    model: str
+    device: str | None
+    dtype: str | None
+    allow_pickle: bool
+    trust_remote_code: bool
+
+    def explainer(self, *, choices: bool = True) -> Explainer:
+        """Load it without transformers' own remarks."""
+        quiet_loading()
+        options = {name: value for name, value in vars(self).items() if name != "model"}
+        return Explainer.load(self.model, choices=choices, **options)
+
+
+_LOADING = (
+    ("model", ModelOption, "sentiment"),
+    ("device", DeviceOption, None),
+    ("dtype", DtypeOption, None),
+    ("allow_pickle", PickleOption, False),
+    ("trust_remote_code", CodeOption, False),
+)
+
+
+def with_model(command: Command) -> Command:
+    """Give a command the flags that say which model is loaded, and how; it gets them as `loading`."""
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, annotation, default in _LOADING
+    ]
+    return with_flags(command, "loading", flags[1:], flags[:1], lambda values: Loading(**values))
+
+
+def with_flags(
+    command: Command,
+    together: str,
+    flags: Sequence[inspect.Parameter],
+    first: Sequence[inspect.Parameter] = (),
+    made: Callable[[dict[str, Any]], Any] = dict,
+) -> Command:
+    """Give a command flags, `first` those before its other ones; it gets what is `made` of them as one parameter."""
+    signature = inspect.signature(command)
+    known = [parameter for parameter in signature.parameters.values() if parameter.name != together]
+    arguments = [parameter for parameter in known if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+    every = [*arguments, *first, *known[len(arguments) :], *flags]
+    names = [parameter.name for parameter in (*first, *flags)]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        bundled = {name: values.pop(name) for name in names}
+        command(**values, **{together: made(bundled)})
+
+    run.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    return run
 
 
 def quiet_loading() -> None:
@@ -139,5 +192,5 @@ def limited(option: str, number: int, most: int, what: str) -> None:
 
 
 def save_picture(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format that the file's ending tells."""
+    """Write a figure in the format of the file's ending."""
     say(f"wrote {write_figure(figure, path)}")

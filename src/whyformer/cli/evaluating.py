@@ -6,22 +6,20 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli.app import (
-    CodeOption,
     DeviceOption,
     DtypeOption,
     EffortOption,
     ErrorOption,
+    Loading,
     MethodsOption,
-    ModelOption,
     NoCacheOption,
-    PickleOption,
     TextColumn,
     app,
     check_files,
-    load_explainer,
     put_listing,
     put_registry,
     quiet_loading,
+    with_model,
 )
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
@@ -31,13 +29,14 @@ from whyformer.escapes import visible
 from whyformer.evaluation.evaluate import EVERY_ROW, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
-from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called
 from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST
 from whyformer.metrics.registry import METRICS as REGISTRY
 from whyformer.metrics.registry import Metric
 from whyformer.models.loading import Subject
+from whyformer.show.render import text_of
 from whyformer.storage.files import write
 
 DataOption = Annotated[
@@ -45,18 +44,18 @@ DataOption = Annotated[
 ]
 SplitOption = Annotated[str | None, typer.Option(help="The split of a folder or hub data set.")]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="The column of the label.")]
-LimitOption = Annotated[int | None, typer.Option(help="Take so many examples.")]
-EngineOption = Annotated[str, typer.Option(help="local, or ray: several workers, each with a model of its own.")]
+LimitOption = Annotated[int | None, typer.Option(help="How many examples are taken.")]
+EngineOption = Annotated[str, typer.Option(help="local, or ray: several workers, each with its own model.")]
 WorkersOption = Annotated[int | None, typer.Option(help="How many workers the engine ray has.")]
 ChunkOption = Annotated[int | None, typer.Option("--chunk", help="Rows that are measured and journalled together.")]
 BatchOption = Annotated[int | None, typer.Option("--tokens-per-batch", help="Tokens in one run of the model.")]
 
 
 @app.command("evaluate")
+@with_model
 def evaluate_command(
     *,
     data: DataOption,
-    model: ModelOption = "sentiment",
     methods: MethodsOption = FAST,
     effort: EffortOption = None,
     metric_names: Annotated[str, typer.Option("--metrics", help="As --methods; see `whyformer metrics`.")] = METRICS,
@@ -67,12 +66,14 @@ def evaluate_command(
     text: TextColumn = None,
     label: LabelColumn = None,
     limit: LimitOption = None,
-    sample: Annotated[int | None, typer.Option(help="Draw so many rows at random, the same ones each time.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")
+    ] = None,
     on_error: ErrorOption = "refuse",
     ceiling: Annotated[
         bool, typer.Option("--ceiling", help="Add what is attainable, for texts of at most 64 units.")
     ] = False,
-    ceiling_rows: Annotated[int | None, typer.Option(help="That for so many rows only, from the first on.")] = None,
+    ceiling_rows: Annotated[int | None, typer.Option(help="For how many rows, from the first on.")] = None,
     beam: Annotated[int, typer.Option(help="How many orders the search for the ceiling follows.")] = 1,
     idf: Annotated[
         str | None, typer.Option(help="How token_overlap weighs words: a table FILE, data, corpus:DATA or none.")
@@ -81,13 +82,10 @@ def evaluate_command(
     workers: WorkersOption = None,
     chunk: ChunkOption = None,
     tokens_per_batch: BatchOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
+    loading: Loading,
 ) -> None:
     """Measure how good the explanations of methods are, on a data set."""
-    subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+    subject = loading.explainer().subject
     options: dict[str, Any] = {
         "effort": effort,
         "engine": engine,
@@ -113,16 +111,16 @@ def evaluate_command(
 
 
 @app.command("recommend")
+@with_model
 def recommend_command(
     *,
-    data: Annotated[str | None, typer.Option("--data", help="Texts of your own, as for `evaluate`.")] = None,
-    model: ModelOption = "sentiment",
+    data: Annotated[str | None, typer.Option("--data", help="Your own texts, as for `evaluate`.")] = None,
     methods: MethodsOption = FAST,
     metric: Annotated[
-        str | None, typer.Option(help=f"What to rank by: {METRIC}, or {LAYER_METRIC} for layers, unless told.")
+        str | None, typer.Option(help=f"What to rank by. Default: {METRIC}, or {LAYER_METRIC} for layers.")
     ] = None,
     layers: Annotated[
-        bool, typer.Option("--layers", help=f"Rank the layers of a method ({LAYERED} unless told) instead.")
+        bool, typer.Option("--layers", help=f"Rank the layers of a method instead, by default of {LAYERED}.")
     ] = False,
     effort: EffortOption = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the journal; run again to go on.")] = None,
@@ -131,27 +129,24 @@ def recommend_command(
     label: LabelColumn = None,
     limit: Annotated[int, typer.Option(help="How many texts are drawn at random.")] = TEXTS,
     on_error: ErrorOption = "skip",
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
+    loading: Loading,
     no_cache: NoCacheOption = False,
     forget: Annotated[bool, typer.Option("--forget", help="Forget what was recorded for this model.")] = False,
 ) -> None:
     """Find the method, or the layer, to believe on your own texts; `explain` then uses it."""
-    subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+    subject = loading.explainer().subject
     if forget:
         put("forgotten" if choices.forget(subject) else "nothing was recorded for this model")
         return
     if data is None:
-        raise BadOption("--data is needed: texts of your own to measure on")
+        raise BadOption("--data is needed: your own texts to measure on")
     opened = _opened(subject, data, text, label, split=split, sample=limit, on_error=on_error)
     options: dict[str, Any] = {"layers": layers, "effort": effort, "out": out, "cache": not no_cache}
-    found = recommend(subject, opened, methods, metric, **options)
-    put(f"{found.table}\n\n{visible(found.sentence)}", coloured=True)
-    if found.recorded is not None:
+    recommendation = recommend(subject, opened, methods, metric, **options)
+    put(f"{recommendation.table}\n\n{visible(recommendation.sentence)}", coloured=True)
+    if recommendation.recorded is not None:
         use = "--layer best" if layers else "--method auto"
-        say(f"recorded in {found.recorded}: {use} uses it for this model")
+        say(f"recorded in {recommendation.recorded}: {use} uses it for this model")
 
 
 @app.command("reproduce")
@@ -224,16 +219,10 @@ def report(
     check_files([html])
     journal = Journal.read(folder)
     table = Results.of(journal.chunks(), journal.run).table()
-    forms = {"text": Table.__str__, "markdown": Table.to_markdown, "csv": Table.to_csv, "latex": Table.to_latex}
-    if form not in forms:
-        raise BadOption(f"--format {form}: known are {', '.join(forms)}")
     if html is not None:
-        from whyformer.show.report import report_page
-
-        write(html, report_page(table))
-        say(f"wrote {html}")
+        say(f"wrote {write(html, text_of(table, 'html'))}")
     else:
-        put(forms[form](table).rstrip("\n"), coloured=form == "text")
+        put(text_of(table, form).rstrip("\n"), coloured=form == "text")
 
 
 @app.command("metrics")

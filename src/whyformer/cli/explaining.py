@@ -1,9 +1,7 @@
 """The commands that explain: explain, compare, methods."""
 
-import functools
 import inspect
 import re
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,21 +10,19 @@ import typer
 
 from whyformer.cli.app import (
     LARGEST_BATCH,
-    CodeOption,
-    DeviceOption,
-    DtypeOption,
+    Command,
     EffortOption,
     ErrorOption,
     HtmlOption,
-    ModelOption,
+    Loading,
     NoCacheOption,
-    PickleOption,
     TextColumn,
     app,
     check_files,
     limited,
-    load_explainer,
     put_registry,
+    with_flags,
+    with_model,
 )
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import as_questions, standard_input, texts_of
@@ -59,6 +55,10 @@ VersusOption = Annotated[
         help="Explain the target rather than this class, answer or token; runner_up is the most probable other."
     ),
 ]
+ChoiceOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Of a model that chooses among texts: one of them; give this option for each."),
+]
 WordOption = Annotated[
     str | None,
     typer.Option(
@@ -77,27 +77,21 @@ TrustOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
 
 
-def with_method_options(command: Callable[..., None]) -> Callable[..., None]:
+def with_method_options(command: Command) -> Command:
     """Give a command a flag for every option of every method; it gets those that were used as `options`."""
     owners: dict[str, list[tuple[Method, Option]]] = {}
     for method in list_methods().values():
         for option in method.options.values():
             owners.setdefault(option.name, []).append((method, option))
-    signature = inspect.signature(command)
-    own = [p for p in signature.parameters.values() if p.name != "options"]
     flags = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_flag(users))
         for name, users in sorted(owners.items())
     ]
+    return with_flags(command, "options", flags, made=_used)
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        options = {p.name: given.pop(p.name) for p in flags}
-        command(**given, options={name: value for name, value in options.items() if value is not None})
 
-    run.__signature__ = signature.replace(parameters=own + flags)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in own + flags}
-    return run
+def _used(flags: dict[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in flags.items() if value is not None}
 
 
 def _flag(users: list[tuple[Method, Option]]) -> Any:
@@ -110,6 +104,7 @@ def _flag(users: list[tuple[Method, Option]]) -> Any:
 
 @app.command()
 @with_method_options
+@with_model
 def explain(
     text: TextArgument = None,
     *,
@@ -117,12 +112,12 @@ def explain(
     question: QuestionOption = None,
     context: ContextOption = None,
     context_file: ContextFileOption = None,
+    choice: ChoiceOption = None,
     file: Annotated[
         Path | None, typer.Option(help="Explain each line of this file, or each text of a CSV, JSONL or Parquet file.")
     ] = None,
     column: TextColumn = None,
     on_error: ErrorOption = "refuse",
-    model: ModelOption = "sentiment",
     method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "auto",
     effort: EffortOption = None,
     target: TargetOption = None,
@@ -134,11 +129,8 @@ def explain(
     html: HtmlOption = None,
     as_json: JsonOption = False,
     batch_size: Annotated[int, typer.Option(help="Texts in one run of the model.")] = 16,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
     no_cache: NoCacheOption = False,
+    loading: Loading,
     options: dict[str, str],
 ) -> None:
     """Explain a prediction: which tokens made the model say that."""
@@ -147,7 +139,7 @@ def explain(
     check_files([html])
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
     given = _given(question, context, context_file, text=text, pair=pair, file=file, column=column, on_error=on_error)
-    explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code, choices=not no_cache)
+    explainer = loading.explainer(choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
         given = as_questions(given["text"], file)
     chosen = explainer.method(method, way)
@@ -158,7 +150,7 @@ def explain(
     done: list[Explanation] = []
     try:
         checked |= {"target": target, "versus": versus, "word": _word(word), "position": position}
-        checked |= {"batch_size": batch_size, "progress": not trust}
+        checked |= {"choices": choice or None, "batch_size": batch_size, "progress": not trust}
         stream = explainer.stream(method=method, effort=way, **given, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
@@ -174,6 +166,7 @@ def explain(
 
 
 @app.command()
+@with_model
 def compare(
     text: TextArgument = None,
     *,
@@ -181,7 +174,7 @@ def compare(
     question: QuestionOption = None,
     context: ContextOption = None,
     context_file: ContextFileOption = None,
-    model: ModelOption = "sentiment",
+    choice: ChoiceOption = None,
     names: Annotated[
         str, typer.Option("--methods", help="Names with commas between them, all, or fast: those of one pass.")
     ] = FAST,
@@ -194,10 +187,7 @@ def compare(
     trust: TrustOption = False,
     html: HtmlOption = None,
     as_json: JsonOption = False,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
+    loading: Loading,
 ) -> None:
     """Explain one prediction by several methods, one under the other."""
     for name in names_of(names):
@@ -208,12 +198,12 @@ def compare(
         methods_for(None, names, way)
     check_files([html])
     given = _given(question, context, context_file, text=text, pair=pair)
-    explainer = load_explainer(model, device, dtype, allow_pickle, trust_remote_code)
+    explainer = loading.explainer()
     one = {name: each[0] for name, each in given.items() if each}
     chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    found = explainer.compare(
-        one.pop("text", None), chosen, target=target, versus=versus, word=_word(word), position=position, **one
-    )
+    asked: dict[str, Any] = {"choices": choice or None, "target": target, "versus": versus}
+    asked |= {"word": _word(word), "position": position}
+    found = explainer.compare(one.pop("text", None), chosen, **asked, **one)
     if words:
         found = Comparison(tuple(e.by_word() for e in found), found.refused)
     if trust:

@@ -6,19 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.attention_heads import HeadMask, Treebank, head_statistics, parsed_by, positional_statistics
-from whyformer.cli.app import (
-    LARGEST_BATCH,
-    CodeOption,
-    DeviceOption,
-    DtypeOption,
-    ModelOption,
-    PickleOption,
-    app,
-    check_files,
-    limited,
-    load_explainer,
-    save_picture,
-)
+from whyformer.cli.app import LARGEST_BATCH, Loading, app, check_files, limited, save_picture, with_model
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import texts_of
 from whyformer.errors import BadInput, BadOption
@@ -27,33 +15,30 @@ from whyformer.progress import counting
 
 
 @app.command()
+@with_model
 def heads(
     *,
-    model: ModelOption = "sentiment",
     treebank: Annotated[Path | None, typer.Option(help="Parsed sentences, CoNLL-U.")] = None,
     texts: Annotated[
-        Path | None, typer.Option(help="Texts, one a line, or a data file: positional heads only, unless --spacy.")
+        Path | None, typer.Option(help="Texts, one a line, or a data file: positional heads only, without --spacy.")
     ] = None,
     spacy: Annotated[str | None, typer.Option(help="A spaCy pipeline that parses the texts.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the head mask to this file, for --head-mask.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the grid of heads to this file.")] = None,
     positions: Annotated[Path | None, typer.Option(help="Draw where dependents stand to this file.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take so many sentences.")] = None,
+    limit: Annotated[int | None, typer.Option(help="How many sentences are taken.")] = None,
     direction: Annotated[str, typer.Option(help="dependent_to_head, head_to_dependent or either.")] = "either",
     positional: Annotated[float, typer.Option(help="The threshold of positional heads.")] = 0.8,
     syntactic: Annotated[float, typer.Option(help="The threshold of syntactic heads.")] = 0.1,
     batch_size: Annotated[int, typer.Option(help="Sentences in one run of the model.")] = 32,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
+    loading: Loading,
 ) -> None:
     """Find the heads that follow syntax or positions, for the method mask_lrp."""
     if (treebank is None) == (texts is None) or (spacy is not None and texts is None):
         raise BadOption("give --treebank FILE.conllu, or --texts FILE, with --spacy NAME if they are to be parsed")
     check_files([out], [figure, positions])
     limited("--batch-size", batch_size, LARGEST_BATCH, "sentences in one run of the model")
-    subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+    subject = loading.explainer().subject
     options: dict[str, Any] = {"limit": limit, "positional": positional, "batch_size": batch_size}
     parse = {"direction": direction, "syntactic": syntactic}
     mask = _found(subject, treebank, texts, spacy, options, parse)
@@ -73,17 +58,17 @@ def _found(
     options: dict[str, Any],
     parse: dict[str, Any],
 ) -> HeadMask:
-    with counting("heads") as progress:
+    with counting("heads"):
         if treebank is not None:
-            return head_statistics(subject, Treebank(treebank), **options, **parse, progress=progress)
+            return head_statistics(subject, Treebank(treebank), **options, **parse)
         assert texts is not None
         lines = texts_of(texts, on_error="skip")
         if spacy is None:
-            return positional_statistics(subject, lines, **options, progress=progress)
+            return positional_statistics(subject, lines, **options)
         plain = [line for line in lines if isinstance(line, str)]
         if len(plain) < len(lines):
             raise BadInput(f"{str(texts)!r} holds pairs of texts: --spacy parses single ones")
-        return head_statistics(subject, parsed_by(spacy, plain), **options, **parse, progress=progress)
+        return head_statistics(subject, parsed_by(spacy, plain), **options, **parse)
 
 
 def _draw(mask: HeadMask, figure: Path | None, positions: Path | None) -> None:

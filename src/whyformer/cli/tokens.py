@@ -7,19 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli.app import (
-    CodeOption,
-    DeviceOption,
-    DtypeOption,
     ErrorOption,
+    Loading,
     MethodsOption,
-    ModelOption,
-    PickleOption,
     TextColumn,
     app,
     check_files,
     limited,
-    load_explainer,
     save_picture,
+    with_model,
 )
 from whyformer.cli.evaluating import EngineOption, LimitOption, SplitOption, WorkersOption
 from whyformer.cli.streams import put, say
@@ -38,10 +34,10 @@ FORMS = {"text": TokenTable.to_text, "markdown": TokenTable.to_markdown}
 
 
 @app.command("tokens")
+@with_model
 def tokens_command(
     *,
     data: Annotated[str | None, typer.Option("--data", help="Texts, as for `evaluate`. See docs/datasets.md.")] = None,
-    model: ModelOption = "sentiment",
     methods: MethodsOption = "auto",
     made: Annotated[
         Path | None, typer.Option("--from", help="What --out wrote, or the folder of `evaluate`: nothing is run.")
@@ -62,15 +58,14 @@ def tokens_command(
     split: SplitOption = None,
     text: TextColumn = None,
     limit: LimitOption = None,
-    sample: Annotated[int | None, typer.Option(help="Draw so many rows at random, the same ones each time.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")
+    ] = None,
     on_error: ErrorOption = "refuse",
     chunk: Annotated[int | None, typer.Option("--chunk", help="Rows that are explained together.")] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
-    allow_pickle: PickleOption = False,
-    trust_remote_code: CodeOption = False,
+    loading: Loading,
 ) -> None:
     """Find the words that speak for each class over many texts, and those that classes share."""
     if (data is None) == (made is None):
@@ -93,12 +88,12 @@ def tokens_command(
         tables = _made(made)
     else:
         assert data is not None
-        subject = load_explainer(model, device, dtype, allow_pickle, trust_remote_code).subject
+        subject = loading.explainer().subject
         chosen: dict[str, Any] = {"split": split, "limit": limit, "sample": sample, "on_error": on_error}
         opened = open_dataset(data, columns=columns_of(text), **chosen)
         options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk}
-        with counting("tokens") as progress:
-            tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), progress=progress, **options)
+        with counting("tokens"):
+            tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), **options)
     put("\n\n".join(FORMS[form](table, top, lines) for table in tables.values()))
     _remarks(tables)
     if out is not None:
@@ -114,7 +109,7 @@ def _made(path: Path) -> Tables:
 
 
 def _check_clouds(font: Path | None) -> None:
-    """So is what clouds cannot be drawn with."""
+    """Raise before any work is done if clouds cannot be drawn, or not in this font."""
     from whyformer.show.clouds import wordcloud_class
 
     wordcloud_class()

@@ -11,9 +11,11 @@ from whyformer.evaluation.examples import Item, hashed, item_of
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec
-from whyformer.models.loading import Subject, is_regression
+from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
 from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.tasks.score import Score
+from whyformer.tasks.task import TASKS
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         for metric in self.metrics:
-            if is_regression(self.subject.model):
+            if Score.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
+            does = TASKS[self.subject.task].does
             if "answer" not in metric.of.needs and self.subject.task != "classes":
-                raise BadOption(f"{metric.of.name} is for models that classify; this one answers questions")
+                raise BadOption(f"{metric.of.name} is for models that classify; this one {does}")
             if "answer" in metric.of.needs and self.subject.task != "answer":
-                raise BadOption(f"{metric.of.name} is for models that answer questions; this one classifies")
+                raise BadOption(f"{metric.of.name} is for models that answer questions; this one {does}")
             if not any(label == metric.label for _, label in self.pairs):
                 raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
 

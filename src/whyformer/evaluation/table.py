@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from whyformer.results.aggregate import Aggregate
 from whyformer.results.table import TableData
-from whyformer.show.render import Shown
+from whyformer.show.render import Shown, text_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,15 +30,15 @@ class Table(Shown, TableData):
 
     def to_markdown(self) -> str:
         """The table, the paired differences to the best, and the footer, as Markdown."""
-        return self._text("markdown")
+        return text_of(self, "markdown")
 
     def to_csv(self) -> str:
         """One line for each method and metric, with every digit."""
-        return self._text("csv")
+        return text_of(self, "csv")
 
     def to_latex(self) -> str:
         """A tabular for the package booktabs."""
-        return self._text("latex")
+        return text_of(self, "latex")
 
     def figure(self, metric: str) -> "Figure":
         """A matplotlib figure: the mean curve of every method."""

@@ -17,7 +17,7 @@ from whyformer.metrics.overlap import WordSums
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
-from whyformer.prediction import Progress
+from whyformer.progress import report
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
 from whyformer.results.word_table import METRIC
@@ -35,16 +35,15 @@ def token_tables(
     rows_at_once: int | None = None,
     engine: str = "local",
     workers: int | None = None,
-    progress: Progress | None = None,
     **options: Any,
 ) -> dict[str, TokenTable]:
     """The words of each predicted class with their scores, summed over a data set, by method.
 
     The methods share one forward pass of each batch. A few rows are held at a time, and the sums. Words are weighted by
-    the small table that comes along unless an `idf` is given. A label that the data may have is not looked at. Options
-    are those of `open_dataset`. `progress(done, total)` is told after each few rows. Ctrl-C ends it: the tables are of
-    the rows that were done until then, and their provenance says `interrupted`. A method that refuses texts is of the
-    others, and its provenance says why.
+    the bundled table by default, or by an `idf`. A label that the data may have is ignored. Options are those of
+    `open_dataset`. What is done is reported after each few rows (see `whyformer.progress`). Ctrl-C ends it: the tables
+    are of the rows that were done until then, and their provenance says `interrupted`. The table of a method that
+    refuses texts is of the others, and its provenance says why.
     """
     _check(subject, rows_at_once)
     opened = _opened(data, **options)
@@ -61,8 +60,7 @@ def token_tables(
     try:
         for done, chunk in enumerate(engine_named(engine)(plan, _pending(plan, opened, chunks), workers), 1):
             tally.add(chunk)
-            if progress is not None:
-                progress(done, len(chunks))
+            report(done, len(chunks))
     except KeyboardInterrupt:
         if not tally.sums:
             raise

@@ -20,7 +20,7 @@ from whyformer.results.word_table import (
     WORDS,
     TokenTableData,
 )
-from whyformer.show.render import Shown
+from whyformer.show.render import Shown, text_of
 from whyformer.storage.files import read_json, write
 from whyformer.storage.forms import Misfit
 
@@ -45,11 +45,11 @@ class TokenTable(Shown, TokenTableData):
 
     def to_markdown(self, k: int = TOP, lines: int = LINES) -> str:
         """The highest words of each class, and the words among the top k that each two classes share."""
-        return self._text("markdown", k=k, lines=lines)
+        return text_of(self, "markdown", k=k, lines=lines)
 
     def to_text(self, k: int = TOP, lines: int = LINES) -> str:
         """The same for a terminal."""
-        return self._text("text", k=k, lines=lines)
+        return text_of(self, "text", k=k, lines=lines)
 
 
 def tables_of(results: TableData) -> dict[str, TokenTable]:

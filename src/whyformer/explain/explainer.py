@@ -17,20 +17,23 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run
+from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
+from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate
+from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
-from whyformer.methods.default import Effort, methods_for
+from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
-from whyformer.progress import counting, part_of
+from whyformer.progress import bar, counting, listening, part
 from whyformer.registry.specs import Written
 from whyformer.results.trust import Trust
-from whyformer.tasks import Classes, Task, task_of
+from whyformer.tasks import Task, task_of
+from whyformer.tasks.score import classes_of
 from whyformer.tasks.targets import Target
 
 
@@ -162,19 +165,18 @@ class Explainer:
         progress: bool,
         **options: Any,
     ) -> Iterator[Explanation]:
-        spec = self.method(method, effort)
-        chosen, checked = spec.of, {**spec.options, **spec.of.checked(options)}
+        spec = with_options(self.method(method, effort), self.subject.model, options)
+        chosen, checked = spec.of, dict(spec.options)
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         rest, done = iter(texts), 0
-        with counting(chosen.name) if progress else nullcontext(_quiet) as tell:
+        with bar(chosen.name) if progress and count is not None else nullcontext(_quiet) as listener:
             while batch := list(islice(rest, size)):
-                run = self._run(batch, asked, chosen.relevance, done)
-                if count is not None:
-                    part = part_of(tell, done // size, -(-count // size))
-                    run = run.watched(part)
+                with listening(listener), part(done // size, -(-(count or 0) // size)):
+                    run = self._run(batch, asked, chosen.relevance, done)
+                    explanations = self._explanations(run, chosen, checked)
                 done += len(batch)
-                yield from self._explanations(run, chosen, checked)
+                yield from explanations
         asked.check(done)
 
     def compare(
@@ -210,12 +212,11 @@ class Explainer:
         run = self._run(list(texts), asked, relevance)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
-        with counting("compare") as tell:
+        with counting("compare"):
             for number, spec in enumerate(chosen):
                 try:
-                    done += self._explanations(
-                        run.watched(part_of(tell, number, len(chosen))), spec.of, dict(spec.options)
-                    )
+                    with part(number, len(chosen)):
+                        done += self._explanations(run, spec.of, dict(spec.options))
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -237,71 +238,83 @@ class Explainer:
         for one in each:
             if not isinstance(one, Explanation):
                 raise BadInput(f"trust is measured of explanations, as explain gives them; found {shown(one)}")
-        with counting("trust") as progress:
-            return trust_of(each, self.subject, progress)
+        with counting("trust"):
+            return trust_of(each, self.subject)
 
     def method(self, name: str = "auto", effort: Effort | None = None) -> MethodSpec:
         """The method of that name, or `name(option=value)`; `auto`: the one recorded for this model, else the best."""
         return self._specs([name], effort)[0]
 
     def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
-        return methods_for(self.subject if self.choices else None, names, effort)
+        specs = methods_for(self.subject if self.choices else None, names, effort)
+        return tuple(with_layer(spec, self.subject.model) for spec in specs)
 
     @property
     def task(self) -> Task:
         """What the model says."""
-        return task_of(self.subject.model) or Classes.of(self.subject.model)
+        return task_of(self.subject.model) or classes_of(self.subject.model)
 
     def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
         if isinstance(text, Dataset):
             text = (example.text for example in text)
-        return self.task.inputs(text, question, context, choices)
+        alone = kind_of(text) is not None
+        texts, single = self.task.inputs([text] if alone else text, question, context, choices)
+        return texts, single or alone
 
     def _run(self, texts: Sequence[Text], asked: Questions, relevance: bool, first: int = 0) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
 
         `first` is the number of the first text among all.
         """
-        examples = [self._encoded(text, first + n if first or len(texts) > 1 else None) for n, text in enumerate(texts)]
+        numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
+        expected = self.task
+        rows = [expected.rows(text) for text in texts]
+        examples = [
+            self._encoded(row, number) for of_text, number in zip(rows, numbers, strict=True) for row in of_text
+        ]
         batch = collate(self.subject, examples)
-        prediction = Prediction(self.subject.model, batch, relevance=relevance)
+        prediction = Prediction(self.subject.model, batch, relevance=relevance and not expected.by_rows)
         task = prediction.task
-        if task.name != self.task.name:
+        if task.name != expected.name:
             raise UnsupportedModel(
-                f"{type(self.subject.model).__name__} gives {task.gives}, not {self.task.gives}: a sequence classifier "
+                f"{type(self.subject.model).__name__} gives {task.gives}, not {expected.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
-        return explained_run(prediction, [asked.of_text(first + n) for n in range(len(texts))])
+        each = [asked.of_text(first + n) for n in range(len(texts))]
+        if not task.by_rows:
+            return explained_run(prediction, each, numbers)
+        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
         """One text as the model takes it; what is wrong with one of several texts is said with its number."""
         try:
-            encoded = encode(self.subject, text)
+            encoded = read(self.subject, text)
         except BadInput as error:
-            raise error if number is None else BadInput(f"text {number} (counted from 0): {error}") from error
+            raise error if number is None else numbered(error, number) from error
         encoded.warn()
         return encoded
 
-    def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> Iterator[Explanation]:
-        scores = [method(turn, **options) for turn in run.turns]
-        for question in run.questions:
-            yield self._explanation(question, method, options, scores[question.turn])
+    def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> list[Explanation]:
+        scores = []
+        for number, turn in enumerate(run.turns):
+            with part(number, len(run.turns)):
+                scores.append(method(turn, **options))
+        return [self._explanation(one, method, options, scores[one.turn]) for one in run.questions]
 
     def _explanation(
         self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
     ) -> Explanation:
         example, row = question.example, question.row
-        length = len(example.units)
-        layers = scores.layers
+        length, visible = len(example.units), shown_units(question, scores)
         diagnostics = _of_row(scores.diagnostics, row)
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
         return Explanation(
-            units=example.units,
-            scores=scores.total[row, :length].double().cpu().numpy(),
-            layers=None if layers is None else layers[:, row, :length].double().cpu().numpy(),
+            units=visible.units,
+            scores=visible.scores,
+            layers=visible.layers,
             prediction=question.predicted,
             target=question.target,
             versus=question.versus,
@@ -310,7 +323,7 @@ class Explainer:
             ranks=scores.ranks,
             signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
             seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
-            texts=example.texts,
+            texts=visible.texts,
             options=options,
             diagnostics=diagnostics,
             provenance=self.subject.provenance,
@@ -331,13 +344,16 @@ def attribute(
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
 
     `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
-    `Explainer.explain`; what is recorded for a model is not looked at.
+    `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
+    the units are those of the chosen row.
     """
-    spec = methods_for(None, [method], effort)[0]
+    spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
+    if batch.choices is not None:
+        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.of.relevance)).total
     prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
-    return spec.of(prediction, **{**spec.options, **options}).total
+    return spec(prediction).total
 
 
 def _quiet(done: int, total: int) -> None:

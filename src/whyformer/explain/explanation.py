@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from whyformer.progress import counting
 from whyformer.results.explanation import COMPARISON, EXPLANATION, ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
-from whyformer.show.render import Shown, explanation_figure
+from whyformer.show.render import Shown, explanation_figure, text_of
 from whyformer.storage.files import write
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class _Drawn(Shown):
 
     def to_html(self, path: str | Path) -> Path:
         """Write a page that needs nothing else: no network, no other file."""
-        return write(path, self._text("html"))
+        return write(path, text_of(self, "html"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class Explanation(_Drawn, ExplanationData):
         """
         from whyformer.explain.trust import trust_of
 
-        with counting("trust") as progress:
-            return trust_of([self], explainer, progress)[0]
+        with counting("trust"):
+            return trust_of([self], explainer)[0]
 
     def figure(self) -> "Figure":
         """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import TextInput
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
 from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Task
@@ -31,7 +31,7 @@ class Questions:
     def of(cls, task: Task, single: bool, *, target: Any, versus: Any, word: Any, position: Any) -> "Questions":
         """The questions, as `Explainer.explain` takes them."""
         written = {"target": task.several(plain_target(target)), "versus": task.several(plain_target(versus))}
-        written |= {"word": word, "position": position}
+        written |= {"word": _plain(word), "position": _plain(position)}
         lists = {name: value for name, value in written.items() if isinstance(value, list)}
         if single and any(not value for value in lists.values()):
             raise BadInput("0 targets for 1 texts: give one, or several for a list of explanations")
@@ -62,6 +62,11 @@ class Questions:
         return [replace(self.same, **{name: value[n] for name, value in self.lists.items()}) for n in range(count)]
 
 
+def _plain(place: Any) -> Any:
+    """A number or array of torch or numpy as plain numbers."""
+    return place.tolist() if hasattr(place, "tolist") else place
+
+
 @dataclass(frozen=True)
 class ExplainedOutput:
     """One output that is explained: of which text, in which turn, and what people read of it."""
@@ -72,6 +77,12 @@ class ExplainedOutput:
     predicted: Predicted
     target: Label
     versus: Label | None
+    other: tuple[int, TextInput] | None = None  # the row of `versus`, where that is not the row of the target
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of the run that its explanation is made of."""
+        return (self.row,) if self.other is None else (self.row, self.other[0])
 
 
 @dataclass(frozen=True)
@@ -84,25 +95,45 @@ class ExplainedRun:
     turns: tuple[Prediction, ...]
     questions: tuple[ExplainedOutput, ...]
 
-    def watched(self, progress: Progress) -> "ExplainedRun":
-        """The same run; methods report to `progress` how far they are."""
-        for turn in self.turns:
-            turn.progress = progress
-            turn.report(0, 1)
-        return self
+    def narrowed(self, relevance: bool) -> "ExplainedRun":
+        """The same, with the model run once more on those rows alone that are asked about: no other is explained."""
+        rows = sorted({row for question in self.questions for row in question.rows})
+        places = {row: place for place, row in enumerate(rows)}
+        questions = [
+            replace(
+                question,
+                row=places[question.row],
+                other=None if question.other is None else (places[question.other[0]], question.other[1]),
+            )
+            for question in self.questions
+        ]
+        whole = self.turns[0]
+        turn = Prediction(whole.model, whole.batch.rows(rows), relevance=relevance)
+        return ExplainedRun((turn,), tuple(questions))
 
 
-def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> ExplainedRun:
-    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time."""
+def explained_run(
+    prediction: Prediction,
+    asked: Sequence[Sequence[Asked]],
+    numbers: Sequence[int | None],
+    rows: Sequence[int] | None = None,
+) -> ExplainedRun:
+    """What is asked of each text of a prediction, as turns of it that explain one output of each text at a time.
+
+    `numbers` says which of all texts each is, for errors; `rows` how many rows each has, where its outputs are those of
+    several.
+    """
     task, outputs, batch = prediction.task, prediction.trace.outputs, prediction.batch
     task.check(outputs, prediction.model)
+    if rows is not None:
+        return _run_by_rows(prediction, asked, numbers, rows)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
-    pairs = [[pair for one in each for pair in task.questions(of, one)] for of, each in zip(texts, asked, strict=True)]
-    against = {versus is not None for own in pairs for _, versus in own}
+    pairs = [_pairs(*given) for given in zip(texts, asked, numbers, strict=True)]
+    against = {versus is not None for of_text in pairs for _, versus in of_text}
     if len(against) > 1:
         raise BadOption("versus: give one for every text, or leave it out")
     turns = [
-        _turned(prediction, [_of_turn(of, own, turn, True in against) for of, own in zip(texts, pairs, strict=True)])
+        _turned(prediction, [_of_turn(of, each, turn, True in against) for of, each in zip(texts, pairs, strict=True)])
         for turn in range(max(map(len, pairs)))
     ]
     labelled = [
@@ -114,17 +145,57 @@ def explained_run(prediction: Prediction, asked: Sequence[Sequence[Asked]]) -> E
             task.label(of, chosen),
             None if versus is None else task.label(of, versus, beside=chosen),
         )
-        for of, own in zip(texts, pairs, strict=True)
-        for turn, (chosen, versus) in enumerate(own)
+        for of, each in zip(texts, pairs, strict=True)
+        for turn, (chosen, versus) in enumerate(each)
     ]
     return ExplainedRun(tuple(turns), tuple(labelled))
+
+
+def _run_by_rows(
+    prediction: Prediction, asked: Sequence[Sequence[Asked]], numbers: Sequence[int | None], rows: Sequence[int]
+) -> ExplainedRun:
+    """One turn explains every row; an output of a text is that of one of its rows."""
+    task, batch = prediction.task, prediction.batch
+    questions, first = [], 0
+    for count, each, number in zip(rows, asked, numbers, strict=True):
+        examples = batch.examples[first : first + count]
+        of = ExampleOutputs(prediction.trace.outputs, first, examples[0], batch.tokenizer, examples)
+        for chosen, versus in _pairs(of, each, number):
+            assert isinstance(chosen, int)
+            assert versus is None or isinstance(versus, int)
+            questions.append(
+                ExplainedOutput(
+                    0,
+                    first + chosen,
+                    examples[chosen],
+                    task.predicted(of, chosen, versus),
+                    task.label(of, chosen),
+                    None if versus is None else task.label(of, versus, beside=chosen),
+                    None if versus is None else (first + versus, examples[versus]),
+                )
+            )
+        first += count
+    return ExplainedRun((prediction,), tuple(questions))
+
+
+def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:
+    """The outputs of one text that are explained; what is wrong with one of several texts is said with its number."""
+    try:
+        return [pair for one in asked for pair in of.outputs.task.questions(of, one)]
+    except BadInput as error:
+        raise error if number is None else numbered(error, number) from error
+
+
+def numbered(error: BadInput, number: int) -> BadInput:
+    """The same error with the number of the text that it is about."""
+    return BadInput(f"text {number} (counted from 0): {error}")
 
 
 def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:
     """What is explained of a text in a turn: where it has no more outputs, some output that nobody will see."""
     if pairs:
         return pairs[turn if turn < len(pairs) else 0]
-    task = of.outputs.says
+    task = of.outputs.task
     chosen = task.any_in(of)
     return chosen, task.runner_up_in(of, chosen) if against else None
 

@@ -17,10 +17,11 @@ from whyformer.methods.registry import method_named
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
 from whyformer.metrics.registry import metric_named
-from whyformer.models.loading import Subject, is_regression
+from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
 from whyformer.results.trust import Trust
+from whyformer.tasks.score import Score
 
 SAME_MODEL = 0.05  # how far a probability may be from the one that was explained: half precision, another device
 SAME_RUN = 1e-6  # how far it may be where what was seen while explaining is taken over
@@ -53,9 +54,7 @@ class _Question:
         return steps + (len(self.groups) * (len(self.groups) + 1) // 2 if self.searched else 0)
 
 
-def trust_of(
-    explanations: Sequence[Explanation], explainer: Any = None, progress: Progress | None = None
-) -> list[Trust]:
+def trust_of(explanations: Sequence[Explanation], explainer: Any = None) -> list[Trust]:
     """Measure how far explanations are to be believed; of one that was measured before, what was found then.
 
     They are measured together: explanations of the same input and class share the random orders and the search, and
@@ -66,7 +65,7 @@ def trust_of(
     subjects = [_subject(explanation, explainer) for explanation in new]
     for subject in {id(s): s for s in subjects}.values():
         own = [e for e, s in zip(new, subjects, strict=True) if s is subject]
-        for explanation, trust in _measured(subject, _questions(subject, own), progress):
+        for explanation, trust in _measured(subject, _questions(subject, own)):
             object.__setattr__(explanation, "trusted", trust)
     return [e.trusted for e in explanations if e.trusted is not None]
 
@@ -103,7 +102,7 @@ def _class_of(subject: Subject, explanation: Explanation) -> int:
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     if subject.task != "classes" or target.span is not None or target.index is None:
         raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
-    if explanation.prediction.probabilities is None or is_regression(subject.model):
+    if explanation.prediction.probabilities is None or Score.fits(subject.model):
         raise UnsupportedModel("trust follows the probability of a class, and a regression model gives none")
     if versus is not None:
         raise BadInput(
@@ -131,14 +130,10 @@ def _check_units(explanation: Explanation, encoded: TextInput, kind: Units) -> N
         raise BadInput(f"units are ranked by one finite score for each of {len(explanation.units)}; found {found}")
 
 
-def _measured(
-    subject: Subject, questions: Sequence[_Question], progress: Progress | None
-) -> Iterator[tuple[Explanation, Trust]]:
+def _measured(subject: Subject, questions: Sequence[_Question]) -> Iterator[tuple[Explanation, Trust]]:
     """Inputs of the same kind go on side by side, a few at a time."""
     outcomes = Outcomes(subject.model)
-    total = sum(question.cost for question in questions)
-    if progress is not None:
-        outcomes.progress = lambda *_: progress(min(outcomes.counts.run, total), total)
+    outcomes.expected = sum(question.cost for question in questions)
     for kind in dict.fromkeys((question.kind, question.searched) for question in questions):
         alike = [question for question in questions if (question.kind, question.searched) == kind]
         for start in range(0, len(alike), SIDE_BY_SIDE):

@@ -22,14 +22,17 @@ from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
     check_ids,
+    check_one_text,
     check_shapes,
     check_tables,
     check_width,
+    rows_of,
     tables,
     tensors_of,
 )
 from whyformer.inputs.texts import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
+from whyformer.models.heads import task_name
 from whyformer.models.loading import Subject, text_config, vocabulary_size
 
 NO_ANSWER = "(no answer)"
@@ -120,7 +123,8 @@ class Batch:
     """The tensors for the model's forward, and which of its positions are not text.
 
     `masked`: not attended to; None for images, which have no padding. `special`: special tokens, or None where nobody
-    can tell (ready tensors). `examples` and `tokenizer` are those of texts; ready tensors have none.
+    can tell (ready tensors). `examples` and `tokenizer` are those of texts; ready tensors have none. `choices`: how
+    many rows each example of ready tensors has, for a model that chooses among texts.
     """
 
     tensors: dict[str, Tensor]
@@ -128,6 +132,18 @@ class Batch:
     special: Tensor | None  # [batch, units]
     examples: tuple[TextInput, ...] = ()
     tokenizer: Any = None
+    choices: int | None = None
+
+    def rows(self, numbers: Sequence[int]) -> "Batch":
+        """Some rows of it."""
+        chosen = list(numbers)
+        return Batch(
+            {name: tensor[chosen] for name, tensor in self.tensors.items()},
+            None if self.masked is None else self.masked[chosen],
+            None if self.special is None else self.special[chosen],
+            tuple(self.examples[number] for number in chosen) if self.examples else (),
+            self.tokenizer,
+        )
 
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
         """Masked positions that are neither special tokens nor read by the head, [batch, units].
@@ -221,20 +237,21 @@ def places(text: str, context: str) -> list[Span]:
     return []
 
 
-def encode(subject: Subject, text: Text) -> TextInput:
-    """Tokenise one text or pair.
+def encode(subject: Subject, text: Text, *, answers: bool | None = None) -> TextInput:
+    """Tokenise one text or pair; `answers` says whether it is a question with its context, unless the model tells.
 
     Tokens beyond the model's window are dropped and counted; the context of a question has to fit, because the answer
     may stand in what is dropped. Of a text of more than `COUNTED` characters no more is tokenised than fills the window
     twice.
     """
-    texts = _checked(text, subject.task)
+    answers = subject.task == "answer" if answers is None else answers
+    texts = _checked(text, answers)
     tokenizer, window = subject.tokenizer, window_of(subject)
     reach = [_reach(tokenizer, each, window) for each in texts]
     encoding = _tokenised(tokenizer, _read(texts, reach), verbose=False)
     count, counted = len(encoding["input_ids"]), _read(texts, reach) == texts
     dropped = max(0, count - window)
-    if dropped and subject.task == "answer":
+    if dropped and answers:
         raise BadInput(
             f"the question and its context are {'' if counted else 'more than '}{count} tokens, but the model's window "
             f"holds {window}: contexts that do not fit are not supported yet; give the part that holds the answer"
@@ -250,7 +267,7 @@ def encode(subject: Subject, text: Text) -> TextInput:
             f"{'the text' if len(texts) == 1 else 'both texts'} beside the special tokens: set the tokenizer's "
             "model_max_length"
         )
-    if not parts or (subject.task == "answer" and 1 not in parts):
+    if not parts or (answers and 1 not in parts):
         raise BadInput(f"the tokenizer finds no token in {shown(text)}")
     _check_vocabulary(subject.model, tokenizer, encoding["input_ids"])
     tensors = {k: np.array(encoding[k]) for k in ("input_ids", "token_type_ids") if k in encoding}
@@ -369,7 +386,10 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
-    tensors = tensors_of(model, inputs)
+    tensors, choices = tensors_of(model, inputs), None
+    if task_name(model) == "choice":
+        tensors, choices = rows_of(tensors)
+    check_one_text(tensors.get("input_ids"))
     if "pixel_values" in tensors and not {"input_ids", "inputs_embeds"} & tensors.keys():
         if tensors["pixel_values"].dim() != 4 or not tensors["pixel_values"].is_floating_point():
             found = f"{tensors['pixel_values'].dtype} of shape {tuple(tensors['pixel_values'].shape)}"
@@ -385,7 +405,7 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     special, attended = tensors.pop("special_tokens_mask", None), tensors.get("attention_mask")
     if attended is None or attended.shape != shape:
         attended = torch.ones(shape, device=next(iter(tensors.values())).device)
-    return Batch(tensors, attended.eq(0), None if special is None else special.bool())
+    return Batch(tensors, attended.eq(0), None if special is None else special.bool(), choices=choices)
 
 
 def window_of(subject: Subject) -> int:
@@ -400,19 +420,18 @@ def window_of(subject: Subject) -> int:
     if isinstance(configured, int) and configured > 0:  # XLNet says -1: any number
         limits.append(configured)
     if "position_ids" in (of_model := tables(subject.model)):
-        rows, reserved = of_model["position_ids"]
-        limits.append(rows - reserved)
+        limits.append(of_model["position_ids"].rows - of_model["position_ids"].reserved)
     return min(limits)
 
 
-def _checked(text: Any, task: str) -> tuple[str, ...]:
+def _checked(text: Any, answers: bool) -> tuple[str, ...]:
     texts = (text,) if isinstance(text, str) else text
     if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(t, str) for t in texts):
-        needed = "one question and its context are" if task == "answer" else "a text or a pair (text, text) is"
+        needed = "one question and its context are" if answers else "a text or a pair (text, text) is"
         several = " (several texts are given as a list)" if isinstance(text, tuple) else ""
         raise BadInput(f"{needed} needed{several}, found {shown(text)}")
     if not all(t.strip() for t in texts):
-        if task == "answer":
+        if answers:
             raise BadInput("the context is empty" if texts[0].strip() else "the question is empty")
         raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {shown(text)}")
     half = next((found for t in texts if (found := re.search("[\ud800-\udfff]", t))), None)

@@ -2,18 +2,43 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, UnsupportedModel, listed, shown
+from whyformer.errors import BadInput, listed, shown
 from whyformer.models.loading import device_of, input_embeddings, unwrapped, vocabulary_size
 
-TABLES = {"position_embeddings": "position_ids", "wpe": "position_ids", "token_type_embeddings": "token_type_ids"}
+TABLES = {
+    **dict.fromkeys(("position_embeddings", "wpe", "embed_positions"), "position_ids"),
+    "token_type_embeddings": "token_type_ids",
+}
 
-_ROWS: "WeakKeyDictionary[nn.Module, dict[str, tuple[int, int]]]" = WeakKeyDictionary()
+_TABLES: "WeakKeyDictionary[nn.Module, dict[str, Table]]" = WeakKeyDictionary()
+
+
+class Table(NamedTuple):
+    """How many rows a table of positions or token types has, and how many of them no token may have.
+
+    `skipped` is the token that is given no position, if the model looks at tokens to tell.
+    """
+
+    rows: int
+    reserved: int = 0
+    skipped: int | None = None
+
+    @classmethod
+    def of(cls, module: nn.Embedding, name: str) -> "Table":
+        """That of a module: RoBERTa counts positions from the one behind its padding index, OPT from an offset."""
+        offset = getattr(module, "offset", None)
+        if name != "position_ids":
+            return cls(module.num_embeddings)
+        if isinstance(offset, int):
+            return cls(module.num_embeddings, offset)
+        skipped = module.padding_idx
+        return cls(module.num_embeddings, 0 if skipped is None else skipped + 1, skipped)
 
 
 def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
@@ -35,20 +60,34 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
         if name != "special_tokens_mask" and not accepts(model, name):
             raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
         tensors[name] = tensor.to(device)
-    check_one_text(model, tensors.get("input_ids"))
     return tensors
 
 
-def check_one_text(model: nn.Module, ids: Tensor | None) -> None:
-    """Raise for a model that chooses among several texts, and for inputs of several texts."""
-    found = "" if ids is None else f"; found input_ids of shape {tuple(ids.shape)}"
-    if type(model).__name__.endswith("ForMultipleChoice"):
-        raise UnsupportedModel(
-            f"{type(model).__name__}: models that choose among several texts are not supported yet; needed is one text "
-            f"for each example, [batch, units]{found}"
+def rows_of(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], int]:
+    """Inputs of a model that chooses among texts as rows, [batch · choices, units]; and how many choices there are."""
+    dims = {"input_ids": 3, "inputs_embeds": 4}
+    tensor = next((tensors[name] for name in dims if name in tensors), None)
+    if any(name in tensors and tensors[name].dim() != due for name, due in dims.items()) or tensor is None:
+        shape = "neither" if tensor is None else f"the shape {tuple(tensor.shape)}"
+        raise BadInput(
+            "this model chooses among texts: input_ids [batch, choices, units], or inputs_embeds with their width "
+            f"behind, are needed; found {shape}"
         )
+    if other := next((n for n, t in tensors.items() if t.shape[:2] != tensor.shape[:2]), None):
+        raise BadInput(
+            f"inputs need one number of examples and of choices: {other} has the shape {tuple(tensors[other].shape)}, "
+            f"and there are tokens of shape {tuple(tensor.shape)}"
+        )
+    return {name: t.flatten(0, 1) for name, t in tensors.items()}, tensor.shape[1]
+
+
+def check_one_text(ids: Tensor | None) -> None:
+    """Raise for inputs of several texts."""
     if ids is not None and ids.dim() == 3:
-        raise BadInput(f"input_ids [batch, units] are needed, one text for each example{found}")
+        raise BadInput(
+            f"input_ids [batch, units] are needed, one text for each example; found input_ids of shape "
+            f"{tuple(ids.shape)}"
+        )
 
 
 def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:
@@ -119,32 +158,31 @@ def check_mask(mask: Tensor, shape: torch.Size) -> None:
 def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.Size) -> None:
     """Raise where a position or token type has no row in the model's table."""
     of_model = tables(model)
-    for name, (rows, _) in of_model.items():
+    for name, (rows, *_) in of_model.items():
         ids = tensors.get(name)
         if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
             raise BadInput(f"{name} must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
     if "position_ids" in tensors or "position_ids" not in of_model:
         return
-    rows, reserved = of_model["position_ids"]
-    ids = tensors.get("input_ids")
-    padding = int(ids.eq(reserved - 1).sum(1).min()) if reserved and ids is not None else 0  # it has no position there
+    rows, reserved, skipped = of_model["position_ids"]
+    ids, mask = tensors.get("input_ids"), tensors.get("attention_mask")
+    padding = 0
+    if skipped is not None and ids is not None:
+        padding = int(ids.eq(skipped).sum(1).min())
+    elif reserved and mask is not None and mask.shape == shape:
+        padding = int(mask.eq(0).sum(1).min())  # OPT counts what is attended to
     if shape[1] - padding > rows - reserved:
         raise BadInput(f"{shape[1] - padding} tokens, but the model has positions for {rows - reserved}: give fewer")
 
 
-def tables(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """How many rows the smallest table of positions and of token types has, and how many of them are reserved.
-
-    Looked for once in a model.
-    """
-    if model not in _ROWS:
-        found: dict[str, tuple[int, int]] = {}
+def tables(model: nn.Module) -> dict[str, Table]:
+    """The smallest table of positions and of token types; looked for once in a model."""
+    if model not in _TABLES:
+        smallest: dict[str, Table] = {}
         for path, module in model.named_modules():
             name = TABLES.get(path.rpartition(".")[2])
             if name is not None and isinstance(module, nn.Embedding):
-                # RoBERTa counts positions from the one behind its padding index
-                reserved = 0 if module.padding_idx is None or name != "position_ids" else module.padding_idx + 1
-                rows = module.num_embeddings, reserved
-                found[name] = min(found.get(name, rows), rows, key=lambda table: table[0] - table[1])
-        _ROWS[model] = found
-    return _ROWS[model]
+                table = Table.of(module, name)
+                smallest[name] = min(smallest.get(name, table), table, key=lambda table: table.rows - table.reserved)
+        _TABLES[model] = smallest
+    return _TABLES[model]

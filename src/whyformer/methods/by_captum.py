@@ -2,17 +2,18 @@
 
 import importlib
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer import progress
 from whyformer.errors import CompletenessWarning
 from whyformer.methods.registry import Scores
 from whyformer.perturb.copies import Copies, copies_of
@@ -33,10 +34,9 @@ def captum_attr(*, surrogate: bool = False) -> Any:
 
     Importing that draws from Python's random state, which is then what it was.
     """
-    with drawing(0, torch.device("cpu")):
-        if surrogate:
-            importlib.import_module("sklearn.linear_model")
-        return importlib.import_module("captum.attr")
+    names = (*(["sklearn.linear_model"] if surrogate else []), "captum.attr")
+    with nullcontext() if all(name in sys.modules for name in names) else drawing(0, torch.device("cpu")):
+        return [importlib.import_module(name) for name in names][-1]
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def one_by_one(
     baseline: str,
     *,
     runs: Callable[[Copies], int],
-    seed: int = 0,
+    seed: int | None = None,
     name: str = "",
     advice: str = "",
     on_path: bool = False,
@@ -82,23 +82,22 @@ def one_by_one(
     """The scores of all examples, each explained alone, and what is reported of each: [batch] for every name.
 
     An example is about as many `runs` of the model; where no unit may be replaced, all score 0. A warning with `advice`
-    tells of scores of the method `name` that do not add up to what they should.
+    tells of scores of the method `name` that do not add up to what they should. Methods with a `seed` wait for each
+    other: they draw from the random states of all threads, or leave something at modules for a while.
     """
     values: list[Tensor] = []
     reports: list[Report] = []
     total = len(prediction.padding)
     for row, example in enumerate(copies_of(prediction, baseline, on_path=on_path)):
-        example.told = partial(_tell, prediction, row, total, example, max(1, runs(example)))
-        try:
-            with drawing(example.seed(seed), example.device):
-                found, report = explain(example)
-        finally:
-            example.told = None  # captum keeps what it was given until the next garbage collection
+        example.runner.expected = max(1, runs(example))
+        drawn = nullcontext() if seed is None else drawing(example.seed(seed), example.device)
+        with progress.part(row, total), drawn:
+            found, report = explain(example)
+            progress.report(1, 1)
         spread = found.new_zeros(prediction.padding.shape[1], *found.shape[1:], device=prediction.real.device)
         spread[example.positions.to(spread.device)] = found.to(spread)
         values.append(spread.to(prediction.real.dtype))
         reports.append({**report, "evaluations": torch.tensor(example.evaluations)})
-        prediction.report(row + 1, total)
     _warn(reports, name, advice)
     told = sorted({key for report in reports for key in report} - {MISSES})
     nothing = torch.zeros((), dtype=torch.float64)
@@ -119,7 +118,3 @@ def _warn(reports: Sequence[Report], name: str, advice: str) -> None:
         CompletenessWarning,
         stacklevel=2,
     )
-
-
-def _tell(prediction: Prediction, row: int, total: int, example: Copies, runs: int) -> None:
-    prediction.report(1000 * row + 1000 * min(example.evaluations, runs) // runs, 1000 * total)

@@ -12,7 +12,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.lm_heads import LmHead, head_for
 from whyformer.methods.attention import at_layer
 from whyformer.methods.places import check_cancelled
-from whyformer.methods.recorded import best_layer, shipped_layer
+from whyformer.methods.recorded import shipped_layer
 from whyformer.methods.registry import PerExample, Scores, method
 from whyformer.prediction import Prediction
 
@@ -197,9 +197,13 @@ def _number(prediction: Prediction, layer: int | str | None) -> int:
     if layer is None:
         shipped = shipped_layer(prediction.model)
         return (count - 1) // 2 if shipped is None else shipped.layer
-    number = best_layer(prediction.model) if isinstance(layer, str) else layer
-    at_layer(prediction.hidden, number)
-    return number % count
+    if isinstance(layer, str):
+        raise BadOption(
+            "layer='best' is looked up by Explainer and attribute before a method is called, and here none is: give a "
+            "number, such as whyformer.methods.recorded.best_layer tells, or `whyformer recommend --layers`"
+        )
+    at_layer(prediction.hidden, layer)
+    return layer % count
 
 
 def _check(prediction: Prediction, layer: int | str | None, layers: str | None, decoding: Mapping[str, Any]) -> None:

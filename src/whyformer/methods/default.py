@@ -1,6 +1,9 @@
 """What `method="auto"` means: the winner recorded for a model, or else the one that wins in general, with an effort."""
 
-from typing import Literal, cast, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args
+
+from torch import nn
 
 from whyformer.errors import BadOption
 from whyformer.methods.recorded import best_layer, recorded
@@ -19,12 +22,12 @@ STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" 
 def auto_method(subject: Subject | None = None, effort: str | None = None) -> MethodSpec:
     """What `auto` means: the winner recorded for this model, or else the method that wins in general."""
     way = effort_named(EFFORT if effort is None else effort)
-    found = None if subject is None else recorded(subject)
-    one_pass = method_specs([AUTO])[0] if found is None else found.spec
+    choice = None if subject is None else recorded(subject)
+    one_pass = method_specs([AUTO])[0] if choice is None else choice.spec
     try:
         return with_effort(one_pass, way)
     except BadOption as error:
-        if found is None:
+        if choice is None:
             raise
         advice = "use effort='fast', recommend again among other methods, or leave the record aside (--no-cache)"
         raise BadOption(f"{error}; {one_pass.label} was recorded for this model: {advice}") from error
@@ -64,13 +67,20 @@ def methods_for(subject: Subject | None, written: Written, effort: str | None = 
     if written in EVERY:
         return method_specs(written)
     specs = method_specs([auto_method(subject, effort).label if name == "auto" else name for name in names])
-    return specs if subject is None else tuple(_with_layer(subject, spec) for spec in specs)
+    return specs if subject is None else tuple(with_layer(spec, subject.model) for spec in specs)
 
 
-def _with_layer(subject: Subject, spec: MethodSpec) -> MethodSpec:
+def with_layer(spec: MethodSpec, model: nn.Module) -> MethodSpec:
     """With the number of the layer that `layer=best` is for this model, so that a journal's key knows it."""
-    if spec.made_of is not None and (of := _with_layer(subject, spec.made_of).label) != spec.made_of.label:
+    inner = spec.made_of
+    if inner is not None and (of := with_layer(inner, model).label) != inner.label:
         return spec.made_of_label(of)
-    if spec.options.get("layer") != "best":
+    layer = spec.options.get("layer")
+    if not isinstance(layer, str) or layer != "best":
         return spec
-    return MethodSpec(spec.of, {**spec.options, "layer": best_layer(subject.model)})
+    return MethodSpec(spec.of, {**spec.options, "layer": best_layer(model)})
+
+
+def with_options(spec: MethodSpec, model: nn.Module, options: Mapping[str, Any]) -> MethodSpec:
+    """A method with more options, checked; `layer="best"` is a number from here on."""
+    return with_layer(MethodSpec(spec.of, {**spec.options, **spec.of.checked(options)}), model)

@@ -1,25 +1,22 @@
 """Mask-LRP: relevance that flows through some attention heads alone."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.registry import Scores, method
-from whyformer.methods.relevance import transformer_attribution
+from whyformer.methods.relevance import conservation, transformer_attribution
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.models.loading import BUNDLED, bundled_models
 from whyformer.prediction import Prediction
-from whyformer.recorder.lrp.rules import divide
-from whyformer.recorder.lrp.sites import Site
+from whyformer.recorder.lrp.head_gate import HeadGate
 
 if TYPE_CHECKING:
     from whyformer.attention_heads import HeadMask
 
-LARGE = 10  # a factor above it is reported
 MAKING = "make one with `whyformer heads --model … --treebank …`"
 
 
@@ -52,100 +49,13 @@ def mask_lrp(
         return transformer_attribution(prediction, row_normalised=authors)  # type: ignore[return-value]
     kinds = _kinds(prediction, head_mask, only, rate, corrupted, seed)
     gate = HeadGate(_weighted(kinds, rescale, weights), rescaled=not authors)
-    found = prediction.relevances(prediction.traced.gated("z_plus", gate), whole=False)
-    assert found.state is not None
-    relevances = gate.maps(prediction.attention) if authors else found.attention
+    book = prediction.traced.gated("z_plus", gate)
+    passed = prediction.attention_relevances(book)
+    relevances = gate.maps(prediction.attention) if authors else passed
     pairs = zip(prediction.attention_gradients, relevances, strict=True)
     joined = with_residual([(g * r).clamp(min=0).mean(1) for g, r in pairs], row_normalised=authors)
-    arrived = found.state.flatten(1).sum(1)
-    sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
-    report = {"sum": arrived, "absorbed": found.absorbed, "expected": sent - gate.lost_above(0)}
-    return Scores(roll_out(prediction.reader, joined), {"conservation": report, "heads": gate.report})
-
-
-@dataclass(frozen=True)
-class Entered:
-    """What a gate did in one block."""
-
-    layer: int
-    sums: Tensor  # [kinds, batch]: of the relevance of kept heads
-    factors: Tensor  # [kinds, batch]
-    lost: Tensor  # [batch]: how much less passed than arrived
-    closed: Tensor  # [batch]: whether nothing passed
-
-
-class HeadGate:
-    """What lets relevance into each block's `A · V` through some heads alone, and remembers what it did.
-
-    `weights` are those of the heads, [kinds, layers, heads]. Where it is `rescaled`, the relevance of the heads of
-    kind k gets the factor `sign(ΣR_k) · ΣR / |Σ_k ΣR_k|`; of one kind alone that is `ΣR / ΣR_k`.
-    """
-
-    def __init__(self, weights: Tensor, *, rescaled: bool):
-        self.weights = weights
-        self.rescaled = rescaled
-        self.entered: list[Entered] = []
-        self._maps: dict[int, Tensor] = {}
-
-    def __call__(self, layer: int, site: Site, relevance: Tensor) -> Tensor:
-        """What passes on of the relevance that arrives at a layer's product of attention and values."""
-        by_head = site.by_head(relevance)
-        weights = self.weights[:, layer].to(by_head)  # [kinds, heads]
-        if by_head.shape[1] != weights.shape[1]:
-            raise UnsupportedModel(
-                f"the values of layer {layer} ({site.path}) come in {by_head.shape[1]} heads, its attention in "
-                f"{weights.shape[1]}: no head of it can be masked"
-            )
-        if not self.rescaled:
-            self._score(layer, site, relevance)
-        arrived = by_head.sum((2, 3))  # [batch, heads]
-        sums = weights @ arrived.T
-        open_wide = len(weights) == 1 and bool((weights == 1).all())
-        factors = self._factors(sums, arrived.sum(1)) if self.rescaled and not open_wide else torch.ones_like(sums)
-        shares = factors.T @ weights  # [batch, heads]
-        lost = (arrived * (1 - shares)).sum(1)
-        self.entered.append(Entered(layer, sums, factors, lost, (shares == 0).all(1)))
-        return relevance if open_wide else (by_head * shares[:, :, None, None]).reshape(relevance.shape)
-
-    @staticmethod
-    def _factors(sums: Tensor, total: Tensor) -> Tensor:
-        """[kinds, batch]; 0 where nothing of an example's relevance is in kept heads."""
-        kept = sums.sum(0).abs()
-        return torch.where(kept == 0, 0, sums.sign() * total / kept.masked_fill(kept == 0, 1))
-
-    def _score(self, layer: int, site: Site, relevance: Tensor) -> None:
-        """Remember the relevance of the whole map, as the matrix product gives it to one factor alone."""
-        attention, values = site.operands
-        found = site.by_head(attention * (divide(relevance, site.value) @ values.mT))
-        self._maps[layer] = self._maps[layer] + found if layer in self._maps else found
-
-    def maps(self, attention: tuple[Tensor, ...]) -> list[Tensor]:
-        """The unmasked relevance of each layer's map, zeros where none arrived."""
-        found = [self._maps.get(layer, torch.zeros_like(a)).to(a.dtype) for layer, a in enumerate(attention)]
-        for layer, (one, other) in enumerate(zip(found, attention, strict=True)):
-            if one.shape != other.shape:
-                raise UnsupportedModel(
-                    f"the attention of layer {layer} has the shape {tuple(other.shape)}, and {tuple(one.shape)} where "
-                    "it meets its values: its relevance has no place in the map; use variant='paper'"
-                )
-        return found
-
-    def lost_above(self, layer: int) -> Tensor:
-        """How much of each example's relevance did not pass in the layers above this one, [batch]."""
-        none = torch.zeros_like(self.entered[0].lost)
-        return torch.stack([none, *(e.lost for e in self.entered if e.layer > layer)]).sum(0)
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """How many heads each layer keeps; for each example what was lost, and in how many blocks what is odd."""
-        odd = {
-            "closed_blocks": [e.closed for e in self.entered],
-            "negative_factors": [(e.factors < 0).any(0) for e in self.entered],
-            "factors_above_10": [(e.factors.abs() > LARGE).any(0) for e in self.entered],
-            "opposite_signs": [(e.sums > 0).any(0) & (e.sums < 0).any(0) for e in self.entered],
-        }
-        counts = {name: torch.stack(blocks).sum(0) for name, blocks in odd.items()}
-        return {"kept": self.weights.any(0).sum(1).tolist(), "lost": self.lost_above(-1), **counts}
+    report = conservation(prediction, book, whole=False, lost=gate.lost_above(0))
+    return Scores(roll_out(prediction.reader, joined), {**report, "heads": gate.report})
 
 
 def _weighted(kinds: Tensor, rescale: str, weights: str) -> Tensor:
@@ -242,12 +152,12 @@ def _stored(prediction: Prediction, head_mask: str | Path | None, seed: int) -> 
 def _of_numbers(numbers: Tensor) -> Tensor:
     """The mask that was given as [layers, heads], or by kind as [2, layers, heads]."""
     try:
-        found = torch.as_tensor(numbers)
+        mask = torch.as_tensor(numbers)
     except (TypeError, ValueError) as error:
         raise BadOption("head_mask has rows of different lengths; needed is [layers, heads]") from error
-    if found.dim() not in (2, 3):
-        shape = tuple(found.shape)
+    if mask.dim() not in (2, 3):
+        shape = tuple(mask.shape)
         raise BadOption(f"head_mask has the shape {shape}; needed is [layers, heads], or [2, layers, heads] by kind")
-    if not bool(((found == 0) | (found == 1)).all()):
+    if not bool(((mask == 0) | (mask == 1)).all()):
         raise BadOption("head_mask holds other numbers than 0 and 1; needed is 1 for each head that is kept")
-    return found.bool() if found.dim() == 3 else found.bool()[None]
+    return mask.bool() if mask.dim() == 3 else mask.bool()[None]

@@ -19,13 +19,13 @@ from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, 
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.places import At, Place, place_of
 from whyformer.methods.registry import Scores, method
+from whyformer.models.failures import named_failures
 from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
 from whyformer.perturb.runner import exchanging, in_parts
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Trace, record
 from whyformer.recorder.calls import in_this_thread
-from whyformer.recorder.failures import named_failures
 from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10
@@ -179,7 +179,7 @@ def deep_lift_shap(
         return found.sum(-1), path.completeness(found, said)
 
     return one_by_one(
-        prediction, explain, baseline, runs=lambda _: 9, name="deep_lift_shap", advice=NOT_COVERED, on_path=True
+        prediction, explain, baseline, runs=lambda _: 9, seed=0, name="deep_lift_shap", advice=NOT_COVERED, on_path=True
     )
 
 
@@ -278,7 +278,7 @@ class _Path:
         given = together(inputs, example.device)
         with exchanging(example.model, inputs, given.get("input_ids")):
             trace = record(example.model, given, relevance=False)
-        example.with_gradients += len(inputs)
+        example.ran(len(inputs))
         states = _token_embeddings(trace) if place == "token_embeddings" else trace.hidden[0]
         states = states.detach().to(example.dtype)
         start = torch.where(example.free[:, None].to(states.device), states[1:] if replacing else 0, states[:1])
@@ -296,14 +296,11 @@ class _Path:
         given = example.copies(count)
         edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
         trace = record(example.model, given, relevance=False, edit=edit, first_layer=self.first_layer)
-        said = Prediction(example.model, Batch(given, None, None), trace=trace)
-        said.target = example.target.repeat(count, *(1 for _ in example.target.shape[1:]))
-        versus = example.versus
-        said.versus = None if versus is None else versus.repeat(count, *(1 for _ in versus.shape[1:]))
-        example.with_gradients += count
-        example.tell()
-        found = said.loss(trace.logits) if self.of_loss else trace.output(said.target, said.versus)
-        return found.to(example.dtype)
+        chosen = _repeated(example.target, count), None if example.versus is None else _repeated(example.versus, count)
+        copies = Prediction(example.model, Batch(given, None, None), chosen=chosen, trace=trace)
+        example.ran(count)
+        explained = copies.loss(trace.logits) if self.of_loss else trace.output(*chosen)
+        return explained.to(example.dtype)
 
     def gradients(self, forward_fn: Any, inputs: tuple[Tensor, ...], *_: Any, **__: Any) -> tuple[Tensor, ...]:
         """What captum takes for its gradients: those of each copy's output, in batches that fit into memory."""
@@ -329,6 +326,10 @@ class _Path:
     def completeness(self, found: Tensor, said: Tensor) -> Report:
         """How far vectors [units, width] are from adding up to the difference of the outputs, the starts' mean."""
         return adding_up(self.example, found, said[0], said[1:].double().mean())
+
+
+def _repeated(target: Tensor, count: int) -> Tensor:
+    return target.repeat(count, *(1 for _ in target.shape[1:]))
 
 
 def _token_embeddings(trace: Trace) -> Tensor:

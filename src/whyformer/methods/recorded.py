@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from filelock import FileLock, Timeout
 from torch import nn
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.models.fingerprint import fingerprint, last_fingerprint, shape_of
 from whyformer.models.loading import BUNDLED, Subject, bundled_models, unwrapped
 from whyformer.storage.files import naming, read_json, regular, write
 from whyformer.storage.forms import Format, count, fields, named, number, text
@@ -69,15 +69,14 @@ def choices_file() -> Path:
 
 def recorded(subject: Subject) -> Choice | None:
     """What was recorded for this very model, if anything was; its weights are looked at only if its shape is known."""
-    found = _of(_read()["models"], subject)
-    return None if found is None else Choice(**found)
+    numbers = _of(_read()["models"], subject.model, subject.tokenizer)
+    return None if numbers is None else Choice(**numbers)
 
 
 def recorded_layer(model: nn.Module) -> LayerChoice | None:
     """The layer that was recorded for this very model, if one was; it does not depend on a tokenizer."""
-    held = _read()["layers"]
-    found = _of(held, _alone(model)) if held else None
-    return None if found is None else LayerChoice(**found)
+    numbers = _of(_read()["layers"], unwrapped(model))
+    return None if numbers is None else LayerChoice(**numbers)
 
 
 def shipped_layer(model: nn.Module) -> LayerChoice | None:
@@ -103,52 +102,37 @@ def best_layer(model: nn.Module) -> int:
 
 def record(subject: Subject, choice: Choice) -> Path:
     """Record the choice for this model; the file is replaced at once, so that nobody reads half of it."""
-    return _recorded("models", subject, choice)
+    return _recorded("models", choice, subject.model, subject.tokenizer)
 
 
 def record_layer(model: nn.Module, choice: LayerChoice) -> Path:
     """Record the layer for this model, likewise."""
-    return _recorded("layers", _alone(model), choice)
+    return _recorded("layers", choice, unwrapped(model))
 
 
 def forget(subject: Subject) -> bool:
     """Forget the method and the layer that were recorded for this model; whether there was something."""
-    alone = _alone(subject.model)
     if not choices_file().exists():
         return False
+    keys = {"models": _keys(subject.model, subject.tokenizer), "layers": _keys(unwrapped(subject.model))}
     with _changing() as held:
-        of_method = held["models"].get(subject.shape, {}).pop(subject.fingerprint, None)
-        of_layer = held["layers"].get(alone.shape, {}).pop(alone.fingerprint, None) if held["layers"] else None
-    return of_method is not None or of_layer is not None
+        known = [held[kind].get(shape, {}).pop(digest, None) for kind, (shape, digest) in keys.items()]
+    return any(numbers is not None for numbers in known)
 
 
-class _NoTokenizer:
-    """In place of a tokenizer, for what depends on a model alone."""
-
-    def get_vocab(self) -> dict[str, int]:
-        return {}
+def _keys(model: nn.Module, tokenizer: Any = None) -> tuple[str, str]:
+    return shape_of(model, tokenizer), fingerprint(model, tokenizer)
 
 
-_NO_TOKENIZER = _NoTokenizer()
-_HASHED: WeakKeyDictionary[nn.Module, dict[str, Any]] = WeakKeyDictionary()
+def _of(held: Mapping[str, Any], model: nn.Module, tokenizer: Any = None) -> Any:
+    of_shape = held.get(shape_of(model, tokenizer)) if held else None
+    return of_shape.get(last_fingerprint(model, tokenizer)) if of_shape else None
 
 
-def _alone(model: nn.Module) -> Subject:
-    """The model without a tokenizer. What it hashes is kept with the model: methods ask for every batch."""
-    alone = Subject(unwrapped(model), _NO_TOKENIZER, (), "")
-    object.__setattr__(alone, "_hashed", _HASHED.setdefault(alone.model, {}))
-    return alone
-
-
-def _of(held: Mapping[str, Any], subject: Subject) -> Any:
-    of_shape = held.get(subject.shape) if held else None
-    return of_shape.get(subject.last_fingerprint) if of_shape else None
-
-
-def _recorded(kind: str, subject: Subject, choice: Choice | LayerChoice) -> Path:
-    shape, fingerprint = subject.shape, subject.fingerprint  # hashed before anybody has to wait
+def _recorded(kind: str, choice: Choice | LayerChoice, model: nn.Module, tokenizer: Any = None) -> Path:
+    shape, digest = _keys(model, tokenizer)  # hashed before anybody has to wait
     with _changing() as held:
-        held[kind].setdefault(shape, {})[fingerprint] = asdict(choice)
+        held[kind].setdefault(shape, {})[digest] = asdict(choice)
     return choices_file()
 
 

@@ -83,8 +83,8 @@ class Method(Registered):
         """
         arguments = self.arguments(options)
         with differentiating():
-            found = [self.function(part, **arguments) for part in prediction.parts]
-        scores = _added([f if isinstance(f, Scores) else Scores(f) for f in found])
+            by_part = [self.function(part, **arguments) for part in prediction.parts]
+        scores = _added([f if isinstance(f, Scores) else Scores(f) for f in by_part])
         expected = tuple(prediction.padding.shape)
         if tuple(scores.values.shape[-2:]) != expected or scores.values.dim() not in (2, 3):
             raise TypeError(f"{self.name} returned scores of shape {tuple(scores.values.shape)}, not {expected}")

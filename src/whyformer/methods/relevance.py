@@ -16,16 +16,19 @@ from whyformer.recorder import Book
 BookName = Literal["alpha_beta", "z_plus", "eq4"]
 
 
-def conservation(prediction: Prediction, book: str | Book, *, whole: bool = True) -> dict[str, Any]:
+def conservation(
+    prediction: Prediction, book: str | Book, *, whole: bool = True, lost: float | Tensor = 0.0
+) -> dict[str, Any]:
     """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out.
 
     Unless `whole`, it is measured at the first layer's output, where the pass for the attention maps comes through.
+    What was `lost` on the way, [batch], is not expected.
     """
-    found = prediction.relevances(book, whole=whole)
-    assert found.state is not None
-    arrived = found.state.flatten(1).sum(1)
+    relevances = prediction.relevances(book, whole=whole)
+    assert relevances.state is not None
+    arrived = relevances.state.flatten(1).sum(1)
     sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
-    return {"conservation": {"sum": arrived, "absorbed": found.absorbed, "expected": sent}}
+    return {"conservation": {"sum": arrived, "absorbed": relevances.absorbed, "expected": sent - lost}}
 
 
 @method(

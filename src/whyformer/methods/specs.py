@@ -58,7 +58,7 @@ class MethodSpec(Spec[Method]):
 def method_specs(written: Written) -> tuple[MethodSpec, ...]:
     """The methods named, `all` for every one, `fast` for those of one pass; options follow a name in brackets."""
     meant = [name for part in names_of(written) for name in _meant(part)]
-    return distinct(_spec(*read_spec(name, METHODS)) for name in meant)
+    return distinct([_spec(*read_spec(name, METHODS)) for name in meant])
 
 
 def _meant(word: str) -> list[str]:

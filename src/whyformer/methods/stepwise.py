@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer import progress
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
 from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
-from whyformer.prediction import Prediction, Progress
+from whyformer.prediction import Prediction
 from whyformer.registry.options import Count, MethodName
 
 Report = Literal["order", "drop"]
@@ -162,12 +163,12 @@ def _explaining(of: str, report: Report) -> MethodSpec:
 def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explaining: MethodSpec, hide: Hide) -> bool:
     """Take the steps, all texts side by side; the run of a step is let go before the next. Whether scores had signs."""
     current, turns = prediction, max((len(walk.turns) for walk in walks), default=0)
-    tell, signed = prediction.progress, explaining.of.signed
+    signed = explaining.of.signed
     for turn in range(turns):
         going = [walk for walk in walks if turn < len(walk.turns)]
         if turn:
             current = _left(prediction, going, hide, explaining.of.relevance)
-        with _telling(current, tell, turn, turns + 1), _running(current, shortened=turn > 0):
+        with progress.part(turn, turns + 1), _running(current, shortened=turn > 0):
             explained = explaining(current)
         scores, signed = explained.total.detach().double().cpu().numpy(), bool(explained.signed)
         if turn:
@@ -185,26 +186,13 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explainin
         last = _left(prediction, ended, hide, relevance=False)
         with _running(last, shortened=True):
             seen.put(last, [w.text.number for w in ended], [w.turns[-1][0] for w in ended])
-    prediction.report(1, 1)
+    progress.report(1, 1)
     return signed
 
 
 def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, relevance: bool) -> Prediction:
     texts, gone = [walk.text for walk in walks], [walk.places for walk in walks]
     return remains(prediction, texts, gone, hide, relevance=relevance)
-
-
-@contextmanager
-def _telling(prediction: Prediction, tell: Progress | None, turn: int, turns: int) -> Iterator[None]:
-    """Let the method that explains one turn tell what is done of it, as a part of all turns."""
-    before = prediction.progress
-    if tell is not None:
-        prediction.progress = lambda done, total: tell(1000 * turn + 1000 * done // max(total, 1), 1000 * turns)
-        prediction.report(0, 1)
-    try:
-        yield
-    finally:
-        prediction.progress = before
 
 
 @contextmanager

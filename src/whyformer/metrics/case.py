@@ -17,7 +17,6 @@ from whyformer.inputs.input import Kind, Places, TensorInput
 from whyformer.inputs.units import Span
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
-from whyformer.models.loading import is_regression
 from whyformer.perturb import Outcomes, Search, best_orders, hide_named, inputs_of
 from whyformer.prediction import Prediction
 
@@ -110,7 +109,7 @@ class Case:
     @property
     def classes(self) -> int:
         """How many classes the model tells apart."""
-        if self.prediction.task.name != "classes" or is_regression(self.prediction.model):
+        if self.prediction.task.name != "classes":
             raise BadInput("this metric is for models that classify")
         return int(self.prediction.trace.logits.shape[-1])
 

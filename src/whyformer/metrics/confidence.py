@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
-from whyformer.metrics.faithfulness import TENTHS, flat, shares
+from whyformer.metrics.faithfulness import TENTHS, Deletion, flat
 from whyformer.metrics.registry import Measured, metric
 from whyformer.perturb import HideName, count_of
 
@@ -91,7 +91,7 @@ def hiding_game(
     Hidden units become [MASK] and are taken out of attention. Accuracy is against the gold label, or against the
     prediction where there is none. The area is by trapezoids, divided by the range.
     """
-    return _game(case, hide, fractions, target, units, combine, revealing=False)
+    return _game(case, Deletion(hide, fractions, target, units, combine), revealing=False)
 
 
 @metric(family="confidence", higher_is_better=True, bounds=(0, 1), hides=True, paper="Decoded layer saliency 2023")
@@ -108,25 +108,17 @@ def revealing_game(
 
     It starts from a text with every unit hidden; otherwise as `hiding_game`.
     """
-    return _game(case, hide, fractions, target, units, combine, revealing=True)
+    return _game(case, Deletion(hide, fractions, target, units, combine), revealing=True)
 
 
-def _game(
-    case: Case,
-    hide: HideName,
-    fractions: list[float] | None,
-    target: Explained,
-    units: Units,
-    combine: Combine,
-    revealing: bool,
-) -> Measured:
-    at = shares(fractions, TENTHS)
+def _game(case: Case, deletion: Deletion, revealing: bool) -> Measured:
+    at = deletion.at(TENTHS)
     weights = _trapezoid(at)
     steps = []
-    for order in case.ranked(target, units, combine):
+    for order in deletion.ranked(case):
         counts = [count_of(q, len(order)) for q in at]
         steps.append([flat(order[n:] if revealing else order[:n]) for n in counts])
-    said = case.probabilities(steps, hide)
+    said = case.probabilities(steps, deletion.hide)
     curve = torch.stack([(p.argmax(-1) == r).double() for p, r in zip(said, case.right, strict=True)])
     return Measured((curve * weights).sum(1), curve, at)
 

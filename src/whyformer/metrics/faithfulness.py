@@ -35,6 +35,28 @@ class Falls:
         return Measured(curve.nanmean(1), curve, self.at)
 
 
+@dataclass(frozen=True)
+class Deletion:
+    """What is hidden, and how: the options that all metrics share which hide units in the order of their scores."""
+
+    hide: str
+    fractions: list[float] | None
+    target: Explained
+    units: Units
+    combine: Combine
+
+    def at(self, usual: Sequence[float]) -> tuple[float, ...]:
+        """Fractions of the units, if each is one."""
+        wrong = [q for q in self.fractions or () if not 0 <= q <= 1]
+        if wrong:
+            raise BadOption(f"fractions lie between 0 and 1; found {wrong[0]}")
+        return tuple(float(q) for q in (self.fractions or usual))
+
+    def ranked(self, case: Case) -> list[list[list[int]]]:
+        """The units of each example, highest score first."""
+        return case.ranked(self.target, self.units, self.combine)
+
+
 @metric(
     family="faithfulness",
     higher_is_better=True,
@@ -64,8 +86,7 @@ def aopc(
     (Mask-LRP) tokens left out; `attcat` is absolute. Texts below `min_tokens` or `min_probability` are left out.
     """
     refuse_together(protocol, fractions=fractions, absolute=absolute)
-    hide = hide_of(hide, protocol)
-    falls = _falls(case, hide, fractions, target, units, combine, protocol)
+    falls = _falls(case, Deletion(hide_of(hide, protocol), fractions, target, units, combine), protocol)
     drops = falls.whole[:, None] - falls.after
     if absolute or protocol == "attcat":
         drops = drops.abs()
@@ -98,7 +119,7 @@ def log_odds(
     takes it out of attention. Protocols as for `aopc`.
     """
     refuse_together(protocol, fractions=fractions)
-    falls = _falls(case, hide, fractions, target, units, combine, protocol)
+    falls = _falls(case, Deletion(hide, fractions, target, units, combine), protocol)
     least = torch.finfo(torch.float64).tiny  # a probability of 0 has no logarithm
     changes = falls.after.clamp_min(least).log() - falls.whole[:, None].clamp_min(least).log()
     return falls.measured(changes, _kept(case, falls, protocol, min_tokens, min_probability))
@@ -120,7 +141,7 @@ def comprehensiveness(
 
     ERASER: the mean of `p(all) - p(without the top ⌈q N⌉)`.
     """
-    return _eraser(case, hide, fractions, target, units, combine, lambda order, count: order[:count])
+    return _eraser(case, Deletion(hide, fractions, target, units, combine), lambda order, count: order[:count])
 
 
 @metric(family="faithfulness", higher_is_better=False, bounds=(-1, 1), hides=True, paper="DeYoung et al. 2020")
@@ -137,41 +158,25 @@ def sufficiency(
 
     ERASER: the mean of `p(all) - p(only the top ⌈q N⌉)`; special tokens stay.
     """
-    return _eraser(case, hide, fractions, target, units, combine, lambda order, count: order[count:])
+    return _eraser(case, Deletion(hide, fractions, target, units, combine), lambda order, count: order[count:])
 
 
-def _eraser(
-    case: Case,
-    hide: HideName,
-    fractions: list[float] | None,
-    target: Explained,
-    units: Units,
-    combine: Combine,
-    chosen: Callable[[list[list[int]], int], list[list[int]]],
-) -> Measured:
-    at = shares(fractions, ERASER)
-    orders = case.ranked(target, units, combine)
+def _eraser(case: Case, deletion: Deletion, chosen: Callable[[list[list[int]], int], list[list[int]]]) -> Measured:
+    at = deletion.at(ERASER)
+    orders = deletion.ranked(case)
     steps = [[flat(chosen(order, count_of(q, len(order), up=True))) for q in at] for order in orders]
-    falls = _probabilities(case, steps, hide, target, at)
+    falls = _probabilities(case, steps, deletion, at)
     return falls.measured(falls.whole[:, None] - falls.after, torch.ones(len(case), dtype=torch.bool))
 
 
-def _falls(
-    case: Case,
-    hide: HideName,
-    fractions: list[float] | None,
-    target: Explained,
-    units: Units,
-    combine: Combine,
-    protocol: Protocol | None,
-) -> Falls:
+def _falls(case: Case, deletion: Deletion, protocol: Protocol | None) -> Falls:
     if protocol is not None:
-        refuse_together(protocol, units=None if units == "token" else units)
+        refuse_together(protocol, units=None if deletion.units == "token" else deletion.units)
         at = tuple(np.linspace(0, 1, AUTHORS_STEPS)[1:].tolist())
-        return _probabilities(case, _authors_steps(case, target), hide, target, at)
-    at = shares(fractions, TENTHS)
-    steps = [[flat(o[: count_of(q, len(o))]) for q in at] for o in case.ranked(target, units, combine)]
-    return _probabilities(case, steps, hide, target, at)
+        return _probabilities(case, _authors_steps(case, deletion.target), deletion, at)
+    at = deletion.at(TENTHS)
+    steps = [[flat(o[: count_of(q, len(o))]) for q in at] for o in deletion.ranked(case)]
+    return _probabilities(case, steps, deletion, at)
 
 
 def _authors_steps(case: Case, target: Explained) -> list[list[list[int]]]:
@@ -186,11 +191,11 @@ def _authors_steps(case: Case, target: Explained) -> list[list[list[int]]]:
 
 
 def _probabilities(
-    case: Case, steps: Sequence[Sequence[list[int]]], hide: HideName, target: Explained, at: tuple[float, ...]
+    case: Case, steps: Sequence[Sequence[list[int]]], deletion: Deletion, at: tuple[float, ...]
 ) -> Falls:
     asked = [own if own and not own[0] else [[], *own] for own in steps]  # the first is the whole text
-    said = case.probabilities(asked, hide)
-    of_class = [p[:, c] for p, c in zip(said, case.chosen(target).tolist(), strict=True)]
+    said = case.probabilities(asked, deletion.hide)
+    of_class = [p[:, c] for p, c in zip(said, case.chosen(deletion.target).tolist(), strict=True)]
     after = torch.full((len(case), len(at)), torch.nan, dtype=torch.float64)
     for row, own, found in zip(after, steps, of_class, strict=True):
         row[: len(own)] = found[len(found) - len(own) :]
@@ -208,14 +213,6 @@ def _kept(
 def hide_of(hide: str | None, protocol: Protocol | None) -> str:
     """How `aopc` hides: as it is told, else as the authors do, else by deletion."""
     return hide or ("delete" if protocol is None else "pad_attended")
-
-
-def shares(given: list[float] | None, usual: Sequence[float]) -> tuple[float, ...]:
-    """Fractions of the units, if each is one."""
-    wrong = [q for q in given or () if not 0 <= q <= 1]
-    if wrong:
-        raise BadOption(f"fractions lie between 0 and 1; found {wrong[0]}")
-    return tuple(float(q) for q in (given or usual))
 
 
 def flat(groups: Sequence[Sequence[int]]) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer.models.failures import named_failures
 from whyformer.models.loading import device_of, text_config, unwrapped
 
 _GUARD = threading.Lock()  # held while locks are looked up, never while a model runs
@@ -75,7 +76,13 @@ def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Ite
         arguments["use_cache"] = False
     if getattr(getattr(model, "config", None), "return_dict", True) is False:
         arguments["return_dict"] = True
-    with lock_of(model), _evaluating(model.modules()), _with_padding_id(model, arguments) as known:
+    name = type(model).__name__
+    with (
+        lock_of(model),
+        _evaluating(model.modules()),
+        _with_padding_id(model, arguments) as known,
+        named_failures(name),
+    ):
         yield model, known
 
 

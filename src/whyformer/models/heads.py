@@ -6,10 +6,14 @@ from typing import Any
 
 from torch import nn
 
-HEADS: dict[str, str] = {  # the task of AutoModelFor<head>; tasks from outside are added
+from whyformer.registry.plugins import Registry
+
+HEADS: Registry[str] = Registry("head", "tasks")  # the task of AutoModelFor<head>; tasks from outside are added
+HEADS.known |= {
     "SequenceClassification": "classes",
     "QuestionAnswering": "answer",
     "TokenClassification": "token_labels",
+    "MultipleChoice": "choice",
     "MaskedLM": "masked_word",  # before the next: XLM has both heads in one class
     "CausalLM": "next_token",
 }

@@ -1,12 +1,10 @@
 """From a name, a folder, or existing objects to a Subject: the model, its tokenizer and its labels."""
 
 import copy
-import hashlib
 import importlib.metadata
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import nn
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
+from whyformer.models.fingerprint import fingerprint, shape_of
 from whyformer.models.heads import HEADS, auto_class, head_of, task_name
 from whyformer.rounding import ROUNDING
 from whyformer.storage.files import read_json
@@ -22,10 +21,15 @@ from whyformer.storage.files import read_json
 BUNDLED = Path(__file__).parents[1] / "bundled"
 DTYPES = tuple(ROUNDING)  # in which models are explained
 ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
-PIPELINES = (
-    *("text-classification", "sentiment-analysis", "question-answering", "token-classification", "ner"),
-    *("text-generation", "fill-mask"),
-)
+PIPELINES = {  # the task of the model in each
+    "text-classification": "classes",
+    "sentiment-analysis": "classes",
+    "question-answering": "answer",
+    "token-classification": "token_labels",
+    "ner": "token_labels",
+    "fill-mask": "masked_word",
+    "text-generation": "next_token",
+}
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -47,7 +51,6 @@ class Subject:
     labels: tuple[str, ...]
     name: str
     revision: str | None = None
-    _hashed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def task(self) -> str:
@@ -62,26 +65,12 @@ class Subject:
     @property
     def shape(self) -> str:
         """A hash of configuration, tokenizer and the shapes of the weights: known at once."""
-        if self._hashed.get("tokenizer") is not self.tokenizer:
-            self._hashed.update(tokenizer=self.tokenizer, words=_hash(_tokenizer_facts(self.tokenizer)))
-        shapes = [(name, str(w.dtype), list(w.shape)) for name, w in _weights(self.model)]
-        return _hash([type(self.model).__name__, _config_facts(self.model), self._hashed["words"], shapes])
+        return shape_of(self.model, self.tokenizer)
 
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines what the model says: `shape`, and every weight as it is now."""
-        digest = hashlib.blake2b(self.shape.encode(), digest_size=16)
-        for _, weight in _weights(self.model):
-            digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
-
-    @property
-    def last_fingerprint(self) -> str:
-        """The fingerprint, hashed again only after a training step: changes through `.data` go unnoticed."""
-        state = (self.shape, *((weight.data_ptr(), weight._version) for _, weight in _weights(self.model)))
-        if self._hashed.get("state") != state:
-            self._hashed.update(state=state, digest=self.fingerprint)
-        return str(self._hashed["digest"])
+        return fingerprint(self.model, self.tokenizer)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -90,30 +79,6 @@ class Subject:
         dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
         origin = {"model": self.name, "revision": self.revision, "dtype": dtype}
         return {**origin, "device": str(self.device), "packages": packages}
-
-
-def _weights(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    return sorted((name, w) for name, w in model.state_dict().items() if isinstance(w, torch.Tensor))
-
-
-def _config_facts(model: nn.Module) -> Any:
-    config: Any = getattr(model, "config", None)
-    facts = config.to_dict() if hasattr(config, "to_dict") else {}
-    beside = ("architectures", "dtype", "torch_dtype", "transformers_version")  # saving a model sets some of these
-    return {name: fact for name, fact in facts.items() if name[0] != "_" and name not in beside}
-
-
-def _tokenizer_facts(tokenizer: Any) -> Any:
-    """The tokenizer as plain data, without the padding and truncation that its last call left behind."""
-    names = [type(tokenizer).__name__, str(getattr(tokenizer, "special_tokens_map", ""))]
-    if not getattr(tokenizer, "is_fast", False):
-        return [*names, sorted(tokenizer.get_vocab().items())]
-    backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    return [*names, {k: v for k, v in backend.items() if k not in ("padding", "truncation")}]
-
-
-def _hash(facts: Any) -> str:
-    return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
 def bundled_models() -> tuple[str, ...]:
@@ -139,7 +104,8 @@ def subject_of(model: Any, tokenizer: Any = None) -> Subject:
 def _check_pipeline(pipeline: Any) -> None:
     """Raise for a pipeline that asks its model another question than is explained."""
     task = getattr(pipeline, "task", None)
-    if task is None or task in PIPELINES:
+    says = task_name(pipeline.model) if isinstance(pipeline.model, nn.Module) else None
+    if task is None or PIPELINES.get(task) == (says or "classes"):
         return
     advice = (
         "pass its model and tokenizer, Explainer(pipeline.model, pipeline.tokenizer), if that model is one of these"
@@ -150,7 +116,8 @@ def _check_pipeline(pipeline: Any) -> None:
             "hypothesis))"
         )
     raise UnsupportedModel(
-        f"a pipeline for {task!r} is not explained, only those for {', '.join(PIPELINES)} are: {advice}"
+        f"a pipeline for {task!r} is not explained with {type(pipeline.model).__name__}, only those for "
+        f"{', '.join(PIPELINES)}, each with a model for it: {advice}"
     )
 
 
@@ -171,13 +138,6 @@ def _class_names(names: Any) -> tuple[str, ...]:
             "correct it in config.json, or set model.config.id2label"
         )
     return tuple(by_index[index] for index in range(len(names)))
-
-
-def is_regression(model: nn.Module) -> bool:
-    """Whether a model predicts scores and not classes: it says so, or has one output and does not say otherwise."""
-    config = getattr(model, "config", None)
-    problem = getattr(config, "problem_type", None)
-    return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
 
 
 def unwrapped(model: Any) -> Any:

@@ -1,13 +1,11 @@
 """The tables and figures of the papers as recipes, and our numbers beside the published ones."""
 
 from whyformer.papers.catalogue import listing, reproduction_named, reproductions
-from whyformer.papers.lm_heads import given_lm_heads
-from whyformer.papers.masks import given_heads
 from whyformer.papers.output import csv, markdown, text, write
 from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
 from whyformer.papers.result import Agreement, Entry, Part, Reproduced
 from whyformer.papers.runner import run
-from whyformer.papers.sources import other_models
+from whyformer.papers.sources import given_heads, given_lm_heads, other_models
 
 __all__ = [
     "Agreement",

@@ -10,10 +10,10 @@ import numpy as np
 from whyformer.attention_heads import RELATIONS, HeadMask
 from whyformer.inputs.encoding import Text
 from whyformer.papers.column import ReadyColumn
-from whyformer.papers.grid import NONE, Grid, plain_grid
 from whyformer.papers.masks import is_parsed
 from whyformer.papers.recipe import Column, Reproduction
 from whyformer.papers.result import Part, Reproduced
+from whyformer.show.grid import NONE, Grid, plain_grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

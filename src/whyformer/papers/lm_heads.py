@@ -11,7 +11,7 @@ from whyformer.inputs.encoding import collate, encode
 from whyformer.lm_heads import head_for, load_head, own_head
 from whyformer.models.loading import Subject
 from whyformer.papers.recipe import Column, Reproduction
-from whyformer.papers.sources import Given, Opened, Sources, check_columns, one_or_by_column
+from whyformer.papers.sources import Given, Opened, Sources, check_columns
 from whyformer.prediction import Prediction
 
 TRIED = "a text"  # that tells how many hidden states a model has, and how wide they are
@@ -32,11 +32,6 @@ class ColumnHead:
     def sentence(self) -> str:
         """Which head it is."""
         return f"layers are decoded by {self.origin}"
-
-
-def given_lm_heads(written: Sequence[str]) -> Given:
-    """LM heads as they are written on the command line: `sst2=FOLDER` for a column, or one folder for all."""
-    return one_or_by_column(written, "an LM head is written as COLUMN=FOLDER, such as sst2=roberta-base")
 
 
 def lm_heads_of_columns(recipe: Reproduction, columns: Sequence[Column], given: Given) -> dict[str, str]:

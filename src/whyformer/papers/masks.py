@@ -14,7 +14,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Text
 from whyformer.models.loading import Subject, text_config
 from whyformer.papers.recipe import Column, Reproduction
-from whyformer.papers.sources import Given, Opened, Sources, check_columns, one_or_by_column
+from whyformer.papers.sources import Given, Opened, Sources, check_columns
 from whyformer.progress import counting
 from whyformer.storage.files import make_folder, regular
 
@@ -36,9 +36,17 @@ class ColumnMask:
         return f"the head mask keeps {kept_heads(self.mask)}, {self.origin}"
 
 
-def given_heads(written: Sequence[str]) -> Given:
-    """Head masks as they are written on the command line: `sst2=heads.json` for a column, or one file alone."""
-    return one_or_by_column(written, "a head mask is written as COLUMN=FILE, such as sst2=heads.json")
+def kept_heads(mask: HeadMask) -> str:
+    """How many heads a mask keeps, and of which kind."""
+    said = f"{int(mask.kept.sum())} of {mask.kept.size} heads"
+    if mask.statistics is None:
+        return f"{said}, of kinds that it does not tell"
+    positional = int((mask.positional & mask.kept).sum())
+    if not is_parsed(mask):
+        return f"{said}, positional heads only"
+    counts = {relation: int((found & mask.kept).sum()) for relation, found in mask.by_relation.items()}
+    relations = ", ".join(f"{relation} {count}" for relation, count in counts.items())
+    return f"{said} ({positional} positional, {int((mask.syntactic & mask.kept).sum())} syntactic: {relations})"
 
 
 def heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Given) -> dict[str, Path]:
@@ -72,19 +80,6 @@ def check_parse(recipe: Reproduction, column: Column, sources: Sources) -> None:
     """Raise if a figure needs a parse, and there will be none."""
     if recipe.needs_parse and sources.pipeline is None and column.folder not in sources.heads:
         raise BadInput(f"{recipe.name} needs a parse of the texts: {PARSE}")
-
-
-def kept_heads(mask: HeadMask) -> str:
-    """How many heads a mask keeps, and of which kind."""
-    said = f"{int(mask.kept.sum())} of {mask.kept.size} heads"
-    if mask.statistics is None:
-        return f"{said}, of kinds that it does not tell"
-    positional = int((mask.positional & mask.kept).sum())
-    if not is_parsed(mask):
-        return f"{said}, positional heads only"
-    counts = {relation: int((found & mask.kept).sum()) for relation, found in mask.by_relation.items()}
-    relations = ", ".join(f"{relation} {count}" for relation, count in counts.items())
-    return f"{said} ({positional} positional, {int((mask.syntactic & mask.kept).sum())} syntactic: {relations})"
 
 
 def is_parsed(mask: HeadMask) -> bool:
@@ -157,12 +152,8 @@ def _found(one: Opened, subject: Subject, pipeline: Any, folder: Path) -> Column
     path = folder / f"heads-{name}.json"
     mask = HeadMask.load(path) if regular(path).is_file() else None
     if mask is None or mask.provenance.get("of") != facts:
-        with counting(f"heads, {one.column.label}") as tell:
-            mask = (
-                positional_statistics(subject, texts, progress=tell)
-                if parsed is None
-                else head_statistics(subject, parsed, progress=tell)
-            )
+        with counting(f"heads, {one.column.label}"):
+            mask = positional_statistics(subject, texts) if parsed is None else head_statistics(subject, parsed)
         if mask.provenance["interrupted"]:
             raise KeyboardInterrupt
         mask = replace(mask, provenance={**mask.provenance, "of": facts})

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from whyformer.explain.explanation import Comparison
 from whyformer.papers.column import slug
-from whyformer.papers.grid import Grid, as_markdown, boxed, one_line, plain_grid
 from whyformer.papers.result import Reproduced
 from whyformer.papers.tables import optional_number
+from whyformer.show.grid import Grid, as_markdown, boxed, one_line, plain_grid
 from whyformer.show.layout import headline
 from whyformer.show.pictures import write_figure
 from whyformer.storage import files

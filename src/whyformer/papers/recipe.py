@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from whyformer.datasets import Dataset
     from whyformer.papers.column import ReadyColumn
-    from whyformer.papers.grid import Grid
     from whyformer.papers.result import Part, Reproduced
+    from whyformer.show.grid import Grid
 
 METHOD = "the method "
 

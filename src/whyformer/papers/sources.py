@@ -142,10 +142,20 @@ def nothing_left(recipe: Reproduction, left_out: Mapping[str, str]) -> BadInput:
 
 def other_models(written: Sequence[str]) -> dict[str, str]:
     """Other models as they are written on the command line, `yelp=imdb`: by column."""
-    return by_column(written, "another model is written as COLUMN=NAME, such as yelp=imdb")
+    return _by_column(written, "another model is written as COLUMN=NAME, such as yelp=imdb")
 
 
-def by_column(written: Sequence[str], rule: str) -> dict[str, str]:
+def given_heads(written: Sequence[str]) -> Given:
+    """Head masks as they are written on the command line: `sst2=heads.json` for a column, or one file alone."""
+    return _one_or_by_column(written, "a head mask is written as COLUMN=FILE, such as sst2=heads.json")
+
+
+def given_lm_heads(written: Sequence[str]) -> Given:
+    """LM heads as they are written on the command line: `sst2=FOLDER` for a column, or one folder for all."""
+    return _one_or_by_column(written, "an LM head is written as COLUMN=FOLDER, such as sst2=roberta-base")
+
+
+def _by_column(written: Sequence[str], rule: str) -> dict[str, str]:
     """What is given for some columns as it is written on the command line; `rule` says how."""
     wrong = [one for one in written if not all(part.strip() for part in one.partition("="))]
     if wrong:
@@ -153,11 +163,11 @@ def by_column(written: Sequence[str], rule: str) -> dict[str, str]:
     return {column.strip(): name.strip() for column, _, name in (one.partition("=") for one in written)}
 
 
-def one_or_by_column(written: Sequence[str], rule: str) -> Given:
+def _one_or_by_column(written: Sequence[str], rule: str) -> Given:
     """The same, or one file or folder alone."""
     if len(written) == 1 and "=" not in written[0] and written[0].strip():
         return written[0].strip()
-    return by_column(written, rule)
+    return _by_column(written, rule)
 
 
 def _opened(recipe: Reproduction, column: Column, sources: Sources, *, alone: bool) -> Opened:

@@ -9,10 +9,10 @@ from whyformer.errors import WhyformerError
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.table import Table
 from whyformer.papers.column import ReadyColumn
-from whyformer.papers.grid import NONE, Grid, Words
 from whyformer.papers.plots import draw_bars, draw_curves, draw_over_rows
 from whyformer.papers.recipe import Measure, Reproduction, Row
 from whyformer.papers.result import Entry, Part, Reproduced, entries_of, settled
+from whyformer.show.grid import NONE, Grid, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,10 +17,10 @@ from whyformer.inputs.encoding import Text
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.papers.column import ReadyColumn
-from whyformer.papers.grid import Grid
 from whyformer.papers.recipe import Column, LeftOut, Reproduction, Row
 from whyformer.papers.result import Part, Reproduced
 from whyformer.results.explanation import Array
+from whyformer.show.grid import Grid
 
 UNITS = ("name", "column", "text", "row", "unit", "score")
 

@@ -1,5 +1,7 @@
 """The tables and figures of Transformer Attribution (Chefer, Gur and Wolf 2021)."""
 
+from typing import Any
+
 from whyformer.papers.recipe import Column, Measure, Row, published_table
 from whyformer.papers.tables import CurveFigure, TableRecipe
 from whyformer.papers.text_figures import MethodFigure
@@ -17,7 +19,6 @@ _ROWS = (
     Row("partial LRP", "partial_lrp(book=alpha_beta)"),
     Row("theirs", "transformer_attribution(row_normalised=false)"),
 )
-_LABELS = tuple(row.label for row in _ROWS)
 _SEGMENTATION = (
     Measure("pixel accuracy", "pixel_accuracy", scale=100),
     Measure("mAP", "mean_average_precision", scale=100),
@@ -37,48 +38,51 @@ _PERTURBATIONS = (
     _perturbation("positive", "target", False),
 )
 
-TABLE_1 = TableRecipe(
-    name="transformer-attribution-table-1",
-    paper=PAPER,
-    title="Area under the curve of positive and negative perturbation on ImageNet, percent",
-    columns=(_IMAGENET,),
-    rows=_ROWS,
-    measures=_PERTURBATIONS,
-    published=published_table(
-        ("ImageNet",),
-        tuple(measure.label for measure in _PERTURBATIONS),
-        {
-            "rollout": ("53.1 / – / 20.05 / –",),
-            "raw attention": ("45.55 / – / 23.99 / –",),
-            "GradCAM": ("41.52 / 42.02 / 34.06 / 33.56",),
-            "LRP": ("43.49 / 43.49 / 41.94 / 41.93",),
-            "partial LRP": ("50.49 / 50.49 / 19.64 / 19.64",),
-            "theirs": ("54.16 / 55.04 / 17.03 / 16.04",),
-        },
-    ),
-    waits_for=IMAGES,
+
+def _of_images(
+    number: int,
+    title: str,
+    columns: tuple[Column, ...],
+    rows: tuple[Row, ...],
+    measures: tuple[Measure, ...],
+    table: dict[str, tuple[str, ...]],
+) -> TableRecipe:
+    labels = tuple(column.label for column in columns), tuple(measure.label for measure in measures)
+    facts: dict[str, Any] = {"columns": columns, "rows": rows, "measures": measures, "waits_for": IMAGES}
+    name = f"transformer-attribution-table-{number}"
+    return TableRecipe(name=name, paper=PAPER, title=title, published=published_table(*labels, table), **facts)
+
+
+TABLE_1 = _of_images(
+    1,
+    "Area under the curve of positive and negative perturbation on ImageNet, percent",
+    (_IMAGENET,),
+    _ROWS,
+    _PERTURBATIONS,
+    {
+        "rollout": ("53.1 / – / 20.05 / –",),
+        "raw attention": ("45.55 / – / 23.99 / –",),
+        "GradCAM": ("41.52 / 42.02 / 34.06 / 33.56",),
+        "LRP": ("43.49 / 43.49 / 41.94 / 41.93",),
+        "partial LRP": ("50.49 / 50.49 / 19.64 / 19.64",),
+        "theirs": ("54.16 / 55.04 / 17.03 / 16.04",),
+    },
 )
 
-TABLE_2 = TableRecipe(
-    name="transformer-attribution-table-2",
-    paper=PAPER,
-    title="Segmentation of ImageNet images by the explanation, percent",
-    columns=(_SEGMENTED,),
-    rows=_ROWS,
-    measures=_SEGMENTATION,
-    published=published_table(
-        ("ImageNet-Segmentation",),
-        tuple(measure.label for measure in _SEGMENTATION),
-        {
-            "rollout": ("73.54 / 84.76 / 55.42",),
-            "raw attention": ("67.84 / 80.24 / 46.37",),
-            "GradCAM": ("64.44 / 71.60 / 40.82",),
-            "LRP": ("51.09 / 55.68 / 32.89",),
-            "partial LRP": ("76.31 / 84.67 / 57.94",),
-            "theirs": ("79.70 / 86.03 / 61.95",),
-        },
-    ),
-    waits_for=IMAGES,
+TABLE_2 = _of_images(
+    2,
+    "Segmentation of ImageNet images by the explanation, percent",
+    (_SEGMENTED,),
+    _ROWS,
+    _SEGMENTATION,
+    {
+        "rollout": ("73.54 / 84.76 / 55.42",),
+        "raw attention": ("67.84 / 80.24 / 46.37",),
+        "GradCAM": ("64.44 / 71.60 / 40.82",),
+        "LRP": ("51.09 / 55.68 / 32.89",),
+        "partial LRP": ("76.31 / 84.67 / 57.94",),
+        "theirs": ("79.70 / 86.03 / 61.95",),
+    },
 )
 
 _ABLATED = (
@@ -89,42 +93,33 @@ _ABLATED = (
 )
 _ABLATIONS = (*_SEGMENTATION, _PERTURBATIONS[2], _PERTURBATIONS[0])
 
-TABLE_3 = TableRecipe(
-    name="transformer-attribution-table-3",
-    paper=PAPER,
-    title="Ablations: segmentation and perturbation with parts of the method, percent",
-    columns=(_SEGMENTED, _IMAGENET),
-    rows=_ABLATED,
-    measures=_ABLATIONS,
-    published=published_table(
-        ("ImageNet-Segmentation", "ImageNet"),
-        tuple(measure.label for measure in _ABLATIONS),
-        {
-            "without ∇A": ("77.66 / 85.66 / 59.88 / – / –", "– / – / – / 18.23 / 52.88"),
-            "block nearest the output": ("78.32 / 85.25 / 59.93 / – / –", "– / – / – / 18.01 / 52.43"),
-            "block B-1": ("60.30 / 73.63 / 39.06 / – / –", "– / – / – / 27.33 / 37.42"),
-            "full": ("79.70 / 86.03 / 61.95 / – / –", "– / – / – / 17.03 / 54.16"),
-        },
-    ),
-    waits_for=IMAGES,
+TABLE_3 = _of_images(
+    3,
+    "Ablations: segmentation and perturbation with parts of the method, percent",
+    (_SEGMENTED, _IMAGENET),
+    _ABLATED,
+    _ABLATIONS,
+    {
+        "without ∇A": ("77.66 / 85.66 / 59.88 / – / –", "– / – / – / 18.23 / 52.88"),
+        "block nearest the output": ("78.32 / 85.25 / 59.93 / – / –", "– / – / – / 18.01 / 52.43"),
+        "block B-1": ("60.30 / 73.63 / 39.06 / – / –", "– / – / – / 27.33 / 37.42"),
+        "full": ("79.70 / 86.03 / 61.95 / – / –", "– / – / – / 17.03 / 54.16"),
+    },
 )
 
-FIGURE_2 = MethodFigure(
-    name="transformer-attribution-figure-2",
-    paper=PAPER,
-    title="Images by every method",
-    columns=(_IMAGENET,),
-    rows=_ROWS,
-    waits_for=IMAGES,
-)
-
-FIGURE_3 = MethodFigure(
-    name="transformer-attribution-figure-3",
-    paper=PAPER,
-    title="Images with two objects, the two classes side by side",
-    columns=(_IMAGENET,),
-    rows=_ROWS,
-    waits_for=IMAGES,
+FIGURE_2, FIGURE_3 = (
+    MethodFigure(
+        name=f"transformer-attribution-figure-{number}",
+        paper=PAPER,
+        title=title,
+        columns=(_IMAGENET,),
+        rows=_ROWS,
+        waits_for=IMAGES,
+    )
+    for number, title in (
+        (2, "Images by every method"),
+        (3, "Images with two objects, the two classes side by side"),
+    )
 )
 
 FIGURE_4 = CurveFigure(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from whyformer.errors import BadInput
 from whyformer.evaluation.word_table import TokenTable, tables_of
-from whyformer.papers.grid import NONE, Grid, plain_grid
 from whyformer.papers.result import Part, Reproduced, method_label
 from whyformer.papers.tables import FIELDS, TableRecipe
 from whyformer.results.word_table import TOP
 from whyformer.show.clouds import wordcloud_class
+from whyformer.show.grid import NONE, Grid, plain_grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,8 +1,8 @@
 """Copies of one example with units replaced, and its explained output as a plain function of which units are there."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +15,16 @@ from whyformer.inputs.encoding import Batch
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Patches, TensorInput, together
+from whyformer.models.limits import limits_of
 from whyformer.models.loading import text_config, unwrapped
 from whyformer.perturb.hides import hide_named
-from whyformer.perturb.runner import Runner, tokens_at_once
+from whyformer.perturb.runner import Runner
 from whyformer.prediction import Prediction
+from whyformer.tasks.task import Task
 
 WITH_GRADIENTS = 4  # a run that keeps a graph takes this many times the memory
 LEEWAY = {torch.float64: 1e-8, torch.float32: 1e-4}  # between two runs of one text, as a share of its largest logit
 ROUGH = 0.05  # in half precision, or where matrices are multiplied with less than float32
-LOGITS_PER_BATCH = {"cpu": 2**26, "cuda": 2**28}  # of models that give a vocabulary at every position
 
 
 class Copies:
@@ -60,15 +61,13 @@ class Copies:
         self.dtype = torch.promote_types(prediction.trace.logits.dtype, torch.float32)
         self.device = prediction.trace.logits.device
         self.vocabulary = prediction.trace.logits.shape[-1] if self.task.form == "token" else 0
-        self.told: Callable[[], None] | None = None  # called after every batch
-        self.with_gradients = 0  # copies that were run elsewhere
         kept = self._kept
         self.runner = Runner(
             self.model,
-            self._explained,
+            _Explained(self.task, self.target, self.versus, kept),
             arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
             most=self.at_once(whole_vocabulary=kept is None),
-            progress=lambda *_: self.tell(),
+            expected=0,
         )
         if self.positions.tolist() != list(range(self.units)):
             self._keep_places(prediction, row)
@@ -76,12 +75,12 @@ class Copies:
     @property
     def evaluations(self) -> int:
         """How many copies were run."""
-        return self.runner.counts.run + self.with_gradients
+        return self.runner.counts.run + self.runner.elsewhere
 
-    def tell(self) -> None:
-        """Tell whoever is watching that a batch is done."""
-        if self.told is not None:
-            self.told()
+    def ran(self, count: int) -> None:
+        """Count copies that were run elsewhere, with their gradients."""
+        self.runner.elsewhere += count
+        self.runner.report(count, count)
 
     def _keep_places(self, prediction: Prediction, row: int) -> None:
         """Units that stood behind padding are told their old positions where these matter; raise if that is not all."""
@@ -104,16 +103,15 @@ class Copies:
 
     def seed(self, seed: int) -> int:
         """The seed of this example's own random stream: it depends on `seed` and on its tokens alone."""
-        alone = Prediction(self.model, Batch(self.copies(1), None, None))
-        alone.padding = torch.zeros(1, self.units, dtype=torch.bool)
+        nothing = torch.zeros(1, self.units, dtype=torch.bool)
+        alone = Prediction(self.model, Batch(self.copies(1), None, None), padding=nothing)
         return alone.generators(seed)[0].initial_seed()
 
     def at_once(self, *, gradients: bool = False, whole_vocabulary: bool = False) -> int:
         """How many copies are run together."""
-        fitting = tokens_at_once(self.device) // (WITH_GRADIENTS if gradients else 1) // self.units
+        fitting = limits_of(self.device.type).tokens // (WITH_GRADIENTS if gradients else 1) // self.units
         if self.vocabulary and whole_vocabulary:
-            logits = LOGITS_PER_BATCH.get(self.device.type, LOGITS_PER_BATCH["cpu"])
-            fitting = min(fitting, logits // (self.units * self.vocabulary))
+            fitting = min(fitting, limits_of(self.device.type).logits // (self.units * self.vocabulary))
         nameless = "input_ids" not in self.input.tensors and getattr(text_config(self.model), "pad_token_id", 0) is None
         return 1 if nameless and "inputs_embeds" in self.input.tensors else max(1, fitting)  # GPT-2 asks for padding
 
@@ -154,13 +152,22 @@ class Copies:
         alone = self.task.form == "token" and len(self._said_at) == 1 and "logits_to_keep" in self._takes
         return next(iter(self._said_at)) if alone else None
 
-    def _explained(self, output: Any) -> Tensor:
-        """The explained output, [copies, 1]."""
+
+@dataclass(frozen=True)
+class _Explained:
+    """Reads the explained output, [copies, 1], from what a model returns; `kept` is the one position that it kept."""
+
+    task: Task
+    target: Tensor
+    versus: Tensor | None
+    kept: int | None
+
+    def __call__(self, output: Any) -> Tensor:
         logits = self.task.logits(output)
         assert logits is not None  # the same model gave some for the whole example
         target, versus = self.target, self.versus
-        if self._kept is not None and logits.shape[1] == 1:
-            first = [{self._kept: 0}]
+        if self.kept is not None and logits.shape[1] == 1:
+            first = [{self.kept: 0}]
             target, versus = self.task.moved(target, first), None if versus is None else self.task.moved(versus, first)
         return self.task.output(logits, target, versus)[:, None]
 

@@ -3,22 +3,12 @@
 import math
 from typing import Annotated
 
-from whyformer.errors import BadOption, nearest
+from whyformer.errors import BadOption
 from whyformer.inputs.hiding import Delete, Fill, Hide, Zero
 from whyformer.registry.options import Names, Spelling
+from whyformer.registry.plugins import Registry
 
-HIDES: dict[str, Hide] = {
-    hide.name: hide
-    for hide in (
-        Delete(),
-        Fill("mask", "mask", "unk"),
-        Fill("mask_unattended", "mask", "unk", attended=False),
-        Fill("pad", "pad", attended=False),
-        Fill("pad_attended", "pad"),
-        Fill("unk", "unk"),
-        Zero(),
-    )
-}
+HIDES: Registry[Hide] = Registry("way to hide", "hides")
 
 HideName = Annotated[str, Names(HIDES, "apply")]  # what an option `hide=` takes
 HideNameOrNone = Annotated[str | None, Names(HIDES, "apply")]
@@ -35,20 +25,26 @@ def register_hide(hide: Hide) -> Hide:
     name = getattr(hide, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise BadOption(f"a way to hide has a name, a word of letters, digits and _; found {name!r}")
-    if HIDES.setdefault(name, hide) is not hide:
-        raise BadOption(
-            f"there is a way to hide {name!r} already, in {type(HIDES[name]).__module__}: take another name"
-        )
+    if HIDES.known.get(name) is not hide:
+        HIDES.add(name, hide, type(hide).__module__)
     return hide
+
+
+for _hide in (
+    Delete(),
+    Fill("mask", "mask", "unk"),
+    Fill("mask_unattended", "mask", "unk", attended=False),
+    Fill("pad", "pad", attended=False),
+    Fill("pad_attended", "pad"),
+    Fill("unk", "unk"),
+    Zero(),
+):
+    register_hide(_hide)
 
 
 def hide_named(hide: str | Hide) -> Hide:
     """The way to hide of that name, or an error with the nearest one."""
-    if isinstance(hide, Hide):
-        return hide
-    if hide not in HIDES:
-        raise BadOption(f"there is no way to hide {hide!r}; {nearest(str(hide), HIDES)}")
-    return HIDES[hide]
+    return hide if isinstance(hide, Hide) else HIDES.named(hide)
 
 
 def count_of(share: float, units: int, up: bool = False) -> int:

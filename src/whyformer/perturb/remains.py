@@ -90,12 +90,14 @@ def remains(
         examples if len(examples) == len(rows) else (),
         prediction.batch.tokenizer,
     )
-    again = Prediction(prediction.model, batch, relevance=relevance)
-    if hide.attended:
-        again.padding = torch.from_numpy(padding).to(device)
-    again.target = _moved(prediction, prediction.target, texts, left)
-    again.versus = None if prediction.versus is None else _moved(prediction, prediction.versus, texts, left)
-    return again
+    versus = None if prediction.versus is None else _moved(prediction, prediction.versus, texts, left)
+    return Prediction(
+        prediction.model,
+        batch,
+        chosen=(_moved(prediction, prediction.target, texts, left), versus),
+        padding=torch.from_numpy(padding).to(device) if hide.attended else None,
+        relevance=relevance,
+    )
 
 
 def _needed(prediction: Prediction, number: int, positions: Numbers, hide: Hide) -> set[int]:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -15,11 +16,14 @@ from torch.overrides import TorchFunctionMode
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.input import TensorInput, present, together
 from whyformer.models.borrow import borrowed
+from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
+from whyformer.progress import report
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.tasks.classes import Classes
+from whyformer.tasks.score import classes_of
+from whyformer.tasks.task import arguments_of
 
-TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
 PADDING = 0.05  # of a batch's tokens, at most
 UNSEEN = "the embeddings of single tokens were not seen, and tokens give way there"
 
@@ -63,7 +67,9 @@ class Runner:
 
     An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
     the model returns the numbers that are wanted. `arguments` are handed to the model beside each batch, `most` is how
-    many inputs a batch may hold. `progress` is called with the inputs done and the inputs to be done after every batch.
+    many inputs a batch may hold. What is done is reported
+    after every batch: of the inputs that wait, or of those that are `expected` in all, not at all if these are 0.
+    `elsewhere` counts those that others run.
     """
 
     def __init__(
@@ -74,12 +80,13 @@ class Runner:
         arguments: Mapping[str, Any] | None = None,
         tokens_per_batch: int | None = None,
         most: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        expected: int | None = None,
     ):
         self.model = unwrapped(model)
         self.device = device_of(self.model)
-        self.budget = tokens_per_batch or tokens_at_once(self.device)
-        self.read, self.arguments, self.most, self.progress = read, dict(arguments or {}), most, progress
+        self.budget = tokens_per_batch or limits_of(self.device.type).tokens
+        self.read, self.arguments, self.most = read, dict(arguments or {}), most
+        self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
         self._known: dict[bytes, Tensor] = {}
         self._waiting: dict[bytes, TensorInput] = {}
@@ -127,9 +134,15 @@ class Runner:
                     with attempt as part:
                         self._known.update(zip((one.key for one in part), self._run(part), strict=True))
                 done += len(batch)
-                if self.progress is not None:
-                    self.progress(done, total)
+                self.report(done, total)
         self._waiting.clear()
+
+    def report(self, done: int, total: int) -> None:
+        """Report what is done of the inputs that are expected in all, or of those that waited."""
+        if self.expected is None:
+            report(done, total)
+        elif self.expected:
+            report(min(self.counts.run + self.elsewhere, self.expected), self.expected)
 
     def know(self, inputs: Sequence[TensorInput], logits: Tensor) -> None:
         """Take the outputs for inputs, [inputs, outputs] in float64, from whoever ran the same model on them."""
@@ -158,7 +171,7 @@ class Runner:
             borrowed(self.model, together(inputs, self.device), **self.arguments) as (model, arguments),
             exchanging(model, inputs, arguments.get("input_ids")),
         ):
-            output = model(**arguments)
+            output = model(**arguments_of(model, arguments))
         logits = self.read(output)
         if not bool(torch.isfinite(logits).all()):
             raise UnsupportedModel(
@@ -170,37 +183,29 @@ class Runner:
 class Outcomes(Runner):
     """The engine for classifiers: probabilities of classes."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        tokens_per_batch: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ):
-        super().__init__(model, self._classes, tokens_per_batch=tokens_per_batch, progress=progress)
-        self.task = Classes.of(self.model)
+    def __init__(self, model: nn.Module, *, tokens_per_batch: int | None = None):
+        plain = unwrapped(model)
+        self.task = classes_of(plain)
+        super().__init__(
+            plain, partial(_class_logits, self.task, type(plain).__name__), tokens_per_batch=tokens_per_batch
+        )
 
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
         shares = self.task.probabilities(self.logits(inputs, classes))
-        assert shares is not None  # `_classes` refuses what has none
+        assert shares is not None  # `_class_logits` refuses what has none
         return shares
 
     def know(self, inputs: Sequence[TensorInput], shares: Tensor) -> None:
         """Take the probabilities of inputs, [inputs, classes], from whoever ran the same model on them."""
         super().know(inputs, shares.logit() if self.task.multi_label else shares.log())
 
-    def _classes(self, output: Any) -> Tensor:
-        logits = self.task.logits(output)
-        if logits is None or self.task.probabilities(logits) is None:
-            name = type(self.model).__name__
-            raise UnsupportedModel(f"{name} gives no probabilities of classes: a classifier is needed")
-        return logits
 
-
-def tokens_at_once(device: torch.device) -> int:
-    """How many tokens are run together, unless somebody says."""
-    return TOKENS_PER_BATCH.get(device.type, TOKENS_PER_BATCH["cpu"])
+def _class_logits(task: Classes, model: str, output: Any) -> Tensor:
+    logits = task.logits(output)
+    if logits is None or task.probabilities(logits) is None:
+        raise UnsupportedModel(f"{model} gives no probabilities of classes: a classifier is needed")
+    return logits
 
 
 class _Attempt(AbstractContextManager[S], Generic[S]):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, NoAttention
 from whyformer.inputs.tensors import check_mask, check_one_text
+from whyformer.models.failures import FLEX
 from whyformer.models.loading import text_config
-from whyformer.recorder.failures import FLEX
 
 CONTENT = ("input_ids", "inputs_embeds", "pixel_values")  # one of them says how many examples there are
 
@@ -26,7 +26,7 @@ def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> int:
     """Raise if tensors cannot be a batch of texts or images for this model; the number of examples."""
     ids = inputs.get("input_ids")
-    check_one_text(model, ids)
+    check_one_text(ids)
     tokens = ids if ids is not None else inputs.get("inputs_embeds")
     if tokens is not None and "attention_mask" in inputs:
         check_mask(inputs["attention_mask"], tokens.shape[:2])

@@ -60,8 +60,8 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         name = func.__name__
         if name == "__get__":  # an attribute, such as a weight's `T`
-            found = func(*args, **kwargs)
-            return found.detach() if isinstance(found, Tensor) and _is_parameter(args[0]) else found
+            attribute = func(*args, **kwargs)
+            return attribute.detach() if isinstance(attribute, Tensor) and _is_parameter(args[0]) else attribute
         if func is F.embedding:
             return self._embed(func, args, kwargs)
         if self.relevance and name in TAKING:
@@ -150,9 +150,9 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         """Call a function as a site, or written out in steps that can be sites, or as it is."""
         governable = GOVERNABLE.get(name)
-        found = governable(func, args, kwargs) if governable else None
-        if found is not None:
-            return self._govern(found, attends=attends)
+        governed = governable(func, args, kwargs) if governable else None
+        if governed is not None:
+            return self._govern(governed, attends=attends)
         steps = steps_of(name)
         if steps is not None and _flowing((*args, *kwargs.values())):
             with self:  # the steps are seen one by one, as those of a model that writes them out
@@ -169,9 +169,9 @@ class Recorder(TorchFunctionMode):
             below = tuple(following for following, _ in node.next_functions)
             self.sites.append(Site(name, (), None, below, node, self.calls.path, self.batch))
 
-    def _govern(self, found: Governed, *, attends: bool) -> Tensor:
+    def _govern(self, governed: Governed, *, attends: bool) -> Tensor:
         """Call a function as a site."""
-        kind, call, operands, constants = found
+        kind, call, operands, constants = governed
         if kind == "matmul" and (attends or any(map(self.lineage.knows, operands))):
             kind = "attend"
             if not attends and not self.lineage.knows(operands[0]):

@@ -12,18 +12,18 @@ from torch import Tensor, nn
 
 from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
 from whyformer.models.borrow import borrowed, lock_of
+from whyformer.models.failures import CHECKPOINTED, named_failures
 from whyformer.models.loading import input_embeddings, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.failures import CHECKPOINTED, named_failures
 from whyformer.recorder.given import check_inputs, expanded
 from whyformer.recorder.lrp.layout import layouts
 from whyformer.recorder.lrp.merged import Composites
 from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.mode import Recorder, finite
 from whyformer.recorder.trace import Layers, Trace, differentiating
-from whyformer.tasks.task import Outputs, Task, said_by, task_of
+from whyformer.tasks.task import Outputs, Task, arguments_of, said_by
 
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
@@ -57,7 +57,6 @@ def record(
     inputs = expanded(inputs)
     batch = check_inputs(unwrapped(model), inputs)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
-    task = task_of(unwrapped(model))
     with ExitStack() as stack:
         stack.enter_context(differentiating())
         model, kwargs = stack.enter_context(borrowed(model, inputs))
@@ -68,14 +67,16 @@ def record(
         )
         recorder = Recorder(tokens, batch, calls, relevance)
         if "inputs_embeds" in kwargs:
-            given = kwargs["inputs_embeds"].detach()
-            tokens.leaf = kwargs["inputs_embeds"] = (at_embeddings(given) if at_embeddings else given).requires_grad_()
+            embedded = kwargs["inputs_embeds"].detach()
+            tokens.leaf = kwargs["inputs_embeds"] = (
+                at_embeddings(embedded) if at_embeddings else embedded
+            ).requires_grad_()
         if "pixel_values" in kwargs:
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
         if relevance:
             stack.enter_context(Composites(recorder))
-        with named_failures(type(model).__name__), recorder:
-            output = model(**(kwargs if task is None else task.arguments(kwargs)))
+        with recorder:
+            output = model(**arguments_of(model, kwargs))
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
 
 
@@ -106,6 +107,10 @@ def _trace(
         if embeddings is None:
             raise
         shape = embeddings.shape[:2]
+    if task.form == "token" and logits.shape[1] != shape[1]:
+        raise UnsupportedModel(
+            f"{name} gives outputs at {logits.shape[1]} positions, and has states of {shape[1]} units"
+        )
     attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
@@ -147,14 +152,14 @@ def _check_layout(
     unclear = [a.probabilities for a in attentions if a.folded or a.probabilities.shape[1] == batch]
     maps = [] if model in _EXAMPLES_FIRST else unclear
     with lock_of(model), differentiating(), named_failures(name, backward=True):
-        found = layouts(logits, [*states, *maps]) if states or maps else []
-    elsewhere = [layout not in ("first", None) for layout in found]
+        laid_out = layouts(logits, [*states, *maps]) if states or maps else []
+    elsewhere = [layout not in ("first", None) for layout in laid_out]
     if any(elsewhere):
         what = "states" if any(elsewhere[: len(states)]) else "attention maps"
         raise UnsupportedModel(
             f"{name} computes {what} whose first dimension is not that of the examples, so they are not known for each"
         )
-    if maps and all(layout == "first" for layout in found[len(states) :]):
+    if maps and all(layout == "first" for layout in laid_out[len(states) :]):
         _EXAMPLES_FIRST.add(model)
 
 
@@ -228,15 +233,15 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
     """What the model said, as numbers that can be asked for, and what they mean."""
     name = type(model).__name__
     with differentiating():
-        said = said_by(model, output)
-    if said is None:
+        read = said_by(model, output)
+    if read is None:
         logits = getattr(output, "logits", None)
-        found = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
+        returned = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "no logits"
         raise UnsupportedModel(
-            f"{name} returns {found}; needed are logits [batch, classes], start and end logits of an answer, or "
+            f"{name} returns {returned}; needed are logits [batch, classes], start and end logits of an answer, or "
             "logits [batch, units, vocabulary]"
         )
-    logits, task = said
+    logits, task = read
     if not finite(logits):
         raise UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "

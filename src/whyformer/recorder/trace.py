@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
-from whyformer.recorder.failures import named_failures
+from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import Book, book_named, check_closed, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
@@ -111,7 +111,7 @@ class Trace:
         Without a target it is the predicted one of each example. An answer's is the sum of its two logits.
         """
         chosen, against = self.outputs.chosen(target), None if versus is None else self.outputs.chosen(versus)
-        return self.outputs.says.output(self.logits, chosen, against)
+        return self.outputs.task.output(self.logits, chosen, against)
 
     def gradient(self, of: Tensors, target: Target = None, versus: Target = None) -> Tensors:
         """The gradient of each example's explained output with respect to tensors of this trace."""
@@ -153,7 +153,8 @@ class Trace:
         sites = self._placed_sites if chosen.adds_per_example else self.sites
         passes = [self._pass(tensors, chosen, sites, start) for start in starts]
         relevances = tuple(
-            torch.stack(found).sum(0) if len(found) > 1 else found[0] for found in zip(*passes, strict=True)
+            torch.stack(of_passes).sum(0) if len(of_passes) > 1 else of_passes[0]
+            for of_passes in zip(*passes, strict=True)
         )
         return relevances[0] if isinstance(of, Tensor) else relevances
 
@@ -212,7 +213,7 @@ class Trace:
         has a gradient. That is the first one in BERT, the last real token in a causal classifier, all real tokens
         under mean pooling; for an answer its position, for a language model the one that the token is said at.
         """
-        read_by = self.outputs.says.read_by(self.logits, self.outputs.chosen(target))
+        read_by = self.outputs.task.read_by(self.logits, self.outputs.chosen(target))
         return self._read_for_all if read_by is self.logits else self._positions_read(any_of(read_by))
 
     @cached_property
@@ -230,7 +231,7 @@ class Trace:
         return read / read.sum(-1, keepdim=True)
 
     def _parts(self, target: Target) -> list[Tensor]:
-        return self.outputs.says.parts(self.logits, self.outputs.chosen(target))
+        return self.outputs.task.parts(self.logits, self.outputs.chosen(target))
 
 
 def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:

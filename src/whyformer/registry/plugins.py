@@ -11,8 +11,9 @@ are loaded when a registry is first listed, or asked for a name that it does not
 
 import threading
 import warnings
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from whyformer.errors import BadOption, PluginWarning, nearest, reason_of
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 OURS = __name__.partition(".")[0]
 
 
-class Registry(Generic[T]):
+class Registry(Mapping[str, T]):
     """All of one kind by name; `kind` is what people call it, and `group` has the entry points of plug-ins.
 
     A name is registered once. A plug-in that cannot be loaded leaves nothing behind but a warning.
@@ -30,12 +31,23 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, group: str):
         self.kind = kind
         self.group = f"{OURS}.{group}"
-        self.known: dict[str, T] = {}
+        self.known: dict[str, T] = {}  # without plug-ins that are not loaded yet
         self._modules: dict[str, str] = {}  # where each name was registered
         self._sources: dict[str, str] = {}  # the distribution of each that comes from a plug-in
-        self._broken: dict[str, str] = {}  # by the name of the entry point, what is wrong with it
         _REGISTRIES.append(self)
-        self._lock, self._loaded = threading.RLock(), False  # a plug-in may list what there is while it is imported
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self.known:
+            load(self.group)
+        return self.known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load(self.group)
+        return iter(list(self.known))
+
+    def __len__(self) -> int:
+        load(self.group)
+        return len(self.known)
 
     def add(self, name: str, member: T, module: str = "") -> None:
         """Register a member; `module` tells people where it is defined."""
@@ -46,51 +58,50 @@ class Registry(Generic[T]):
         self._modules[name] = module
 
     def listed(self) -> dict[str, T]:
-        """All by name, in order."""
-        self._load()
-        return dict(sorted(self.known.items()))
+        """All by name, in order of the names."""
+        return dict(sorted(self.items()))
 
     def named(self, name: str) -> T:
         """The one of that name, or an error with the nearest one."""
         if not isinstance(name, str):
             raise BadOption(f"a {self.kind} is given by its name; found {name!r}")
-        if name not in self.known:
-            self._load()
-        if name not in self.known:
-            broken = f"; {self._broken[name]}" if name in self._broken else ""
-            raise BadOption(f"there is no {self.kind} {name!r}{broken}; {nearest(name, self.known)}")
-        return self.known[name]
+        if name not in self:
+            broken = _BROKEN[self.group].get(name)
+            raise BadOption(f"there is no {self.kind} {name!r}{f'; {broken}' if broken else ''}; {nearest(name, self)}")
+        return self[name]
 
     def source(self, name: str) -> str:
         """The distribution that a member comes from, with its version; nothing if no plug-in registered it."""
         return self._sources.get(name, "")
 
-    def _load(self) -> None:
-        """Load the plug-ins, once."""
-        with self._lock:
-            if not self._loaded:
-                self._loaded = True
-                for entry in sorted(
-                    entry_points(group=self.group), key=lambda entry: (distribution(entry), entry.name)
-                ):
-                    self._load_one(entry)
-
-    def _load_one(self, entry: EntryPoint) -> None:
-        """Load what an entry point names; what it registered, of any kind, is taken back if that fails."""
-        before = {registry: set(registry.known) for registry in _REGISTRIES}
-        try:
-            entry.load()
-        except Exception as error:  # noqa: BLE001 (whatever a plug-in raises, the rest goes on without it)
-            for registry, names in before.items():
-                registry.known = {name: member for name, member in registry.known.items() if name in names}
-            why = f"plug-in {entry.name!r} of {distribution(entry)} ({entry.value}) is left out: {reason_of(error)}"
-            self._broken[entry.name] = why
-            warnings.warn(f"{why}; repair it, or uninstall {distribution(entry)}", PluginWarning, stacklevel=2)
-        for registry, names in before.items():
-            registry._sources |= dict.fromkeys(registry.known.keys() - names, distribution(entry))
-
 
 _REGISTRIES: list[Registry[Any]] = []  # a plug-in may register several kinds in one module
+_BROKEN: dict[str, dict[str, str]] = {}  # of each group that was loaded, by entry point: what is wrong with it
+_LOADING = threading.RLock()  # a plug-in may list what there is while it is imported
+
+
+def load(group: str) -> None:
+    """Load the plug-ins of a group, once."""
+    with _LOADING:
+        if group not in _BROKEN:
+            _BROKEN[group] = {}
+            for entry in sorted(entry_points(group=group), key=lambda entry: (distribution(entry), entry.name)):
+                _load_one(entry)
+
+
+def _load_one(entry: EntryPoint) -> None:
+    """Load what an entry point names; what it registered, of any kind, is taken back if that fails."""
+    before = [(registry, set(registry.known)) for registry in _REGISTRIES]
+    try:
+        entry.load()
+    except Exception as error:  # noqa: BLE001 (whatever a plug-in raises, the rest goes on without it)
+        for registry, names in before:
+            registry.known = {name: member for name, member in registry.known.items() if name in names}
+        why = f"plug-in {entry.name!r} of {distribution(entry)} ({entry.value}) is left out: {reason_of(error)}"
+        _BROKEN[entry.group][entry.name] = why
+        warnings.warn(f"{why}; repair it, or uninstall {distribution(entry)}", PluginWarning, stacklevel=4)
+    for registry, names in before:
+        registry._sources |= dict.fromkeys(registry.known.keys() - names, distribution(entry))
 
 
 def distribution(entry: EntryPoint) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -65,7 +65,7 @@ def names_of(written: Written) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def distinct(specs: Iterable[S]) -> tuple[S, ...]:
+def distinct(specs: Sequence[S]) -> tuple[S, ...]:
     """Each spec once, by its label; an error if there is none."""
     labelled = {spec.label: spec for spec in specs}
     if not labelled:

@@ -103,19 +103,19 @@ class _Numbers:
 
     def add(self, record: Record, facts: Mapping[str, Any]) -> None:
         corpus = facts.get("level") == "corpus" if facts else record.detail is not None
-        found = record.detail if corpus else record.value
+        outcome = record.detail if corpus else record.value
         if record.refused is not None:
             self.refused[record.refused] += 1
-        elif found is None or found != found:
+        elif outcome is None or outcome != outcome:
             self.left_out += 1
         elif len(record.curve) not in (0, len(facts.get("at", ()))) or not facts.keys() >= DESCRIBED:
             raise BadInput(f"row {record.row} has a number by {record.metric} that is not as described: {dict(facts)}")
         else:
             self.rows.append(record.row)
             if corpus:
-                self.details.append(zlib.compress(json.dumps(found).encode(), 1))
+                self.details.append(zlib.compress(json.dumps(outcome).encode(), 1))
             else:
-                self.values.append(found)
+                self.values.append(outcome)
             self.waiting += [record.curve] if record.curve else []
             if len(self.waiting) >= WAITING:
                 self._settle()

@@ -123,11 +123,11 @@ class ExplanationData:
         if combine not in ("sum", "max"):
             raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
         joined = join_words(self.units, self.texts)
-        units, members = tuple(unit for unit, _ in joined), [own for _, own in joined]
-        scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[own]) for own in members])
+        units, members = tuple(unit for unit, _ in joined), [places for _, places in joined]
+        scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[places]) for places in members])
         summed = combine == "sum" and self.layers is not None and members
-        layers = np.stack([self.layers[:, own].sum(1) for own in members], axis=1) if summed else None  # type: ignore[index]
-        strongest = [own[int(self.scores[own].argmax())] for own in members]  # whose sign a word has
+        layers = np.stack([self.layers[:, places].sum(1) for places in members], axis=1) if summed else None  # type: ignore[index]
+        strongest = [places[int(self.scores[places].argmax())] for places in members]  # whose sign a word has
         signs = None if self.signs is None else self.signs[strongest]
         return replace(self, units=units, scores=scores, layers=layers, signs=signs)
 
@@ -333,16 +333,16 @@ def _fits_together(data: Mapping[str, Any]) -> None:
 
 def _check_outputs(data: Mapping[str, Any]) -> None:
     """What the model said, and what is explained of it, belong together."""
-    said, texts = data["prediction"], data["texts"]
-    outputs = len(said["labels"])
+    predicted, texts = data["prediction"], data["texts"]
+    outputs = len(predicted["labels"])
     for name in ("logits", "probabilities", "indices"):
-        numbers = said.get(name)
+        numbers = predicted.get(name)
         told = numbers is None or len(numbers) == outputs
         must(told, f"has {len(numbers or ())} numbers for {outputs} labels", f"prediction.{name}")
     for name in ("prediction", "target", "versus"):
         label = data[name] or {}
         at, answer = label.get("index"), label.get("span")
-        kept = said.get("indices") or range(outputs)
+        kept = predicted.get("indices") or range(outputs)
         must(at is None or at in kept, f"is {at}, and there are {outputs} labels", f"{name}.index")
         where = answer["characters"] if answer else None
         inside = where is None or (len(texts) == 2 and where[1] <= len(texts[1]))
@@ -405,14 +405,14 @@ def _from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _seen_in_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
     """Of one part: what was said of the start and of the end of an answer was added up, and stays where it was."""
-    told, said = data["diagnostics"], data["diagnostics"]["outputs"]
-    shares = said.get("probabilities")
+    told, outputs = data["diagnostics"], data["diagnostics"]["outputs"]
+    shares = outputs.get("probabilities")
     if isinstance(shares, list):
         shares = [None if isinstance(row, list) and None in row else row for row in shares]
     return {
         "hide": data["options"].get("hide", "delete"),
         "hidden_in": told.get("step_of_tokens", told.get("step")),
-        "outputs": said.get("logit"),
+        "outputs": outputs.get("logit"),
         "probabilities": shares,
         "target": None if shares is None else data["target"]["index"],
     }

@@ -152,13 +152,13 @@ class TableData:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise BadOption(f"a cell has a method and a metric, as in table['attcat', 'aopc']; found {pair!r}")
         method, metric = pair
-        found = self._series(method, metric)
+        series = self._series(method, metric)
         n, ((mean, drawn),) = self._sample(metric, method)
-        if found is None:
+        if series is None:
             return None
-        shares = n < SMALL and self._is_share(metric) and found.values.size and np.isin(found.values, (0, 1)).all()
+        shares = n < SMALL and self._is_share(metric) and series.values.size and np.isin(series.values, (0, 1)).all()
         low, high = _by_wilson(mean, n) if shares else self._interval(metric, mean, drawn, n)
-        return Cell(mean, low, high, n, found.left_out, sum(found.refused.values()))
+        return Cell(mean, low, high, n, series.left_out, sum(series.refused.values()))
 
     def compare(self, metric: str, first: str, second: str) -> Difference | None:
         """By how much the first method's mean is above the second's; None if no row has both.
@@ -200,8 +200,8 @@ class TableData:
         cells = {method: cell for method in names if (cell := self[method, metric]) and not math.isnan(cell.mean)}
         most = max((cell.n for cell in cells.values()), default=0)
         candidates = [method for method, cell in cells.items() if cell.n >= ENOUGH_ROWS * most]
-        count, found = self._sample(metric, *candidates) if candidates else (0, [])
-        means = [mean for mean, _ in found] if count else [cells[method].mean for method in candidates]
+        count, samples = self._sample(metric, *candidates) if candidates else (0, [])
+        means = [mean for mean, _ in samples] if count else [cells[method].mean for method in candidates]
         order = self.ranked(metric, dict(zip(candidates, means, strict=True)))
         return order[0] if order else None
 
@@ -250,8 +250,8 @@ class TableData:
             columns = [s.values[np.searchsorted(s.rows, rows)] for s in having.values()]
             with np.errstate(over="ignore"):
                 drawn = map(left_out_means, columns) if len(rows) < SMALL else self._resampled(columns)
-                found = zip(having, columns, drawn, strict=True)
-                known |= {pair: (float(np.mean(column)), own) for pair, column, own in found}
+                columns_drawn = zip(having, columns, drawn, strict=True)
+                known |= {pair: (float(np.mean(column)), resampled) for pair, column, resampled in columns_drawn}
         return known[pair]
 
     def _resampled(self, columns: Sequence[Floats]) -> Iterable[Floats]:

@@ -68,12 +68,12 @@ class TokenTableData:
         first: tuple[Any, ...] = ()
         provenance: dict[str, Any] = {}
         for explanation in explanations:
-            index, own = _predicted(explanation), (_called(explanation), explanation.prediction.labels)
-            first, provenance = first or own, provenance or dict(explanation.provenance)
-            if own != first:
+            index, method_and_labels = _predicted(explanation), (_called(explanation), explanation.prediction.labels)
+            first, provenance = first or method_and_labels, provenance or dict(explanation.provenance)
+            if method_and_labels != first:
                 raise BadInput(
                     f"one table is of one method and one model; found explanations by {first[0]} for the classes "
-                    f"{', '.join(first[1])} and by {own[0]} for {', '.join(own[1])}"
+                    f"{', '.join(first[1])} and by {method_and_labels[0]} for {', '.join(method_and_labels[1])}"
                 )
             sums.add(word_record(index, explanation.units, explanation.texts, explanation.scores, weights))
         if not first:
@@ -119,7 +119,9 @@ class TokenTableData:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `save` writes it; the words of each class, highest first."""
-        totals = {str(i): {word: own[word] for word in top_words(own, len(own) or 1)} for i, own in self.totals.items()}
+        totals = {
+            str(i): {word: sums[word] for word in top_words(sums, len(sums) or 1)} for i, sums in self.totals.items()
+        }
         return {
             "schema": SCHEMA,
             "version": SCHEMA_VERSION,
@@ -166,17 +168,17 @@ class TokenTableData:
 
 def _predicted(explanation: ExplanationData) -> int:
     """The index of the predicted class, which has to be the one that is explained."""
-    said, target = explanation.prediction, explanation.target
-    if said.index is None or said.probabilities is None:
+    prediction, target = explanation.prediction, explanation.target
+    if prediction.index is None or prediction.probabilities is None:
         raise BadInput(
             "words are summed by predicted class: a model that answers questions, or has one output, has none"
         )
-    if target.index != said.index or explanation.versus is not None:
+    if target.index != prediction.index or explanation.versus is not None:
         raise BadInput(
-            f"words are summed by predicted class, here {said.label}, and this explains {target.name}"
+            f"words are summed by predicted class, here {prediction.label}, and this explains {target.name}"
             f"{'' if explanation.versus is None else f' rather than {explanation.versus.name}'}: leave the target out"
         )
-    return said.index
+    return prediction.index
 
 
 def _called(explanation: ExplanationData) -> str:

@@ -55,8 +55,8 @@ def clouds_figure(
             if index is None:
                 axes.set_axis_off()
                 continue
-            own = {word: score for word, score in table.top(k, index) if score > 0}
-            axes.imshow(_pixels(cloud, own, _shared(table, index, k), seed, font), interpolation="bilinear")
+            words = {word: score for word, score in table.top(k, index) if score > 0}
+            axes.imshow(_pixels(cloud, words, _shared(table, index, k), seed, font), interpolation="bilinear")
             axes.set_title(literal(f"{name} · {method}"), loc="left", fontsize=11)
     keys = {f"among the top {k} of this class alone": OWN, "of another class too": SHARED}
     handles = [Line2D([], [], marker="s", linestyle="", color=colour, label=label) for label, colour in keys.items()]

@@ -55,6 +55,6 @@ def _heatmap(explanation: ExplanationData, rows: list[tuple[str, Array, bool]]) 
     if answer:
         corner, width = (answer[0] - 0.5, -0.5), answer[-1] - answer[0] + 1
         axes.add_patch(Rectangle(corner, width, len(rows), fill=False, edgecolor="black", linewidth=2, clip_on=False))
-    said = f"{headline(explanation.prediction)} — {question(explanation)}"
-    axes.set_title(literal(said), loc="left", fontsize=10)
+    title = f"{headline(explanation.prediction)} — {question(explanation)}"
+    axes.set_title(literal(title), loc="left", fontsize=10)
     return drawn

@@ -9,6 +9,7 @@ from whyformer.storage.spreadsheets import comma_separated
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+NONE = "–"
 NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
 SIGNS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "≈": r"$\approx$", "[": "{[}"} | {c: rf"\{c}" for c in "&%$#_{}"}
 LATEX = str.maketrans(SIGNS | {c: rf"\text{name}{{}}" for c, name in NAMED.items()})
@@ -37,7 +38,7 @@ def plain_grid(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> Grid:
 def as_markdown(grid: Grid) -> str:
     """The grid with pipes between its cells."""
     rows = [[f"**{unmarked(c.text)}**" if c.bold else unmarked(c.text) for c in row] for row in grid.rows]
-    return pipes([list(map(unmarked, grid.head)), *rows]) + "\n"
+    return pipes([list(map(unmarked, grid.head)), *rows])
 
 
 def pipes(rows: Sequence[Sequence[str]], *, aligned: bool = False) -> str:

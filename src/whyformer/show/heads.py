@@ -73,18 +73,24 @@ def heads_figure(mask: HeadMask) -> "Figure":
     other = mask.statistics is not None and bool((mask.kept != mask.union.kept).any())
     for layer in range(layers):
         for head in range(heads):
-            found = [kind for kind, flags in kinds.items() if flags[layer, head]]
+            several = [kind for kind, flags in kinds.items() if flags[layer, head]]
             corner = head - 0.46, layer - 0.46
             axes.add_patch(Rectangle(corner, 0.92, 0.92, facecolor=NEITHER, linewidth=0))
-            for number, kind in enumerate(found):
-                width = 0.92 / len(found)
+            for number, kind in enumerate(several):
+                width = 0.92 / len(several)
                 place = corner[0] + number * width, corner[1]
                 axes.add_patch(Rectangle(place, width, 0.92, facecolor=COLOURS.get(kind, KEPT), linewidth=0))
-            if mask.statistics is not None and "positional" in found:
+            if mask.statistics is not None and "positional" in several:
                 offset = _signed(int(mask.statistics.offsets[layer, head]))
-                middle = corner[0] + 0.46 / len(found)
+                middle = corner[0] + 0.46 / len(several)
                 axes.text(
-                    middle, layer, offset, ha="center", va="center", fontsize=8 if len(found) < 3 else 6, color=INK
+                    middle,
+                    layer,
+                    offset,
+                    ha="center",
+                    va="center",
+                    fontsize=8 if len(several) < 3 else 6,
+                    color=INK,
                 )
             if other and mask.kept[layer, head]:
                 axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=INK, linewidth=1.6))

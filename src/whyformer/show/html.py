@@ -6,24 +6,8 @@ from itertools import groupby
 
 from whyformer.results.explanation import Array, ExplanationData
 from whyformer.results.trust import Trust
+from whyformer.show import layout
 from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strongest, two_sided, written
-from whyformer.show.layout import (
-    UNKNOWN,
-    Piece,
-    called,
-    gauge,
-    gauge_key,
-    gauge_title,
-    headline,
-    marked,
-    note,
-    percent,
-    pieces,
-    question,
-    shares,
-    trust_numbers,
-    trusts,
-)
 
 Refused = Sequence[tuple[str, str]]
 
@@ -63,7 +47,7 @@ PAGE = """<!doctype html>
 def page(explanations: Sequence[ExplanationData], *, compare: bool = False, refused: Refused = ()) -> str:
     """A whole page for one or several explanations, or for one input explained by several methods."""
     first = explanations[0]
-    title = escape(f"{headline(first.prediction)}: {question(first)}")
+    title = escape(f"{layout.headline(first.prediction)}: {layout.question(first)}")
     return PAGE.format(title=title, body=fragment(explanations, compare=compare, refused=refused))
 
 
@@ -76,7 +60,7 @@ def fragment(explanations: Sequence[ExplanationData], *, compare: bool = False, 
 def _card(explanation: ExplanationData) -> str:
     parts = [
         _heading(explanation),
-        f'<p class="soft">{escape(called(explanation))} · {_origin(explanation)}</p>',
+        f'<p class="soft">{escape(layout.called(explanation))} · {_origin(explanation)}</p>',
         _legend([explanation]),
         f'<div class="text">{_text(explanation)}</div>',
         _note(explanation),
@@ -90,27 +74,27 @@ def _card(explanation: ExplanationData) -> str:
 def _comparison(explanations: Sequence[ExplanationData], refused: Refused) -> str:
     first = explanations[0]
     rows = "".join(
-        f'<tr><th>{escape(called(e))}</th><td><div class="text">{_text(e)}</div>{_gauges(e, explanations)}</td></tr>'
+        f'<tr><th>{escape(layout.called(e))}</th><td><div class="text">{_text(e)}</div>{_gauges(e, explanations)}</td></tr>'
         for e in explanations
     )
     rows += "".join(f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>" for name, reason in refused)
     table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
     origin = f'<p class="soft">{_origin(first)}</p>'
     above = f"{_heading(first)}{origin}{_legend(explanations)}{_note(first)}"
-    for trust in trusts(explanations)[:1]:
-        table += f'<p class="soft">Trust: {escape(gauge_title(trust))}. {escape(gauge_key(trust, "each method"))}</p>'
+    for trust in layout.trusts(explanations)[:1]:
+        table += f'<p class="soft">Trust: {escape(layout.gauge_title(trust))}. {escape(layout.gauge_key(trust, "each method"))}</p>'
     return f'<section class="why">{above}{table}</section>'
 
 
 def _heading(explanation: ExplanationData) -> str:
-    said = explanation.prediction
-    heading = f"<h2>{escape(headline(said))}</h2><p>{escape(question(explanation))}</p>"
-    if said.probabilities is None:
+    prediction = explanation.prediction
+    heading = f"<h2>{escape(layout.headline(prediction))}</h2><p>{escape(layout.question(explanation))}</p>"
+    if prediction.probabilities is None:
         return heading
     rows = "".join(
         f'<span>{escape(name)}</span><span class="bar"><i style="width:{100 * p:.1f}%"></i></span>'
-        f"<span>{percent(p)}</span>"
-        for _, name, p in shares(said)[:6]
+        f"<span>{layout.percent(p)}</span>"
+        for _, name, p in layout.shares(prediction)[:6]
     )
     return f'{heading}<div class="classes">{rows}</div>'
 
@@ -118,19 +102,19 @@ def _heading(explanation: ExplanationData) -> str:
 def _text(explanation: ExplanationData) -> str:
     strength = strengths(explanation)
     parts = []
-    for answer, members in groupby(pieces(explanation), key=lambda piece: piece.answer):
+    for answer, members in groupby(layout.pieces(explanation), key=lambda piece: piece.answer):
         inner = "".join(_unit(explanation, piece, strength) for piece in members)
         parts.append(f'<span class="answer">{inner}</span>' if answer else inner)
     return "".join(parts)
 
 
-def _unit(explanation: ExplanationData, piece: Piece, strength: Array) -> str:
+def _unit(explanation: ExplanationData, piece: layout.Piece, strength: Array) -> str:
     if piece.position is None:
         return escape(piece.text)
     shade = float(strength[piece.position])
     style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, two_sided(explanation))}"'
     title = written(explanation, float(explanation.scores[piece.position]))
-    unknown = f'<sup class="soft">{UNKNOWN}</sup>' if explanation.units[piece.position].unknown else ""
+    unknown = f'<sup class="soft">{layout.UNKNOWN}</sup>' if explanation.units[piece.position].unknown else ""
     return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>{unknown}'
 
 
@@ -139,7 +123,7 @@ def _legend(explanations: Sequence[ExplanationData]) -> str:
     marks = [("speaks for it", 1.0, True), ("speaks against it", -1.0, True), ("matters", 1.0, False)]
     shown = [(name, _shade(strength, signed)) for name, strength, signed in marks if signed in kinds]
     spans = "".join(f'<span style="background:{shade}">{name}</span>' for name, shade in shown)
-    if mark := marked(explanations[0]):
+    if mark := layout.marked(explanations[0]):
         spans += f'<span class="answer">{"the answer" if mark == "answer" else mark}</span>'
     return f'<div class="legend soft">{spans}</div>'
 
@@ -181,7 +165,7 @@ def _origin(explanation: ExplanationData) -> str:
 
 
 def _note(explanation: ExplanationData) -> str:
-    found = note(explanation)
+    found = layout.note(explanation)
     return f"<p><b>{escape(found)}</b></p>" if found else ""
 
 
@@ -189,23 +173,25 @@ def _trust(explanation: ExplanationData) -> str:
     trust = explanation.trusted
     if trust is None:
         return ""
-    key = f'<p class="soft">{escape(gauge_key(trust))}</p>'
+    key = f'<p class="soft">{escape(layout.gauge_key(trust))}</p>'
     return f'<div class="trust"><p>{escape(trust.sentence)}</p>{_gauge(trust, [trust])}{key}</div>'
 
 
 def _gauges(explanation: ExplanationData, explanations: Sequence[ExplanationData]) -> str:
     trust = explanation.trusted
-    return "" if trust is None else f'<div class="trust">{_gauge(trust, trusts(explanations))}</div>'
+    return "" if trust is None else f'<div class="trust">{_gauge(trust, layout.trusts(explanations))}</div>'
 
 
 def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
     """The random orders, the best and this one on a line, and the two numbers beside it."""
-    (low, high), *places = gauge(trust, among)
+    (low, high), *places = layout.gauge(trust, among)
     marks = f'<i class="line"></i><i class="spread" style="left:{100 * low:.1f}%;width:{100 * (high - low):.1f}%"></i>'
     for name, place in zip(("chance", "best", "own"), places, strict=True):
         marks += "" if place is None else f'<i class="{name}" style="left:{100 * place:.1f}%"></i>'
-    said = escape(f"{gauge_title(trust)}: {gauge_key(trust)}")
-    return f'<span class="gauge" role="img" aria-label="{said}" title="{said}">{marks}</span>{trust_numbers(trust)}'
+    said = escape(f"{layout.gauge_title(trust)}: {layout.gauge_key(trust)}")
+    return (
+        f'<span class="gauge" role="img" aria-label="{said}" title="{said}">{marks}</span>{layout.trust_numbers(trust)}'
+    )
 
 
 def _shade(strength: float, signed: bool) -> str:

@@ -73,7 +73,12 @@ def in_answer(explanation: ExplanationData, part: int | None, span: Span | None)
 def headline(said: Predicted) -> str:
     """What the model said, for people."""
     name = named(Label(said.index, said.label, said.span, title=said.title))
-    return f"{'Answer: ' if said.span else ''}{name} {percent(said.probability)}".rstrip()
+    return f"{'Answer: ' if said.span else ''}{name} {_amount(said)}".rstrip()
+
+
+def _amount(said: Predicted) -> str:
+    """How probable it is; of a score, which has no probability, its value."""
+    return f"{said.logits[0]:.4g}" if said.probability is None and len(said.logits) == 1 else percent(said.probability)
 
 
 def question(explanation: ExplanationData) -> str:

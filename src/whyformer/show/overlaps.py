@@ -55,7 +55,7 @@ def shared_figure(tables: Tables, k: int = TOP) -> Figure:
     axes.set_title(f"Words that two classes share ({_pairs(tables)})", loc="left", fontsize=11)
     places = {"loc": "outside lower left", "ncols": beside, "fontsize": 9 if len(counts) <= 12 else 8, "frameon": False}
     halves[0].legend(*axes.get_legend_handles_labels(), **places)
-    _grid(cells, [[own.get(pair, 0) for pair in pairs] for own in counts.values()])
+    _grid(cells, [[by_pair.get(pair, 0) for pair in pairs] for by_pair in counts.values()])
     cells.set_xticks(range(len(pairs)), [literal(" – ".join(pair)) for pair in pairs], rotation=45, ha="right")
     cells.set_yticks(range(len(counts)), [literal(method) for method in counts])
     cells.set_title(f"of the top {k}, by pair", loc="left", fontsize=11)

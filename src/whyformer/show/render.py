@@ -62,7 +62,7 @@ class OutputFormat:
         )
 
 
-FORMATS: Registry[OutputFormat] = Registry("output format", "formats")
+FORMATS: Registry[OutputFormat] = Registry("format", "formats")
 
 
 def output_format(name: str, *endings: str) -> OutputFormat:
@@ -75,6 +75,14 @@ def output_format(name: str, *endings: str) -> OutputFormat:
 def render(result: Any, form: str, **options: Any) -> Content:
     """A result in the format of that name."""
     return FORMATS.named(form)(result, **options)
+
+
+def text_of(result: Any, form: str, **options: Any) -> str:
+    """A result in the format of that name, which has to be text."""
+    content = render(result, form, **options)
+    if isinstance(content, bytes):
+        raise BadOption(f"{form} is no text that could be shown here: write it to a file, with save")
+    return content
 
 
 def format_of(path: str | Path) -> OutputFormat:
@@ -100,12 +108,8 @@ class Shown:
         content = format_of(path)(self)
         return write_bytes(path, content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
 
-    def _text(self, form: str, **options: Any) -> str:
-        content = self.render(form, **options)
-        return content if isinstance(content, str) else content.decode()
-
     def __str__(self) -> str:
-        return self._text("text")
+        return text_of(self, "text")
 
 
 TEXT = output_format("text", ".txt")
@@ -172,7 +176,7 @@ for _kind in PICTURES:
 
 
 CSV.of(ExplanationData, ComparisonData)(lambda result: grid.as_csv(scores_grid(result)))
-MARKDOWN.of(ExplanationData, ComparisonData)(lambda result: grid.as_markdown(scores_grid(result)))
+MARKDOWN.of(ExplanationData, ComparisonData)(lambda result: grid.as_markdown(scores_grid(result)) + "\n")
 LATEX.of(ExplanationData, ComparisonData)(lambda result: grid.as_latex(scores_grid(result)))
 
 

@@ -17,7 +17,7 @@ def scores_grid(result: ExplanationData | ComparisonData[Any]) -> Grid:
     for place in shown:
         scores = [(explanation, float(explanation.scores[place])) for explanation in several]
         cells = [
-            Words(written(own, score), place in best, score) for (own, score), best in zip(scores, highest, strict=True)
+            Words(written(one, score), place in best, score) for (one, score), best in zip(scores, highest, strict=True)
         ]
         rows.append((Words(several[0].units[place].text), *cells))
     return Grid(("unit", *map(called, several)), rows)

@@ -30,12 +30,11 @@ from whyformer.results.table import (
     ranked,
 )
 from whyformer.show.colours import FOR, as_hex
-from whyformer.show.grid import LATEX, in_latex, one_line, pipes, tabular, unmarked
+from whyformer.show.grid import LATEX, NONE, in_latex, one_line, pipes, tabular, unmarked
 from whyformer.show.html import STYLE
 from whyformer.show.terminal import Text, terminal_width, to_text
 from whyformer.storage.spreadsheets import comma_separated
 
-NOTHING = "–"
 FIRST_FEW = 5
 BEST = Style(bold=True, color=as_hex(FOR))
 ARROWS = {True: "↑", False: "↓", None: ""}
@@ -53,7 +52,7 @@ NUMBERS_STYLE = """
 class Entry:
     """What stands in one place of a table: a number, its interval, and whether it is the best or tied with the best."""
 
-    number: str = NOTHING
+    number: str = NONE
     interval: str = ""
     best: bool = False
     tied: bool = False
@@ -71,34 +70,34 @@ class Column:
 
 def grid(table: TableData) -> list[Column]:
     """Means with intervals; the number of rows where it differs; the share of the attainable where there is one."""
-    found = []
+    columns = []
     for metric in table.metrics:
         best, tied = table.best(metric), table.tied(metric)
         cells = [table[method, metric] for method in table.methods]
         entries = tuple(_entry(c, m == best, m in tied) for m, c in zip(table.methods, cells, strict=True))
         counts = sorted({cell.n for cell in cells if cell and cell.n})
         note = _arrow(table, metric) + (f" (n = {counts[0]})" if len(counts) == 1 else "")
-        found.append(Column(metric, metric, note, entries))
+        columns.append(Column(metric, metric, note, entries))
         if len(counts) > 1:
-            numbers = tuple(Entry(str(cell.n) if cell else NOTHING) for cell in cells)
-            found.append(Column(metric, "n", "", numbers))
+            numbers = tuple(Entry(str(cell.n) if cell else NONE) for cell in cells)
+            columns.append(Column(metric, "n", "", numbers))
         shares = [table.share(method, metric) for method in table.methods]
         if any(shares):
-            found.append(Column(metric, "share", "", tuple(map(_entry, shares))))
-    return found
+            columns.append(Column(metric, "share", "", tuple(map(_entry, shares))))
+    return columns
 
 
 def differences(table: TableData) -> list[Column]:
     """Of each method, references aside, by how much its mean is above that of the best."""
-    found = []
+    columns = []
     methods = _ordinary(table)
     for metric in table.metrics:
         best, tied = table.best(metric), table.tied(metric)
         if best and len(methods) > 1:
             others = {m: _entry(table.compare(metric, m, best), False, m in tied, "+") for m in methods if m != best}
             entries = tuple(others.get(method, Entry("best", best=True)) for method in methods)
-            found.append(Column(metric, metric, _arrow(table, metric), entries))
-    return found
+            columns.append(Column(metric, metric, _arrow(table, metric), entries))
+    return columns
 
 
 def _entry(found: Cell | Difference | None, best: bool = False, tied: bool = False, sign: str = "") -> Entry:
@@ -206,15 +205,15 @@ def _left_out(table: TableData) -> Iterator[str]:
 def _ceilings(table: TableData) -> Iterator[str]:
     alike: dict[str, list[str]] = defaultdict(list)
     for metric in table.metrics:
-        rows = [s.rows for (m, own), s in table.series.items() if own == metric and m not in REFERENCES]
+        rows = [s.rows for (m, label), s in table.series.items() if label == metric and m not in REFERENCES]
         if rows and (ceiling := table.series.get((CEILING, metric))):
             every = np.unique(np.concatenate(rows))
             missing = len(np.setdiff1d(every, ceiling.rows))
             alike[f"{missing} of {_many(len(every), 'row')} have no ceiling" if missing else ""].append(metric)
-    for said, metrics in alike.items():
+    for sentence, metrics in alike.items():
         why = f"longer than {LONGEST_SEARCH} units, or not searched"
-        told = f"{said} by {', '.join(metrics)} ({why}) and are left out of every share"
-        yield told if said else f"every row has a ceiling by {', '.join(metrics)}"
+        told = f"{sentence} by {', '.join(metrics)} ({why}) and are left out of every share"
+        yield told if sentence else f"every row has a ceiling by {', '.join(metrics)}"
 
 
 def _many(count: int, what: str) -> str:
@@ -232,9 +231,9 @@ def as_markdown(table: TableData) -> str:
 
 
 def _pipes(methods: Sequence[str], columns: Sequence[Column]) -> str:
-    def entry(found: Entry) -> str:
-        number = f"**{found.number}**" if found.best else found.number
-        return f"{'≈ ' if found.tied else ''}{number} {found.interval}".rstrip()
+    def entry(shown: Entry) -> str:
+        number = f"**{shown.number}**" if shown.best else shown.number
+        return f"{'≈ ' if shown.tied else ''}{number} {shown.interval}".rstrip()
 
     heads = [f"{_code(c.title) if c.title == c.metric else c.title} {c.note}".rstrip() for c in columns]
     names = [f"*{method}*" if method in REFERENCES else _code(method) for method in methods]
@@ -250,8 +249,8 @@ def _code(label: str) -> str:
 def as_csv(table: TableData) -> str:
     """One line for each method and metric that were measured together, with every digit."""
 
-    def bounds(found: Cell | Difference | None) -> list[float | None]:
-        numbers = (found.mean, found.low, found.high) if found else (math.nan,) * 3
+    def bounds(measured: Cell | Difference | None) -> list[float | None]:
+        numbers = (measured.mean, measured.low, measured.high) if measured else (math.nan,) * 3
         return [None if math.isnan(number) else number for number in numbers]
 
     more = [f"{name}{end}" for name in ("share", "difference_to_best") for end in ("", "_low", "_high")]
@@ -261,18 +260,18 @@ def as_csv(table: TableData) -> str:
         for method in table.methods:
             if cell := table[method, metric]:
                 other = table.compare(metric, method, best) if best else None
-                own = [*bounds(cell), cell.n, cell.left_out, cell.refused]
-                lines.append([method, metric, *own, *bounds(table.share(method, metric)), *bounds(other)])
+                counted = [*bounds(cell), cell.n, cell.left_out, cell.refused]
+                lines.append([method, metric, *counted, *bounds(table.share(method, metric)), *bounds(other)])
     return comma_separated(lines)
 
 
 def as_latex(table: TableData) -> str:
     """A tabular for the package booktabs; what a reader must know stands above it as comments."""
 
-    def entry(found: Entry) -> str:
-        number, interval = (text.replace("-", "$-$").replace("–", "--") for text in (found.number, found.interval))
-        number = rf"\textbf{{{number}}}" if found.best else number
-        return f"{'≈ '.translate(LATEX) if found.tied else ''}{number} {interval}".rstrip()
+    def entry(shown: Entry) -> str:
+        number, interval = (text.replace("-", "$-$").replace("–", "--") for text in (shown.number, shown.interval))
+        number = rf"\textbf{{{number}}}" if shown.best else number
+        return f"{'≈ '.translate(LATEX) if shown.tied else ''}{number} {interval}".rstrip()
 
     columns = grid(table)
     notes = "".join(f"% {note}\n" for note in (legend(columns), *footer(table)))
@@ -294,9 +293,9 @@ def as_html(table: TableData) -> str:
 
 
 def _rows(methods: Sequence[str], columns: Sequence[Column]) -> str:
-    def entry(found: Entry) -> str:
-        number = f"<b>{found.number}</b>" if found.best else found.number
-        return f"<td>{'≈ ' if found.tied else ''}{number} <i>{found.interval}</i></td>"
+    def entry(shown: Entry) -> str:
+        number = f"<b>{shown.number}</b>" if shown.best else shown.number
+        return f"<td>{'≈ ' if shown.tied else ''}{number} <i>{shown.interval}</i></td>"
 
     heads = "".join(f"<th>{escape(c.title)} <i>{c.note}</i></th>" for c in columns)
     body = []
@@ -351,9 +350,11 @@ def live(results: Aggregate) -> Group:
     columns = []
     for metric in dict.fromkeys(metric for _, metric in means):
         higher = results.facts.get(metric, {}).get("higher_is_better")
-        own = {method: means[method, metric] for method in methods if (method, metric) in means}
-        rounding = SAME * sum(map(abs, own.values())) / len(own)
-        best = ranked({m: mean for m, mean in own.items() if m not in REFERENCES}, higher is not False, rounding)[:1]
-        shown = {method: Entry(f"{value:z.3f}", best=method in best) for method, value in own.items()}
+        current = {method: means[method, metric] for method in methods if (method, metric) in means}
+        rounding = SAME * sum(map(abs, current.values())) / len(current)
+        best = ranked({m: mean for m, mean in current.items() if m not in REFERENCES}, higher is not False, rounding)[
+            :1
+        ]
+        shown = {method: Entry(f"{value:z.3f}", best=method in best) for method, value in current.items()}
         columns.append(Column(metric, metric, ARROWS[higher], tuple(shown.get(method, Entry()) for method in methods)))
     return Group(_lines(methods, columns), Text(f"means of {_many(len(results.right), 'example')} so far", "dim"))

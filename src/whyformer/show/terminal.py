@@ -154,10 +154,10 @@ def _style(strength: float, signed: bool) -> Style | None:
 
 
 def _heading(explanation: ExplanationData, kinds: set[bool]) -> Text:
-    said = explanation.prediction
+    prediction = explanation.prediction
     text = Text()
-    text.append(headline(said), "bold")
-    rest = [f"  {name} {percent(p)}" for i, name, p in shares(said) if i != said.index][:4]
+    text.append(headline(prediction), "bold")
+    rest = [f"  {name} {percent(p)}" for i, name, p in shares(prediction) if i != prediction.index][:4]
     text.append("".join(rest), "dim")
     text.append(f"\n{question(explanation)}  ", "bold")
     if True in kinds:

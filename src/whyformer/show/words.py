@@ -18,8 +18,8 @@ def as_text(table: TokenTableData, k: int = TOP, lines: int = LINES) -> str:
         for (one, other), words in _shared(table, k).items()
         if words
     ]
-    found = [*_headline(table, k), "", *("   ".join(row).rstrip() for row in padded), "", *shared]
-    return visible("\n".join(found).rstrip())
+    parts = [*_headline(table, k), "", *("   ".join(row).rstrip() for row in padded), "", *shared]
+    return visible("\n".join(parts).rstrip())
 
 
 def as_markdown(table: TokenTableData, k: int = TOP, lines: int = LINES) -> str:

@@ -1,9 +1,11 @@
 """What a model says: one module for each task; `task` has what they share, and `task_of` finds the task of a model."""
 
 from whyformer.tasks.answers import Answers as Answers
+from whyformer.tasks.choice import Choice as Choice
 from whyformer.tasks.classes import Classes as Classes
 from whyformer.tasks.masked_word import MaskedWord as MaskedWord
 from whyformer.tasks.next_token import NextToken as NextToken
+from whyformer.tasks.score import Score as Score
 from whyformer.tasks.task import TASKS as TASKS
 from whyformer.tasks.task import Asked as Asked
 from whyformer.tasks.task import ExampleOutputs as ExampleOutputs

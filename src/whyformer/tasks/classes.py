@@ -7,10 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.models.loading import is_regression, labels_of
+from whyformer.models.loading import labels_of
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.labels import class_index
 from whyformer.tasks.task import Chosen, ExampleOutputs, Outputs, Task, register
+
+
+def is_multi_label(model: nn.Module) -> bool:
+    """Whether each class of a model is there or not, whatever the others are."""
+    return getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification"
 
 
 @register
@@ -22,13 +27,11 @@ class Classes(Task):
     does = "classifies texts"
 
     multi_label: bool = False  # whether each class is there or not, whatever the others are
-    regression: bool = False  # whether the outputs are scores
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
         """With the names and the kind of the classes, as the configuration has them."""
-        problem = getattr(getattr(model, "config", None), "problem_type", None)
-        return cls(labels_of(model), problem == "multi_label_classification", is_regression(model))
+        return cls(labels_of(model), is_multi_label(model))
 
     def logits(self, output: Any) -> Tensor | None:
         """Logits [batch, classes]."""
@@ -36,13 +39,8 @@ class Classes(Task):
         return logits if isinstance(logits, Tensor) and logits.dim() == 2 else None
 
     def check(self, outputs: Outputs, model: nn.Module) -> None:
-        """Raise for a model with several outputs that are scores, or whose labels are not those of its outputs."""
+        """Raise for a model whose labels are not those of its outputs."""
         name, count = type(model).__name__, outputs.logits.shape[-1]
-        if count > 1 and self.regression:
-            raise UnsupportedModel(
-                f"{name} predicts {count} scores (problem_type is 'regression'), not classes with probabilities: "
-                "explain one of them from tensors, whyformer.attribute(model, inputs, target=0)"
-            )
         if len(self.labels) not in (0, count):
             raise UnsupportedModel(
                 f"{name} has {count} outputs, and its configuration names {len(self.labels)} labels: set "
@@ -72,8 +70,8 @@ class Classes(Task):
         return [chosen]
 
     def probabilities(self, logits: Tensor) -> Tensor | None:
-        """Softmax, or sigmoid of independent labels; none of scores."""
-        if logits.dim() != 2 or self.regression or (logits.shape[-1] == 1 and not self.multi_label):
+        """Softmax, or sigmoid of independent labels."""
+        if logits.dim() != 2 or (logits.shape[-1] == 1 and not self.multi_label):
             return None
         return logits.double().sigmoid() if self.multi_label else logits.double().softmax(-1)
 
@@ -81,7 +79,7 @@ class Classes(Task):
         """Cross-entropy of the class."""
         if versus is not None:
             raise BadOption("the loss explains one class: leave `versus` out, or explain the logit")
-        if logits.shape[-1] == 1 or self.regression:
+        if logits.shape[-1] == 1:
             raise BadOption("a model of scores, or with one output, has no cross-entropy: explain the logit")
         if self.multi_label:
             return -nn.functional.logsigmoid(logits.gather(1, chosen[:, None]).squeeze(1))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, shown
 from whyformer.tasks.label import Place
 from whyformer.tasks.task import Asked, ExampleOutputs, register
+from whyformer.tasks.tokens import counted
 from whyformer.tasks.vocabulary import Vocabulary
 
 
@@ -37,23 +38,12 @@ class MaskedWord(Vocabulary):
             )
         if asked.position is None:
             return masks
-        if (
-            isinstance(asked.position, bool)
-            or not isinstance(asked.position, int)
-            or not 0 <= asked.position < len(masks)
-        ):
-            several = (
-                f"the masks of this text are 0 … {len(masks) - 1}" if len(masks) > 1 else "this text has one mask, 0"
-            )
-            raise BadOption(f"position={shown(asked.position)}: {several}")
-        return [masks[asked.position]]
+        return [masks[counted(asked.position, len(masks), "the masks of this text")]]
 
-    def before(self, position: int, of: ExampleOutputs) -> str:
-        """The character in front of the mask."""
-        unit = of.example.units[position]
-        if unit.span is None or unit.part is None:
-            return "" if position < 2 else "a"  # a mask that stands nowhere in the text, but not at its beginning
-        return "" if unit.span[0] == 0 else "a"  # a word, with a space in front of it that the mask may have taken
+    def follows_a_word(self, position: int, of: ExampleOutputs) -> bool:
+        """Unless it is the first: the space in front of a mask may be part of it."""
+        span = of.example.units[position].span
+        return position > 1 if span is None else span[0] > 0
 
     def place_of(self, position: int, of: ExampleOutputs) -> Place:
         """Where the mask stands."""

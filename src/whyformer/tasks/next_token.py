@@ -28,13 +28,13 @@ class NextToken(Vocabulary):
         """The last token, or the one behind which the next is explained."""
         return [len(of.example.units) - 1 if asked.position is None else position_of(of, asked.position)]
 
-    def before(self, position: int, of: ExampleOutputs) -> str:
-        """The last character up to the position."""
+    def follows_a_word(self, position: int, of: ExampleOutputs) -> bool:
+        """Unless the text ends with a space there."""
         unit = of.example.units[position]
         if unit.span is None or unit.part is None:
-            return ""
+            return False
         text, last = of.example.texts[unit.part], position == len(of.example.units) - 1
-        return text[-1:] if last else text[unit.span[1] - 1 : unit.span[1]]
+        return not last or not text[-1].isspace()
 
     def place_of(self, position: int, of: ExampleOutputs) -> Place:
         """Where the token that follows stands; behind the end of the text nothing does."""

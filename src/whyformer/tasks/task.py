@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.encoding import TextInput
-from whyformer.inputs.texts import texts_of
+from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
+from whyformer.registry.plugins import Registry
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import Target, plain_target
 
@@ -25,23 +26,13 @@ class Outputs:
     """A model's logits, in the graph, and the task that knows what they mean."""
 
     logits: Tensor
-    says: "Task"
+    task: "Task"
     attended: Tensor  # [batch, units]: what is no padding
-
-    @property
-    def task(self) -> Literal["classes", "answer", "token"]:
-        """The form of the logits: [batch, classes], [batch, 2, units] or [batch, units, vocabulary]."""
-        return self.says.form
-
-    @property
-    def causal(self) -> bool:
-        """Whether a position sees only what stands before it."""
-        return self.says.causal
 
     @property
     def predicted(self) -> Tensor:
         """The predicted targets, as `chosen` gives them."""
-        return self.says.best(self)
+        return self.task.best(self)
 
     def chosen(self, target: Target) -> Tensor:
         """A target for each example: [batch], or [batch, numbers] with -1 for a part left out.
@@ -52,25 +43,25 @@ class Outputs:
         if written is None:
             return self.predicted
         batch = len(self.logits)
-        written = self.says.several(written)
+        written = self.task.several(written)
         each = written if isinstance(written, list) else [written] * batch
         if len(each) != batch:
             raise BadOption(f"{len(each)} targets for {batch} examples: give one, or one for each")
-        chosen = [self.says.parsed(one, self, row) for row, one in enumerate(each)]
-        self.says.check_alike(chosen, target)
+        chosen = [self.task.parsed(one, self, row) for row, one in enumerate(each)]
+        self.task.check_alike(chosen, target)
         return torch.tensor(chosen, device=self.logits.device)
 
     def set_against(self, chosen: Tensor, versus: Target) -> Tensor:
         """What the chosen outputs are set against, in the same form: of every example another output."""
         if isinstance(versus, str) and versus == RUNNER_UP:
-            return self.says.runners_up(self, chosen)
+            return self.task.runners_up(self, chosen)
         against = self.chosen(versus)
-        self.says.check_against(chosen, against)
+        self.task.check_against(chosen, against)
         same = (against == chosen).reshape(len(chosen), -1).all(1).nonzero().flatten().tolist()
         if same:
             example = f" of example {same[0]}" if len(chosen) > 1 else ""
             raise BadOption(
-                f"target and versus{example} are the same, {self.says.called(chosen[same[0]].tolist())}, so there is "
+                f"target and versus{example} are the same, {self.task.called(chosen[same[0]].tolist())}, so there is "
                 "nothing to explain: give another, or leave versus out"
             )
         return against
@@ -94,6 +85,14 @@ class ExampleOutputs:
     row: int
     example: TextInput
     tokenizer: Any = None
+    examples: tuple[
+        TextInput, ...
+    ] = ()  # those of all rows that the text has, where it has several; `row` is the first
+
+    @property
+    def of_rows(self) -> Tensor:
+        """The first logit of each row that the text has, in float64, without the graph."""
+        return self.outputs.logits[self.row : self.row + len(self.examples), 0].detach().double().cpu()
 
     @property
     def logits(self) -> Tensor:
@@ -123,13 +122,19 @@ class Task(ABC):
     takes: ClassVar[frozenset[str]] = frozenset()  # which of `word` and `position` it understands
     in_parts: ClassVar[bool] = False  # whether an output is the sum of several logits, explained one by one
     causal: ClassVar[bool] = False  # whether a position sees only what stands before it
+    by_rows: ClassVar[bool] = False  # whether a text has several rows, and its outputs are one of each
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
         """The task of a model."""
         return cls(labels_of(model))
 
-    def arguments(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    @classmethod
+    def fits(cls, model: nn.Module) -> bool:
+        """Whether a model has this task rather than the usual one of its head, if it is not that itself."""
+        return False
+
+    def arguments(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """How a batch of texts, [batch, units] each, is handed to the model's forward."""
         return dict(tensors)
 
@@ -153,6 +158,10 @@ class Task(ABC):
             raise BadInput("there is nothing to explain: a text or a pair (text, text) is needed")
         several = texts_of(text)
         return ([text], True) if several is None else (several, False)
+
+    def rows(self, text: Any) -> list[Text]:
+        """The texts or pairs that the model reads for one of the `inputs`: by default that one."""
+        return [text]
 
     # Which number is explained
 
@@ -274,34 +283,45 @@ class Task(ABC):
         """What people read of the model's prediction, where the chosen output is explained."""
 
 
-TASKS: dict[str, type[Task]] = {}
+TASKS: Registry[type[Task]] = Registry("task", "tasks")
 
 
 def register(task: type[Task]) -> type[Task]:
     """Make a task known by its name, and to models of its head; a decorator of its class."""
-    if TASKS.get(task.name, task) is not task:
-        raise BadOption(f"there is a task {task.name!r} already: choose another name")
-    TASKS[task.name] = task
-    if task.head is not None:
-        HEADS.setdefault(task.head, task.name)
+    if TASKS.known.get(task.name) is not task:
+        TASKS.add(task.name, task, task.__module__)
+    if task.head is not None and task.head not in HEADS.known:
+        HEADS.add(task.head, task.name, task.__module__)
     return task
 
 
 def task_of(model: nn.Module) -> Task | None:
     """The task of a model, by its class; None where that does not tell."""
     name = task_name(model)
-    return None if name is None or name not in TASKS else TASKS[name].of(model)
+    return None if name is None or name not in TASKS else _of(TASKS[name], model)
+
+
+def arguments_of(model: nn.Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """How a batch of rows is handed to a model's forward."""
+    task = task_of(model)
+    return dict(tensors) if task is None else task.arguments(tensors)
 
 
 def said_by(model: nn.Module, output: Any) -> tuple[Tensor, Task] | None:
     """A model's logits and what they mean: by its class, or else by their form; None if there are none."""
     first = task_of(model)
-    forms = [TASKS[name].of(model) for name in ("answer", "classes", "token")]
+    forms = [_of(TASKS[name], model) for name in ("answer", "classes", "token")]
     for task in forms if first is None else [first, *forms]:
         logits = task.logits(output)
         if logits is not None:
             return logits, task
     return None
+
+
+def _of(usual: type[Task], model: nn.Module) -> Task:
+    """The task of a model: the usual one of its head, or another that fits."""
+    others = (task for task in TASKS.values() if task.head == usual.head and task.fits(model))
+    return next(others, usual).of(model)
 
 
 def _plain(chosen: Tensor) -> Chosen:

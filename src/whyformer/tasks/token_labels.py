@@ -84,13 +84,14 @@ def _first_token(word: Any, words: list[tuple[Unit, list[int]]], of: ExampleOutp
     text, occurrence = word if isinstance(word, tuple) and len(word) == 2 else (word, 1)
     if not isinstance(text, str) or isinstance(occurrence, bool) or not isinstance(occurrence, int):
         raise BadOption(f"word={shown(word)}: give a word as it is written, (word, occurrence), its index, or {ALL!r}")
-    found = [(part, a, b) for part, own in enumerate(of.example.texts) for a, b in places(text.strip(), own)]
-    if not 1 <= occurrence <= len(found):
-        times = "once" if len(found) == 1 else f"{len(found)} times"
+    sources = enumerate(of.example.texts)
+    occurrences = [(part, a, b) for part, source in sources for a, b in places(text.strip(), source)]
+    if not 1 <= occurrence <= len(occurrences):
+        times = "once" if len(occurrences) == 1 else f"{len(occurrences)} times"
         raise BadInput(
-            f"word={shown(word)} does not stand in the text" + (f" so often: it does {times}" if found else "")
+            f"word={shown(word)} does not stand in the text" + (f" so often: it does {times}" if occurrences else "")
         )
-    part, start, end = found[occurrence - 1]
+    part, start, end = occurrences[occurrence - 1]
     spans = [(i, unit.span) for i, unit in enumerate(of.example.units) if unit.part == part and unit.span]
     token = next((i for i, (a, b) in spans if a < end and start < b), None)
     if token is None:

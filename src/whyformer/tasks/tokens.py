@@ -190,9 +190,11 @@ class NamedTokens(Tokens):
 
 def position_of(of: ExampleOutputs, position: Any) -> int:
     """A token of a text that a person means, counted as the model sees them."""
-    count = len(of.example.units)
+    return counted(position, len(of.example.units), "the tokens of this text, special ones too,")
+
+
+def counted(position: Any, count: int, these: str) -> int:
+    """A position among so many."""
     if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < count:
-        raise BadOption(
-            f"position={shown(position)}: the tokens of this text are 0 … {count - 1}, special ones counted"
-        )
+        raise BadOption(f"position={shown(position)}: {these} are 0 … {count - 1}")
     return position

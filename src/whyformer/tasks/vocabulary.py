@@ -18,15 +18,15 @@ class Vocabulary(NamedTokens):
     """A token of the vocabulary at a position; what language models, causal and masked, share."""
 
     @abstractmethod
-    def before(self, position: int, of: ExampleOutputs) -> str:
-        """The character behind which the token would stand; none at the beginning of the text."""
+    def follows_a_word(self, position: int, of: ExampleOutputs) -> bool:
+        """Whether the token stands behind a word, so that a word has a space in front of it there."""
 
     def index_in(self, name: Any, of: ExampleOutputs, position: int) -> int:
         """A token by its id or by its text: one token, with the space that a word has in front of it there."""
         count = of.outputs.logits.shape[-1]
         if not isinstance(name, str):
             return self.index_of(name, count, name)
-        index = _token_called(name, of.tokenizer, self.before(position, of))
+        index = _token_called(name, of.tokenizer, self.follows_a_word(position, of))
         if index >= count:
             raise BadOption(f"target {shown(name)} is the token {index}, and this model has outputs 0 … {count - 1}")
         return index
@@ -55,15 +55,15 @@ def quoted(text: str) -> str:
     return f'"{text}"'.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
 
 
-def _token_called(text: str, tokenizer: Any, before: str) -> int:
-    """The one token of a text, which stands behind the character `before`."""
+def _token_called(text: str, tokenizer: Any, follows_a_word: bool) -> int:
+    """The one token of a text."""
     if not text:
         raise BadOption("the target is an empty text: give the text of a token, or its id")
-    apart = text[0].isalnum() and before != "" and not before.isspace()  # a word has a space in front of it
+    apart = text[0].isalnum() and follows_a_word
     spellings = (f" {text}", text) if apart else (text, f" {text}")
-    found = [_ids(spelling, tokenizer) for spelling in spellings]
+    tokens = [_ids(spelling, tokenizer) for spelling in spellings]
     unknown = getattr(tokenizer, "unk_token_id", None)
-    single = next((ids[0] for ids in found if len(ids) == 1 and ids[0] != unknown), None)
+    single = next((ids[0] for ids in tokens if len(ids) == 1 and ids[0] != unknown), None)
     if single is not None:
         return single
     vocabulary = tokenizer.get_vocab()
@@ -71,9 +71,9 @@ def _token_called(text: str, tokenizer: Any, before: str) -> int:
         return int(vocabulary[text])
     if NUMBER.fullmatch(text) and text.strip().isdecimal() and len(text) < 19:
         return int(text)
-    if any(unknown in ids for ids in found) or not found[0]:
+    if any(unknown in ids for ids in tokens) or not tokens[0]:
         raise BadOption(f"target {shown(text)} is not in the vocabulary: give the text of another token, or its id")
-    pieces = [quoted(token_text(index, tokenizer)) for index in found[0]]
+    pieces = [quoted(token_text(index, tokenizer)) for index in tokens[0]]
     raise BadOption(
         f"target {shown(text)} is {len(pieces)} tokens of this model, {listed(pieces)}, and one is explained at a "
         "time: give one token"

@@ -98,10 +98,10 @@ def _experts(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gover
     x, weight, *rest = args
     bias = kwargs.get("bias")
     plain = {k: v for k, v in kwargs.items() if k != "bias"}
-    given = {} if bias is None else {"bias": bias}
+    with_bias = {} if bias is None else {"bias": bias}
     return (
         "linear_map",
-        lambda x: func(x, weight, *rest, **plain, **given),
+        lambda x: func(x, weight, *rest, **plain, **with_bias),
         (x,),
         (weight, lambda x, m: func(x, m, *rest, **plain)),
     )

@@ -45,15 +45,15 @@ def layout_of(gradient: Tensor, example: int, batch: int) -> Layout | None:
 def layouts(logits: Tensor, tensors: Sequence[Tensor]) -> list[Layout | None]:
     """The layout of each tensor of the graph below the logits [batch, …]; None where it cannot be told."""
     batch = len(logits)
-    found: list[Layout | None] = [None] * len(tensors)
+    known: list[Layout | None] = [None] * len(tensors)
     for example in (batch - 1, 0):  # a head that reads the position of the same number tells nothing
-        waiting = [n for n, layout in enumerate(found) if layout is None]
+        waiting = [n for n, layout in enumerate(known) if layout is None]
         if waiting:
             of = [tensors[n] for n in waiting]
             gradients = torch.autograd.grad(_one(logits, example), of, retain_graph=True, allow_unused=True)
             for n, gradient in zip(waiting, gradients, strict=True):
-                found[n] = None if gradient is None else layout_of(gradient, example, batch)
-    return found
+                known[n] = None if gradient is None else layout_of(gradient, example, batch)
+    return known
 
 
 def placed(sites: Iterable[Site], logits: Tensor, leaf: Tensor) -> list[Site]:
@@ -63,12 +63,12 @@ def placed(sites: Iterable[Site], logits: Tensor, leaf: Tensor) -> list[Site]:
     """
     listed, batch = list(sites), len(logits)
     waiting = {s.node: s for s in listed if s.kind == "add" and batch > 1 and not _is_plain(s.value.shape, batch)}
-    found: dict[Node, Layout] = {}
+    known: dict[Node, Layout] = {}
     for example in (batch - 1, 0):
-        if waiting.keys() - found.keys():
-            with _noting(waiting.values(), partial(_settle, found, example, batch)):
+        if waiting.keys() - known.keys():
+            with _noting(waiting.values(), partial(_settle, known, example, batch)):
                 torch.autograd.grad(_one(logits, example), leaf, retain_graph=True, allow_unused=True)
-    return [replace(site, layout=found[site.node]) if site.node in found else site for site in listed]
+    return [replace(site, layout=known[site.node]) if site.node in known else site for site in listed]
 
 
 def _is_plain(shape: torch.Size, batch: int) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from whyformer.errors import UnsupportedModel
-from whyformer.recorder.failures import named_failures
+from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import moves
 from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.trace import Trace
@@ -79,12 +79,12 @@ def _addition(projection: Site, consumers: dict[Node, list[tuple[Site, int]]]) -
     """Where the projected values are added to the states, and as which operand; a norm or factor may come before."""
     site = projection
     for _ in range(3):
-        found = consumers[site.node]
-        if len(found) == 1 and found[0][0].kind == "add":
-            return found[0]
-        if len(found) != 1 or found[0][0].kind not in ("scaling", "norm_module"):
+        following = consumers[site.node]
+        if len(following) == 1 and following[0][0].kind == "add":
+            return following[0]
+        if len(following) != 1 or following[0][0].kind not in ("scaling", "norm_module"):
             break
-        site = found[0][0]
+        site = following[0][0]
     kinds = ", ".join(sorted({s.kind for s, _ in consumers[site.node]})) or "nothing"
     raise _none(projection, f"after {site.kind} comes {kinds}, not a sum")
 
@@ -159,16 +159,16 @@ def _consumers(sites: Sequence[Site]) -> dict[Node, list[tuple[Site, int]]]:
 
 def _makers(source: Node, nodes: set[Node]) -> set[Node]:
     """The sites whose results arrive at a node, through functions that only move numbers."""
-    found, waiting, seen = set(), [source], {source}
+    makers, waiting, seen = set(), [source], {source}
     while waiting:
         node = waiting.pop()
         if node in nodes:
-            found.add(node)
+            makers.add(node)
         elif moves(node) or node is source:
             below = [f for f, _ in node.next_functions if f is not None and f not in seen]
             seen.update(below)
             waiting += below
-    return found
+    return makers
 
 
 def rows_at_once(units: int, width: int, batch: int, budget: int = 2**24) -> int:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from whyformer.errors import NoAttention, UnsupportedModel
+from whyformer.errors import BadInput, NoAttention, UnsupportedModel, WhyformerError
 
 FLEX = "its flex attention cannot be looked into: load it with attn_implementation='sdpa' or 'eager'"
 PLAIN = "load it in float32, without quantisation"
@@ -14,10 +14,22 @@ CHECKPOINTED = (
     "(model.gradient_checkpointing_disable())"
 )
 
-# What is found in torch's message, and what the matter is; the first that fits.
-_KNOWN: tuple[tuple[str, type[UnsupportedModel], str], ...] = (
+# What stands in the message, and what the matter is; the first that fits.
+_KNOWN: tuple[tuple[str, type[WhyformerError], str], ...] = (
     ("FlexAttention", NoAttention, FLEX),
     ("torch.utils.checkpoint", UnsupportedModel, CHECKPOINTED),
+    (
+        "has to be a multiple of the chunk size",
+        UnsupportedModel,
+        "it runs its feed-forward layers in chunks, which do not divide this number of tokens: load it with "
+        "chunk_size_feed_forward=0, which gives the same outputs",
+    ),
+    (
+        "index out of range in self",
+        BadInput,
+        "a token, a token type or a position has no row in its table of embeddings: give fewer tokens, of its own "
+        "tokenizer",
+    ),
     (
         "Inference tensors",
         UnsupportedModel,
@@ -28,7 +40,7 @@ _KNOWN: tuple[tuple[str, type[UnsupportedModel], str], ...] = (
 
 @contextmanager
 def named_failures(name: str, *, backward: bool = False) -> Iterator[None]:
-    """In it, what torch or the model does not do becomes an `UnsupportedModel`; other errors stay as they are.
+    """In it, what torch or the model does not do becomes a named error; other errors stay as they are.
 
     In a `backward` pass of the model's own, as Reformer's, what it asserts is what it does not do.
     """
@@ -36,14 +48,14 @@ def named_failures(name: str, *, backward: bool = False) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ValueError, IndexError) as error:
         message = str(error)
         for phrase, kind, reason in _KNOWN:
             if phrase in message:
                 raise kind(f"{name} cannot be explained: {reason}") from error
         if isinstance(error, NotImplementedError):
-            said = message.strip().partition("\n")[0][:200] or "NotImplementedError"
-            raise UnsupportedModel(f"{name} cannot be explained: {said}; {PLAIN}") from error
+            first_line = message.strip().partition("\n")[0][:200] or "NotImplementedError"
+            raise UnsupportedModel(f"{name} cannot be explained: {first_line}; {PLAIN}") from error
         if isinstance(error, AssertionError) and backward:
             raise UnsupportedModel(f"the model's own backward pass refuses: {message}") from error
         raise
