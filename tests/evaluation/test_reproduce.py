@@ -565,7 +565,7 @@ def test_bars_and_what_is_attainable(tmp_path: Path) -> None:
     figure = found.recipe.drawing(found)
     assert figure is not None
     (axes,) = figure.axes
-    assert [bar.get_width() for bar in axes.patches] == pytest.approx([20, 40])
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([20, 40])  # type: ignore[attr-defined]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == pytest.approx([-200])
     assert not next(e for e in found.entries if e.row == "attainable").main
 
@@ -760,7 +760,7 @@ def test_layers_of_a_figure(tmp_path: Path) -> None:
     ((shown,),) = [part.examples for part in found.parts]
     count = sentiment().model.config.num_hidden_layers
     assert [e.method for e in shown] == [*(f"L{n}" for n in range(count)), "Rollout", "Sum"]
-    (text,) = recipe.examples["SST2"]
+    (text,) = recipe.examples["SST2"]  # type: ignore[attr-defined]
     whole = Explainer(sentiment()).explain(text, method="attcat", states="inputs")
     assert whole.layers is not None
     for n in range(count):
