@@ -52,7 +52,8 @@ MEMORY_OF = (PLAIN, "attcat", "transformer_attribution")
 def forward(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
     """The stock model without gradients."""
     with torch.no_grad():
-        return model(**inputs).logits
+        logits: Tensor = model(**inputs).logits
+    return logits
 
 
 def workloads(arguments: argparse.Namespace, batch: int, only: str | None = None) -> dict[str, Callable[[], Tensor]]:

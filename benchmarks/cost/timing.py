@@ -28,7 +28,8 @@ def plain(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
     others = {name: tensor for name, tensor in inputs.items() if name not in ("input_ids", "special_tokens_mask")}
     embeddings = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
     logits = model(inputs_embeds=embeddings, **others).logits
-    return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
+    gradient: Tensor = torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
+    return gradient
 
 
 def seconds(call: Callable[[], object], device: str) -> float:

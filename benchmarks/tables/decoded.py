@@ -19,7 +19,18 @@ from statistics import fmean, stdev
 if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
 
-from benchmarks.tables.shared import RUNS, journals_of, lines, marked, measure, named, notes_of, parser_of, save
+from benchmarks.tables.shared import (
+    RUNS,
+    journals_of,
+    lines,
+    marked,
+    mean_of,
+    measure,
+    named,
+    notes_of,
+    parser_of,
+    save,
+)
 from whyformer.evaluation.table import Results, Table
 from whyformer.evaluation.word_table import TokenTable, tables_of
 from whyformer.methods.specs import method_specs
@@ -113,10 +124,10 @@ def games(name: str, table: Table) -> str:
         theirs = " / ".join(f"{one.value:.3f}" for one in said if one) or "–"
         cells = [marked(table, method, metric) for metric in table.metrics[:2]]
         rows.append([named(readable(method)), names.get(method, ""), cells[1], cells[0], theirs])
-    chance = [[table[method, metric].mean for method in drawn] for metric in table.metrics[:2]]
+    chance = [[mean_of(table, method, metric) for method in drawn] for metric in table.metrics[:2]]
     spread = [f"{fmean(own):.3f} ± {stdev(own):.3f}" for own in chance]
-    said = [published["Random", title, measure].value for measure in ("revealing", "hiding")]
-    rows.append([f"`random`, {len(drawn)} seeds", "Random", spread[1], spread[0], " / ".join(f"{v:.3f}" for v in said)])
+    theirs = " / ".join(f"{published['Random', title, measure].value:.3f}" for measure in ("revealing", "hiding"))
+    rows.append([f"`random`, {len(drawn)} seeds", "Random", spread[1], spread[0], theirs])
     return lines(["method", "paper's row", "revealing ↑", "hiding ↓", "published, RoBERTa"], rows)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
@@ -33,6 +34,7 @@ from benchmarks.tables.shared import (
     journals_of,
     lines,
     marked,
+    mean_of,
     measure,
     named,
     notes_of,
@@ -236,21 +238,22 @@ def readable(label: str) -> str:
 
 def table_of(table: Table) -> str:
     """A table with the random masks as one row, mean ± standard deviation over the seeds."""
-    rows, drawn = [], {}
+    rows: list[list[str]] = []
+    drawn: dict[str, list[str]] = {}
     for method in table.methods:
         if "head_mask=random" in method:
             drawn.setdefault(re.sub(r", (rate|seed)=[\d.]+", "", method), []).append(method)
         else:
             rows.append([named(readable(method)), *(marked(table, method, metric) for metric in table.metrics)])
     for label, methods in drawn.items():
-        spread = [[table[method, metric].mean for method in methods] for metric in table.metrics]
+        spread = [[mean_of(table, method, metric) for method in methods] for metric in table.metrics]
         rows.append([f"`{label}`, {len(methods)} seeds", *(f"{fmean(s):.3f} ± {stdev(s):.3f}" for s in spread)])
     return lines(["method", *headed(table)], rows)
 
 
 def beside(tables: dict[str, Table]) -> str:
     """The rows of the paper's Tables 1 and 4, AOPC / log-odds under its protocol: published, and here."""
-    published = {}
+    published: dict[Any, Any] = {}
     for name in ("mask-lrp-table-1", "mask-lrp-table-4"):
         published |= reproduction_named(name).published
     shown = {
@@ -262,7 +265,7 @@ def beside(tables: dict[str, Table]) -> str:
         for title, table in shown.items():
             methods = [method for method in table.methods if re.fullmatch(pattern, readable(method))]
             said = [published.get((label, title, measure)) for measure in ("AOPC", "LOdds")]
-            here = [fmean(table[method, metric].mean for method in methods) for metric in table.metrics[2:]]
+            here = [fmean(mean_of(table, method, metric) for method in methods) for metric in table.metrics[2:]]
             cells += [" / ".join("–" if one is None else f"{one.value:.3f}" for one in said)]
             cells += [" / ".join(f"{one:.3f}" for one in here)]
         named_so = f"`{readable(methods[0])}`" if len(methods) == 1 else f"`authors`, {len(methods)} seeds"
@@ -278,7 +281,7 @@ def corruption(tables: dict[str, Table]) -> Iterator[tuple[str, str, list[float]
             for method in table.methods:
                 if method.startswith("mask_lrp"):
                     rate = re.search(r"corrupted=([\d.]+)", method)
-                    curve.setdefault(float(rate[1]) if rate else 0.0, []).append(table[method, metric].mean)
+                    curve.setdefault(float(rate[1]) if rate else 0.0, []).append(mean_of(table, method, metric))
             yield variant, metric, sorted(curve), [curve[rate] for rate in sorted(curve)]
 
 
@@ -319,8 +322,8 @@ def draw(out: Path, tables: dict[str, Table], folder: Path) -> None:
                     marker="o",
                     label=f"mask_lrp, {variant}",
                 )
-        whole = next(iter(tables.values()))["transformer_attribution", metric]
-        axes.axhline(whole.mean, linestyle="--", color="0.4", label="transformer_attribution")
+        whole = mean_of(next(iter(tables.values())), "transformer_attribution", metric)
+        axes.axhline(whole, linestyle="--", color="0.4", label="transformer_attribution")
         axes.set_xlabel("zeros of the mask switched on, %")
         axes.set_title(f"{metric} {'↑' if metric == 'aopc' else '↓'}", loc="left", fontsize=11)
         axes.spines[["top", "right"]].set_visible(False)

@@ -125,6 +125,14 @@ def number(cell: Cell | Difference | None, interval: bool = True, sign: str = ""
     return f"{cell.mean:{sign}z.3f}" + (f" [{cell.low:{sign}z.3f}, {cell.high:{sign}z.3f}]" if interval else "")
 
 
+def mean_of(table: Table, method: str, metric: str) -> float:
+    """The mean of a row that must be there."""
+    cell = table[method, metric]
+    if cell is None:
+        raise SystemExit(f"the table has no {metric} of {method}: measure it first")
+    return cell.mean
+
+
 def marked(table: Table, method: str, metric: str, interval: bool = True) -> str:
     """A number of a table, the best in bold, ≈ where it cannot be told from the best."""
     first, *rest = number(table[method, metric], interval).split(" ", 1)

@@ -16,7 +16,7 @@ INPUTS = families.batch((9, 5, 7))
 WEIGHING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda p, v: (p[..., None] * v[:, :, None]).sum(3),
     "turned": lambda p, v: (v[:, :, None] * p.unsqueeze(-1)).sum(-2),
-    "loop": lambda p, v: sum(p[..., k, None] * v[:, :, k, None] for k in range(v.shape[2])),  # type: ignore[misc]
+    "loop": lambda p, v: sum(p[..., k, None] * v[:, :, k, None] for k in range(v.shape[2])),  # type: ignore[misc, return-value]
 }
 
 

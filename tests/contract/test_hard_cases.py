@@ -60,7 +60,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList([Layer(function), Layer(function)])
         for layer in self.layers:
             torch.manual_seed(1)
-            layer.inner = inner() if inner is not None else None
+            layer.inner = inner() if inner is not None else None  # type: ignore[assignment]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embedding
@@ -216,7 +216,7 @@ def test_sums_with_the_units_first_are_those_of_each_example() -> None:
 
 def test_patches_of_an_image_that_is_no_multiple_of_them() -> None:
     torch.manual_seed(0)
-    config = hf.Dinov2Config(
+    config = hf.Dinov2Config(  # type: ignore[call-arg]
         hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14, num_labels=3
     )
     model = hf.Dinov2ForImageClassification(config).double().eval()

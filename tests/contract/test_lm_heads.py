@@ -311,7 +311,7 @@ def test_a_file_that_does_not_say_whose_head_it_holds_is_refused(tmp_path: Path)
 
 def test_half_a_head_is_refused(tmp_path: Path) -> None:
     file = save_head(saved(tmp_path), tmp_path / "head.safetensors")
-    with stored.safe_open(file, "pt") as opened:
+    with stored.safe_open(file, "pt") as opened:  # type: ignore[attr-defined]
         about = opened.metadata()
     held = load_file(file)
     held.pop("cls.predictions.transform.dense.bias")

@@ -611,7 +611,7 @@ def test_loading_is_quiet_and_leaves_settings_as_they_were(
         if not bars:
             logging.disable_progress_bar()
     assert capfd.readouterr() == ("", "")
-    assert state == (True, logging.INFO)
+    assert state == (True, logging.INFO)  # type: ignore[attr-defined]
     assert warnings.filters == filters
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import whyformer
+from tests.helpers.long import LONG
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
@@ -144,6 +145,12 @@ def test_every_module_can_be_imported() -> None:
     names = [module.name for module in pkgutil.walk_packages(whyformer.__path__, "whyformer.")]
     assert "whyformer.show.html" in names
     assert {importlib.import_module(name).__name__ for name in names} == set(names)
+
+
+def test_the_tests_that_are_called_long_are_there() -> None:
+    for file, names in LONG.items():
+        tree = ast.parse((ROOT / "tests" / file).read_text())
+        assert {*names.split()} <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, file
 
 
 @pytest.mark.slow

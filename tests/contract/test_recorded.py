@@ -67,7 +67,7 @@ class Model(nn.Module):
 
 def relevances(model: nn.Module, book: str = "attn") -> Tensor:
     trace = whyformer.record(model, {"input_ids": IDS})
-    return trace.relevance(trace.embeddings, book, 1)
+    return trace.relevance(trace.embeddings, book, 1)  # type: ignore[return-value]
 
 
 def prediction(model: nn.Module) -> Prediction:

@@ -290,7 +290,7 @@ def test_chunks_that_do_not_divide_the_tokens_are_refused(method: str) -> None:
     expected = whyformer.attribute(model, INPUTS, method, target=1, **options)
     for module in model.modules():
         if hasattr(module, "chunk_size_feed_forward"):
-            module.chunk_size_feed_forward = 3
+            vars(module)["chunk_size_feed_forward"] = 3
     torch.testing.assert_close(whyformer.attribute(model, INPUTS, method, target=1, **options), expected)
     error = refused(model, families.batch((7, 7)), method, "load it with chunk_size_feed_forward=0")
     assert isinstance(error, whyformer.UnsupportedModel)

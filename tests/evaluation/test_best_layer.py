@@ -305,7 +305,7 @@ def test_layers_share_one_run_of_the_model(data: Path, tmp_path: Path, monkeypat
     config.update({"vocab_size": len(own.tokenizer), "max_position_embeddings": 128})
     hf.BertForMaskedLM(config).double().save_pretrained(tmp_path / "lm")
     runs, passes = [], []
-    run, back = whyformer.prediction.record, torch.autograd.grad
+    run, back = whyformer.prediction.record, torch.autograd.grad  # type: ignore[attr-defined]
 
     def counted_run(*args: Any, **kwargs: Any) -> Any:
         runs.append(1)

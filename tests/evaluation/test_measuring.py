@@ -210,7 +210,7 @@ def test_a_class_that_a_method_refuses_is_refused_for_the_metrics_that_ask_for_i
             else:
                 assert said.refused is None
                 assert said.value == pytest.approx(plain.value, abs=EXACT)
-    said = [found(chunk)[row, "narrow", "aopc(target=gold)"].refused for row in range(len(TEXTS))]
+    said = [found(chunk)[row, "narrow", "aopc(target=gold)"].refused for row in range(len(TEXTS))]  # type: ignore[assignment]
     assert None in said
     assert any(said)
 

@@ -264,7 +264,7 @@ def test_ray_is_not_started_for_nothing(data: Path, without_ray: None) -> None:
     assert list(on_ray(measuring(), [], 2)) == []
     own = cases.subject()
     model = type(own.model)(own.model.config)
-    model.lock = threading.Lock()
+    model.lock = threading.Lock()  # type: ignore[assignment]
     of = replace(measuring(), subject=replace(own, model=model))
     with pytest.raises(UnsupportedModel, match=r"cannot be sent to workers.*engine='local'"):
         list(on_ray(of, tasks(measuring(), data), 2))

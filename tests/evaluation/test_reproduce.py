@@ -565,7 +565,7 @@ def test_bars_and_what_is_attainable(tmp_path: Path) -> None:
     figure = found.recipe.drawing(found)
     assert figure is not None
     (axes,) = figure.axes
-    assert [bar.get_width() for bar in axes.patches] == pytest.approx([20, 40])
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([20, 40])  # type: ignore[attr-defined]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == pytest.approx([-200])
     assert not next(e for e in found.entries if e.row == "attainable").main
 

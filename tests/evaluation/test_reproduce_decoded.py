@@ -165,7 +165,7 @@ def test_the_papers_head_is_tried_for_models_of_the_hub_alone(tmp_path: Path, mo
         asked_for.append(source)
         return replace(real(head, **options), name=source)
 
-    real = fitting.load_head
+    real = fitting.load_head  # type: ignore[attr-defined]
     monkeypatch.setattr(fitting, "load_head", from_hub)
     fresh = subject_of(cases.subject(labels=2).model, cases.wordpiece())
     found, (asked,) = small(tmp_path, FIGURE_5, instead={"sst2": "some/roberta"}, load=lambda name: fresh)

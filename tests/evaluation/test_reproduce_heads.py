@@ -475,7 +475,7 @@ def test_rows_are_what_evaluate_measures(tmp_path: Path) -> None:
     for variant in ("authors", "paper"):
         drawn = [direct(f"random{seed}", mask.random(seed), variant) for seed in range(2)]
         shown = f"mask_lrp(head_mask=random, rate=0.5{', variant=authors' if variant == 'authors' else ''})"
-        entry = ours["Random mask", f"{shown}, mean of 2"]
+        entry = ours["Random mask", f"{shown}, mean of 2"]  # type: ignore[assignment]
         assert entry.ours is not None
         assert entry.ours.mean == pytest.approx(np.mean(drawn), abs=1e-9)
         assert entry.spread == pytest.approx(np.std(drawn, ddof=1), abs=1e-9)

@@ -174,7 +174,7 @@ def test_multi_label_models_are_followed_by_their_own_probability() -> None:
     own = subject("bert", 3, "multi_label_classification")
     e = Explainer(own).explain(TEXTS[1], "attcat", target=2)
     literal = Literal(own, TEXTS[1], 2)
-    literal.run = lambda gone: float(  # type: ignore[method-assign]
+    literal.run = lambda gone: float(  # type: ignore[assignment, method-assign]
         own.model(**{k: t[:, [p for p in range(t.shape[1]) if p not in gone]] for k, t in literal.inputs.items()})
         .logits[0, 2]
         .sigmoid()
@@ -228,13 +228,13 @@ def test_it_is_the_same_again_alone_and_beside_others() -> None:
     explainer = tiny()
     texts = [*TEXTS[:2], PAIR, LONG]
     made = [explainer.explain(t, m, target=c) for t in texts for m, c in (("attcat", 0), ("rollout", 0), ("attcat", 2))]
-    made += [e.by_word() for e in made]
-    alone = [dataclasses.replace(e).trust() for e in made]
-    assert alike(alone[::9], [dataclasses.replace(e).trust() for e in made[::9]])
+    made += [e.by_word() for e in made]  # type: ignore[attr-defined]
+    alone = [dataclasses.replace(e).trust() for e in made]  # type: ignore[attr-defined]
+    assert alike(alone[::9], [dataclasses.replace(e).trust() for e in made[::9]])  # type: ignore[attr-defined]
     random.Random(3).shuffle(made_in_any_order := list(enumerate(made)))
     found = trust_of([e for _, e in made_in_any_order])
     for (number, e), together in zip(made_in_any_order, found, strict=True):
-        assert e.trusted is together
+        assert e.trusted is together  # type: ignore[attr-defined]
         assert together.aopc == pytest.approx(alone[number].aopc, abs=1e-9)
         assert together.random == pytest.approx(alone[number].random, abs=1e-9)
         assert together.ceiling == pytest.approx(alone[number].ceiling, abs=1e-9)

@@ -56,7 +56,7 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "electra": lambda: hf.ElectraConfig(**_ENCODER, embedding_size=24),
     "albert": lambda: hf.AlbertConfig(**{**_ENCODER, "num_hidden_layers": 3}, embedding_size=16),
     "mpnet": lambda: hf.MPNetConfig(**_ENCODER),
-    "deberta_v2": lambda: hf.DebertaV2Config(
+    "deberta_v2": lambda: hf.DebertaV2Config(  # type: ignore[call-arg]
         **_ENCODER,
         relative_attention=True,
         position_buckets=8,
@@ -66,7 +66,7 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
         position_biased_input=True,
     ),
     "xlm_roberta": lambda: hf.XLMRobertaConfig(**_ENCODER),
-    "modernbert": lambda: hf.ModernBertConfig(
+    "modernbert": lambda: hf.ModernBertConfig(  # type: ignore[call-arg]
         **_ENCODER,
         local_attention=4,
         global_attn_every_n_layers=2,
@@ -108,7 +108,7 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "qwen3": lambda: hf.Qwen3Config(**_DECODER),
     "gemma2": lambda: hf.Gemma2Config(**_DECODER, sliding_window=8, query_pre_attn_scalar=8),
     "phi3": lambda: hf.Phi3Config(**_DECODER),
-    "gpt_oss": lambda: hf.GptOssConfig(
+    "gpt_oss": lambda: hf.GptOssConfig(  # type: ignore[call-arg]
         **_DECODER,
         num_local_experts=2,
         num_experts_per_tok=1,

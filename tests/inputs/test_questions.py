@@ -386,7 +386,7 @@ def test_a_figure_boxes_the_answer_and_parts_the_texts(explained: Explanation, w
     axes = figure.axes[0]
     shown = [u for u in e.units if not u.special]
     (box,) = axes.patches
-    first, last = int(box.get_x() + 0.5), int(box.get_x() + box.get_width() - 0.5)
+    first, last = int(box.get_x() + 0.5), int(box.get_x() + box.get_width() - 0.5)  # type: ignore[attr-defined]
     assert (shown[first].text, shown[last].text) == ("Denver", "Broncos" if words else "s")
     (line,) = axes.lines
     place = int(line.get_xdata()[0] + 0.5)

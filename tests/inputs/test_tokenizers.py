@@ -28,7 +28,7 @@ def text_of(kind: str, tokens: int, pair: bool = False) -> str | tuple[str, str]
         text = " ".join(["a"] * words)
         texts = (text, "a a a") if pair else (text,)
         if len(tokenizer(*texts)["input_ids"]) == tokens:
-            return texts if pair else text
+            return texts if pair else text  # type: ignore[return-value]
     raise AssertionError(f"{kind} gives no text of {tokens} tokens")
 
 

@@ -42,7 +42,7 @@ def texts_of(one: Case) -> list[tuple[list[int], list[int], list[int], list[floa
         places = [n for n, unit in enumerate(example.units) if not unit.special]
         order = sorted(places, key=lambda n: (-scores[n], n))
         found.append((ids, types, order, scores, int(one.prediction.predicted[row])))
-    return found
+    return found  # type: ignore[return-value]
 
 
 def kept(numbers: list[int], gone: list[int]) -> list[int]:

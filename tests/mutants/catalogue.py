@@ -1234,7 +1234,7 @@ of(
 of(
     "methods.by_captum",
     f"{EDGES}::test_importing_a_library_leaves_the_random_state",
-    ("captum_attr", 'with drawing(0, torch.device("cpu")):', "if True:"),
+    ("captum_attr", 'else drawing(0, torch.device("cpu"))', "else nullcontext()"),
 )
 of(
     "methods.places",

@@ -316,7 +316,7 @@ def test_a_report_does_not_depend_on_the_batch(layers: Any, lm_head: str) -> Non
     together = explainer.explain(list(TEXTS), METHOD, **options)
     assert len({len(one.units) for one in together}) > 1
     for text, one in zip(TEXTS, together, strict=True):
-        own = explainer.explain(text, METHOD, **options).diagnostics["decoded"]
+        own = explainer.explain(text, METHOD, **options).diagnostics["decoded"]  # type: ignore[attr-defined]
         for name, value in one.diagnostics["decoded"].items():
             torch.testing.assert_close(torch.tensor(value), torch.tensor(own[name]), rtol=1e-9, atol=1e-12)
 
@@ -324,13 +324,13 @@ def test_a_report_does_not_depend_on_the_batch(layers: Any, lm_head: str) -> Non
 def test_an_explanation_is_saved_with_its_report(lm_head: str, tmp_path: Path) -> None:
     explainer = Explainer(cases.subject())
     own = explainer.explain(TEXTS[0], METHOD, layers="all", lm_head=lm_head, matrix=True, vocabulary=2)
-    again = whyformer.Explanation.load(own.save(tmp_path / "e.json"))
-    assert again.diagnostics == own.diagnostics
-    assert len(own.diagnostics["decoded"]["D"]) == LAYERS + 1
-    assert own.layers is not None
-    assert own.layers.shape == (LAYERS + 1, len(own.units))
+    again = whyformer.Explanation.load(own.save(tmp_path / "e.json"))  # type: ignore[attr-defined]
+    assert again.diagnostics == own.diagnostics  # type: ignore[attr-defined]
+    assert len(own.diagnostics["decoded"]["D"]) == LAYERS + 1  # type: ignore[attr-defined]
+    assert own.layers is not None  # type: ignore[attr-defined]
+    assert own.layers.shape == (LAYERS + 1, len(own.units))  # type: ignore[attr-defined]
     plain = explainer.explain(TEXTS[0], METHOD, lm_head=lm_head)
-    assert plain.diagnostics == {"decoded": {"layer": 1}}
+    assert plain.diagnostics == {"decoded": {"layer": 1}}  # type: ignore[attr-defined]
 
 
 # Families

@@ -32,7 +32,7 @@ def scored(name: str, model: nn.Module, inputs: dict[str, torch.Tensor], target:
 def image_model() -> nn.Module:
     torch.manual_seed(3)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    config = hf.ViTConfig(**sizes, image_size=16, patch_size=8, num_labels=3)
+    config = hf.ViTConfig(**sizes, image_size=16, patch_size=8, num_labels=3)  # type: ignore[call-arg]
     return hf.ViTForImageClassification(config).double().eval()
 
 
@@ -294,7 +294,7 @@ def test_everyone_is_told_that_scores_do_not_add_up(capsys: pytest.CaptureFixtur
 
 def test_importing_a_library_leaves_the_random_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """scikit-learn draws a number when it is first imported."""
-    monkeypatch.setattr(by_captum.importlib, "import_module", lambda name: random.random())
+    monkeypatch.setattr(by_captum.importlib, "import_module", lambda name: random.random())  # type: ignore[attr-defined]
     before = random.getstate()
     by_captum.captum_attr(surrogate=True)
     assert random.getstate() == before

@@ -3,7 +3,7 @@
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -83,7 +83,7 @@ def record(
 def _trace(
     model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask: Tensor | None, *, edited: bool
 ) -> Trace:
-    name, embeddings = type(model).__name__, recorder.tokens.leaf
+    name, embeddings, lock = type(model).__name__, recorder.tokens.leaf, lock_of(model)
     if embeddings is None and recorder.pixels is None:
         raise UnsupportedModel(
             f"{name} was run, and no token embeddings were looked up: it does not take them from one table of tokens"
@@ -101,7 +101,7 @@ def _trace(
         shape = layers.hidden[-1].shape[:2]
         _check_shapes(name, layers, (recorder.batch, shape[1]) if embeddings is None else tuple(embeddings.shape[:2]))
         if not edited:  # an edited run follows one that was checked
-            _check_layout(model, logits, layers, recorder.attentions, embeddings)
+            _check_layout(model, lock, logits, layers, recorder.attentions, embeddings)
     except UnsupportedModel as error:
         layers = error
         if embeddings is None:
@@ -122,7 +122,7 @@ def _trace(
         absorbers=tuple(leaf for _, leaf in absorbers),
         absorber_calls=tuple(made for made, _ in absorbers),
         sites=_with_last(recorder.sites),
-        lock=lock_of(model),
+        lock=lock,
     )
 
 
@@ -137,7 +137,12 @@ def _check_shapes(name: str, layers: Layers, due: tuple[int, ...]) -> None:
 
 
 def _check_layout(
-    model: nn.Module, logits: Tensor, layers: Layers, attentions: Sequence[Attention], embeddings: Tensor | None
+    model: nn.Module,
+    lock: AbstractContextManager[Any],
+    logits: Tensor,
+    layers: Layers,
+    attentions: Sequence[Attention],
+    embeddings: Tensor | None,
 ) -> None:
     """Raise if states or maps whose sizes do not tell where the examples are have them elsewhere than first.
 
@@ -151,7 +156,7 @@ def _check_layout(
         states.append(embeddings)
     unclear = [a.probabilities for a in attentions if a.folded or a.probabilities.shape[1] == batch]
     maps = [] if model in _EXAMPLES_FIRST else unclear
-    with lock_of(model), differentiating(), named_failures(name, backward=True):
+    with lock, differentiating(), named_failures(name, backward=True):
         laid_out = layouts(logits, [*states, *maps]) if states or maps else []
     elsewhere = [layout not in ("first", None) for layout in laid_out]
     if any(elsewhere):

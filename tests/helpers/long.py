@@ -1,0 +1,52 @@
+"""Tests that take more than about a second of a processor: `make check` leaves them out, `make test` runs them."""
+
+LONG = {
+    "cli/test_cli.py": "test_the_command_in_a_process_of_its_own",
+    "cli/test_cli_heads.py": "test_a_mask_is_found_written_drawn_and_used",
+    "cli/test_cli_tokens.py": "test_what_was_left_out_is_said test_tables_are_printed_written_and_drawn",
+    "cli/test_terminal.py": (
+        "test_an_evaluation_is_printed_whatever_the_encoding test_closed_and_full_streams_are_one_line "
+        "test_a_whole_process_on_a_terminal test_ctrl_c_is_one_line_whenever_it_comes"
+    ),
+    "contract/test_architectures.py": "test_a_compiled_model_is_explained_as_the_model_it_was_made_from",
+    "contract/test_package.py": (
+        "test_importing_the_package_does_not_import_what_it_may_not_need "
+        "test_methods_and_metrics_are_functions_whatever_is_imported_first"
+    ),
+    "contract/test_plugins.py": (
+        "test_a_toy_of_each_kind_is_used_and_listed test_a_broken_plug_in_is_named_and_the_rest_goes_on "
+        "test_plug_ins_are_not_imported_before_they_are_needed"
+    ),
+    "contract/test_real_model.py": "test_half_precision_ranks_units_as_float32_does",
+    "contract/test_rounding.py": "test_other_arithmetics",
+    "contract/test_threads.py": "test_a_model_predicts_while_another_thread_explains_it",
+    "contract/test_writing.py": "test_two_processes_that_record_lose_nothing",
+    "datasets/test_dataset_recipes.py": "test_importing_does_not_import_the_extra",
+    "datasets/test_reading_datasets.py": "test_memory_does_not_grow_with_the_rows",
+    "evaluation/test_best_layer.py": "test_by_the_keyword_of_recommend_and_of_an_explainer",
+    "evaluation/test_evaluate.py": (
+        "test_adding_the_ceiling_computes_only_that test_the_same_rows_in_other_formats_give_the_same_table "
+        "test_a_method_added_to_half_a_run_ends_as_a_whole_one test_an_interrupted_run_goes_on_as_if_nothing_had_been "
+        "test_numbers_that_do_not_go_with_those_in_the_folder_are_refused test_a_run_that_is_complete_does_nothing_more"
+    ),
+    "evaluation/test_journal.py": (
+        "test_chunks_are_streamed test_a_tail_torn_at_any_byte_is_cut_off "
+        "test_killed_at_random_moments_nothing_is_lost_or_doubled"
+    ),
+    "evaluation/test_keys.py": "test_code_has_one_hash_in_all_processes",
+    "evaluation/test_reproduce.py": (
+        "test_a_table_is_what_evaluate_measures test_importing_is_cheap test_words_that_classes_share"
+    ),
+    "evaluation/test_reproduce_decoded.py": "test_the_command",
+    "evaluation/test_stepwise_pitfalls.py": "test_recommend_measures_more_effort_and_records_the_winner",
+    "evaluation/test_stepwise_trust.py": "test_the_bundled_model_in_float32",
+    "evaluation/test_trust.py": (
+        "test_the_command_line_with_a_file test_it_is_the_same_again_alone_and_beside_others test_the_command_line "
+        "test_a_long_text_has_no_ceiling test_the_command_line_compares "
+        "test_a_class_that_was_not_predicted_may_be_explained"
+    ),
+    "fuzz/test_saved_files.py": "test_journals test_head_masks",
+    "mutants/test_mutants.py": "test_what_is_seen_is_killed_and_what_is_not_survives",
+    "properties/test_attention.py": "test_attend_is_scaled_dot_product_attention",
+    "show/test_show.py": "test_everything_registered_can_be_shown",
+}
