@@ -110,8 +110,19 @@ class Module(pytest.Module):
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Skip a test whose fixtures import what is absent."""
+    return (yield from skipping_for_absence(item))
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Skip a test that imports what is absent, itself or in the package."""
+    return (yield from skipping_for_absence(item))
+
+
+def skipping_for_absence(item: pytest.Item) -> Generator[None, None, None]:
+    """Wait for a step of a test, and skip it if it needs what is absent."""
     try:
         return (yield)
     except BaseException as error:

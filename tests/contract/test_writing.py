@@ -178,10 +178,11 @@ def test_cells_of_a_spreadsheet() -> None:
 
 RECORDING = """
 import types
-from whyformer.methods.recorded import Choice, record
+from whyformer.methods import recorded
+recorded._keys = lambda number, _: ("shape%d" % (number % 3), "{who}-%d" % number)
 for n in range(60):
-    own = types.SimpleNamespace(shape="shape%d" % (n % 3), fingerprint="{who}-%d" % n)
-    record(own, Choice("attcat", "aopc", 0.3, 0.2, 0.4, n, "x"))
+    subject = types.SimpleNamespace(model=n, tokenizer=None)
+    recorded.record(subject, recorded.Choice("attcat", "aopc", 0.3, 0.2, 0.4, n, "x"))
 """
 
 
