@@ -43,15 +43,15 @@ from whyformer.methods.registry import Method
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
 from whyformer.rounding import ROUNDING, arithmetic, distance
+from whyformer.tasks import task_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 PAGE_BY_TASK = PAGE.with_name("architectures_by_task.md")
 POSITION = 3  # that is explained where there is an output for each
 LABEL = 1
-TARGETS: dict[zoo.Head, Any] = {  # what is explained of each example
+TARGETS: dict[zoo.Head, Any] = {  # what is explained of each example; of causal models the last position
     zoo.SEQUENCE: LABEL,
     zoo.TOKEN: (LABEL, POSITION),
-    zoo.CAUSAL: LABEL,  # at the last position
     zoo.MASKED: (LABEL, POSITION),
     zoo.CHOICE: 0,  # the one logit of each row
     zoo.ANSWER: (LABEL, POSITION),
@@ -139,7 +139,7 @@ def explained(name: str, model: PreTrainedModel, attention: str | None, head: zo
     row = Row(name, head.name, attention=attention, rounding=rounding)
     methods = methods_for(head)
     try:
-        prediction = Prediction(model, batch_of(model, inputs), TARGETS[head], relevance=True)
+        prediction = Prediction(model, batch_of(model, inputs), _target(model, head), relevance=True)
         row.logits = distance(prediction.trace.logits.detach().flatten(), stock.flatten())
     except whyformer.WhyformerError as error:
         row.layers = str(error)
@@ -180,13 +180,19 @@ def invariance(
     together = stock[1][tuple(slice(size) for size in logits.shape)]
     if distance(logits, together) > rounding:  # transformers itself depends on the batch
         return None
-    prediction = Prediction(model, batch_of(model, single), TARGETS[head], relevance=True)
+    prediction = Prediction(model, batch_of(model, single), _target(model, head), relevance=True)
     worst = 0.0
     for method, batched in scores.items():
         alone = whyformer.list_methods()[method](prediction, **OPTIONS.get(method, {})).total
         rows, width = alone.shape  # as many rows as choices
         worst = max(worst, distance(batched[rows : 2 * rows, :width], alone))
     return worst
+
+
+def _target(model: PreTrainedModel, head: zoo.Head) -> Any:
+    """What is explained; XLM's class has two heads, and its task is that of the masked one."""
+    last = head is zoo.CAUSAL and getattr(task_of(model), "causal", False)
+    return LABEL if last else (LABEL, POSITION) if head is zoo.CAUSAL else TARGETS[head]
 
 
 def _logits(output: Any) -> Tensor:

@@ -130,7 +130,7 @@ def test_how_a_target_is_written(target: Any) -> None:
 
 
 def test_several_targets_and_the_runner_up() -> None:
-    several = chooser().explain(TEXT, "attcat", choices=CHOICES, target=[2, 0])
+    several: Any = chooser().explain(TEXT, "attcat", choices=CHOICES, target=[2, 0])
     assert [e.target.index for e in several] == [2, 0]
     e = chooser().explain(TEXT, "attcat", choices=CHOICES, versus="runner_up")
     order = np.argsort(e.prediction.logits)[::-1]

@@ -107,7 +107,7 @@ def _trace(
         if embeddings is None:
             raise
         shape = embeddings.shape[:2]
-    if task.form == "token" and logits.shape[1] != shape[1]:
+    if task.form == "token" and logits.shape[1] < shape[1]:
         raise UnsupportedModel(
             f"{name} gives outputs at {logits.shape[1]} positions, and has states of {shape[1]} units"
         )
