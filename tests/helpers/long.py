@@ -15,7 +15,8 @@ LONG = {
         "test_methods_and_metrics_are_functions_whatever_is_imported_first"
     ),
     "contract/test_plugins.py": (
-        "test_a_toy_of_each_kind_is_used_and_listed test_a_broken_plug_in_is_named_and_the_rest_goes_on "
+        "test_a_toy_task_input_hide_and_format_explain test_methods_and_metrics_are_used_and_listed "
+        "test_a_broken_plug_in_is_named_and_the_rest_goes_on "
         "test_plug_ins_are_not_imported_before_they_are_needed"
     ),
     "contract/test_real_model.py": "test_half_precision_ranks_units_as_float32_does",
@@ -28,8 +29,8 @@ LONG = {
     "evaluation/test_evaluate.py": (
         "test_adding_the_ceiling_computes_only_that test_the_same_rows_in_other_formats_give_the_same_table "
         "test_a_method_added_to_half_a_run_ends_as_a_whole_one test_an_interrupted_run_goes_on_as_if_nothing_had_been "
-        "test_numbers_that_do_not_go_with_those_in_the_folder_are_refused test_a_run_that_is_complete_does_nothing_more "
-        "test_the_table_is_that_of_the_records"
+        "test_numbers_that_do_not_go_with_those_in_the_folder_are_refused "
+        "test_a_run_that_is_complete_does_nothing_more test_the_table_is_that_of_the_records"
     ),
     "evaluation/test_journal.py": (
         "test_chunks_are_streamed test_a_tail_torn_at_any_byte_is_cut_off "
