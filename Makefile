@@ -11,7 +11,7 @@ demo: $(VENV)/installed
 	@$(BIN)/whyformer explain "a gorgeous, witty, seductive film that never once bores" --html $(DEMO)
 
 check: $(VENV)/installed-test
-	$(BIN)/python -m pytest -q --exitfirst --sample -m "not slow"
+	WHYFORMER_FUZZ_CASES=30 $(BIN)/python -m pytest -q --exitfirst --sample -m "not slow"
 
 test: $(VENV)/installed-test
 	WHYFORMER_STRICT=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term

@@ -31,7 +31,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from transformers.utils import logging
 
 import whyformer
-from benchmarks.cost.timing import in_a_process, peak_above, peak_on_gpu, times
+from benchmarks.cost.timing import in_a_process, parser_of, peak_above, peak_on_gpu, times
 from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head, head_for, save_head
 from whyformer.prediction import Prediction
@@ -138,14 +138,8 @@ def written_head(arguments: argparse.Namespace, folder: Path) -> str:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--batches", default="1,16")
-    parser.add_argument("--tokens", type=int, default=128)
+    parser = parser_of(__doc__)
     parser.add_argument("--vocabulary", type=int, default=30_522)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--memory", action="store_true", help="peak memory in place of times")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     parser.add_argument("--lm-head", help=argparse.SUPPRESS)

@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 
 import whyformer
-from benchmarks.cost.timing import build, in_a_process, peak_above, peak_on_gpu, plain, times
+from benchmarks.cost.timing import build, in_a_process, parser_of, peak_above, peak_on_gpu, plain, times
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 
@@ -140,13 +140,7 @@ def import_cost(rounds: int) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--batches", default="1,16")
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser = parser_of(__doc__)
     parser.add_argument("--imports", type=int, default=5, help="how often importing is timed, on a CPU")
     parser.add_argument("--methods", default=",".join((*METHODS, TOGETHER)), help="names with commas")
     parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")

@@ -28,7 +28,7 @@ from torch import Tensor
 from transformers import BertForSequenceClassification
 
 import whyformer
-from benchmarks.cost.timing import build, plain, times
+from benchmarks.cost.timing import build, parser_of, plain, times
 
 Inputs = dict[str, Tensor]
 
@@ -89,13 +89,7 @@ def table(arguments: argparse.Namespace, batch: int) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--batches", default="1,16")
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser = parser_of(__doc__)
     parser.add_argument("--threads", type=int, default=1, help="of a CPU")
     parser.add_argument("--of", default="attn_lrp")
     parser.add_argument("--steps", default="3,10")

@@ -1,5 +1,6 @@
 """What every measure of cost shares: the model of BERT-base's size, the plain pass, rounds, and peaks of memory."""
 
+import argparse
 import ctypes
 import gc
 import subprocess
@@ -12,6 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """The options that the scripts share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--batches", default="1,16")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=9)
+    return parser
 
 
 def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertForSequenceClassification:
