@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_explain(name: str, folders: dict[str, Path], capsys: pytest.CaptureFixt
 def test_all_words(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run("explain", "the actors like it", "--word", "all", *METHOD, "--model", str(folders["token_labels"]), "--json")
     lines = capsys.readouterr().out.splitlines()
-    expected = explainer("token_labels", "bert").explain("the actors like it", METHOD[1], word="all")
+    expected: Any = explainer("token_labels", "bert").explain("the actors like it", METHOD[1], word="all")
     assert [json.loads(line)["target"]["title"] for line in lines] == [e.target.title for e in expected]
 
 

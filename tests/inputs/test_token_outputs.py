@@ -124,7 +124,8 @@ def test_a_word_is_given_as_written_with_its_occurrence_or_by_its_index() -> Non
     assert place(own.explain(TEXT, METHOD, position=starts[1])) == starts[1]
     assert place(own.explain("fine", METHOD)) == 1  # the only word
     assert place(own.explain(TEXT, METHOD, word="film Paris")) == 2  # the first token of several words
-    assert [place(e) for e in own.explain(TEXT, METHOD, word=["film", "Paris"])] == [2, starts[0]]
+    both: Any = own.explain(TEXT, METHOD, word=["film", "Paris"])
+    assert [place(e) for e in both] == [2, starts[0]]
     several = own.explain([TEXT, "acting"], METHOD, word=["Paris", "acting"])
     assert [place(e) for e in several] == [starts[0], 1]
 
@@ -141,12 +142,14 @@ def test_all_words_with_a_label_are_explained() -> None:
         expected.append([(position, label) for position, label in labels if label != "O"])
     assert len({len(one) for one in expected}) > 1  # so turns of different texts end at different times
     for text, labels in zip(given, expected, strict=True):
-        assert [(place(e), e.target.name) for e in own.explain(text, METHOD, word="all")] == labels
+        every: Any = own.explain(text, METHOD, word="all")
+        assert [(place(e), e.target.name) for e in every] == labels
     together = own.explain(given, METHOD, word="all")
     assert [(e.texts[0], place(e)) for e in together] == [
         (text, position) for text, labels in zip(given, expected, strict=True) for position, _ in labels
     ]
-    alone = [e for text in given for e in own.explain(text, METHOD, word="all")]
+    each: list[Any] = [own.explain(text, METHOD, word="all") for text in given]
+    alone = [e for explanations in each for e in explanations]
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_allclose(one.scores, other.scores, atol=1e-10)
 
@@ -165,7 +168,7 @@ def test_a_text_without_labels_gives_nothing() -> None:
 @each
 def test_several_targets_of_one_text_give_a_list(task: str, kind: str) -> None:
     own, text = explainer(task, kind), texts(task, kind)[0]
-    both = own.explain(text, METHOD, target=[1, 2], **ASKED[task])
+    both: Any = own.explain(text, METHOD, target=[1, 2], **ASKED[task])
     assert [e.target.index for e in both] == [1, 2]
     for index, e in zip((1, 2), both, strict=True):
         alone = own.explain(text, METHOD, target=index, **ASKED[task])
@@ -280,7 +283,7 @@ def test_one_of_several_masks_is_chosen() -> None:
     own = explainer("masked_word", "bert")
     assert [place(own.explain("[MASK] is [MASK]", METHOD, position=n)) for n in (0, 1)] == [1, 3]
     assert place(own.explain("[MASK] is [MASK]", METHOD, position=np.int64(1))) == 3
-    both = own.explain("[MASK] is [MASK]", METHOD, position=torch.tensor([0, 1]))
+    both: Any = own.explain("[MASK] is [MASK]", METHOD, position=torch.tensor([0, 1]))
     assert [place(e) for e in both] == [1, 3]
 
 
