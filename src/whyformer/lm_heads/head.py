@@ -39,7 +39,7 @@ class LmHead:
         return states.to(self.weight.device, hidden.dtype)
 
     def logits(self, states: Tensor, tokens: slice = slice(None)) -> Tensor:
-        """The logits of some tokens at each position, [positions, tokens]; of all unless told."""
+        """The logits of some tokens at each position, [positions, tokens]; of all by default."""
         weight = self.weight[tokens].to(states.dtype)
         if self.bias is None:
             return states @ weight.mT

@@ -15,7 +15,7 @@ from whyformer.registry.specs import Written, names_of
 Effort = Literal["fast", "balanced", "best"]
 
 AUTO = "attn_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
-EFFORT: Effort = "fast"  # unless told otherwise
+EFFORT: Effort = "fast"  # by default
 STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" is one pass
 
 
