@@ -30,8 +30,8 @@ def report(done: int, total: int) -> None:
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Within it, reports go to this function."""
+def listening(listener: Listener | None) -> Iterator[None]:
+    """Within it, reports go to this function, or to nobody."""
     before = _LISTENER.set(listener)
     try:
         yield

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -189,6 +190,19 @@ def test_models_that_share_modules_or_a_configuration_share_their_lock() -> None
     assert first.config.pad_token_id is None
     second = type(first)(first.config)
     assert lock_of(first) is lock_of(second)
+
+
+def test_a_configuration_of_any_class_has_a_lock() -> None:
+    before = len(borrow._LOCKS)
+    config = SimpleNamespace(pad_token_id=None)  # it allows no weak references
+    first, second = nn.Linear(1, 1), nn.Linear(1, 1)
+    first.config = second.config = config  # type: ignore[assignment]
+    assert lock_of(first) is lock_of(second)
+    del first
+    assert lock_of(second) is lock_of(second)
+    del second
+    gc.collect()
+    assert len(borrow._LOCKS) <= before
 
 
 def test_a_lock_lives_as_long_as_its_model() -> None:

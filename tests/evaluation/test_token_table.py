@@ -327,6 +327,13 @@ def test_an_interruption_keeps_what_is_done(data: Path) -> None:
             token_tables(own, data, "rollout,stopping", idf=IDF, rows_at_once=2)
 
 
+def test_what_methods_report_does_not_move_the_count_of_rows(data: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with listening(lambda *reported: told.append(reported)):
+        token_tables(cases.subject(), open_dataset(data, limit=4), "stepwise,occlusion", idf=IDF, rows_at_once=2)
+    assert told == [(1, 2), (2, 2)]
+
+
 def choosy(prediction: Prediction) -> torch.Tensor:
     """Explains short texts alone."""
     if prediction.padding.shape[1] > 8:

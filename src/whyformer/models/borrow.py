@@ -53,9 +53,18 @@ def lock_of(model: nn.Module) -> AbstractContextManager[Any]:
         first = min(locks)
         for owner in owners:
             if id(owner) not in _LOCKS:
-                _LOCKS[id(owner)] = weakref.ref(owner, partial(_forget, id(owner))), first, locks[first]
+                _LOCKS[id(owner)] = _reference(owner, model), first, locks[first]
     ordered = [locks[number] for number in sorted(locks)]
     return ordered[0] if len(ordered) == 1 else _Several(ordered)
+
+
+def _reference(owner: Any, model: nn.Module) -> weakref.ref[Any]:
+    """To whom a lock belongs; a configuration whose class allows no weak reference is there as long as its model."""
+    forget = partial(_forget, id(owner))
+    try:
+        return weakref.ref(owner, forget)
+    except TypeError:
+        return weakref.ref(model, forget)
 
 
 def _forget(key: int, _: Any) -> None:
