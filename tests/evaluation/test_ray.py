@@ -143,7 +143,7 @@ def test_what_the_local_engine_began_is_taken_up(
             measured(data, "local", tmp_path / "both")
     begun = (tmp_path / "both" / "journal.jsonl").read_bytes()
     assert len(ranges(tmp_path / "both")) == 3
-    monkeypatch.setattr(engines, "TASKS_AT_ONCE", 5)  # and then two
+    monkeypatch.setattr(engines, "CHUNKS_AT_ONCE", 5)  # and then two
     both = measured(data, "ray", tmp_path / "both")
     assert (tmp_path / "both" / "journal.jsonl").read_bytes().startswith(begun)
     assert both.to_markdown() == measured(data, "local", tmp_path / "local").to_markdown()
