@@ -2,12 +2,14 @@
 
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
+from whyformer.datasets.columns import EVIDENCE_TOKENS
 from whyformer.datasets.examples import Unusable
 from whyformer.datasets.files import JSONLines
 from whyformer.datasets.parsing import RowFields, checked_spans
@@ -15,7 +17,6 @@ from whyformer.datasets.source import Source, StoredRow, content_hash
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
 
-EVIDENCE = ("evidence_start_token", "evidence_end_token")
 _LONGEST_CHARACTER = 4  # bytes in UTF-8
 
 
@@ -63,15 +64,13 @@ class EraserFolder(Source):
         if self.asks:
             return "query", "document"
         for row in self._lines.rows():
-            try:
+            with suppress(Unusable):
                 return ("premise", "hypothesis") if len(_documents(row)) == 2 else ("document",)
-            except Unusable:
-                continue
         return ("document",)
 
     def columns(self) -> list[str]:
         """The text or pair, the label, the tokens of the rationale."""
-        return [*self._texts, "label", *EVIDENCE]
+        return [*self._texts, "label", *EVIDENCE_TOKENS]
 
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on, each with its documents."""
@@ -84,7 +83,7 @@ class EraserFolder(Source):
     def _record(self, line: StoredRow) -> RowFields:
         names = _documents(line)
         assert not isinstance(line, str)
-        texts = dict(zip(names, self._read_documents(names), strict=True))
+        texts = self._read_documents(names)
         joined = "\n".join(texts.values())
         values = [_query(line), joined] if self.asks else list(texts.values()) if len(self._texts) == 2 else [joined]
         if len(values) != len(self._texts):
@@ -93,17 +92,17 @@ class EraserFolder(Source):
         return {
             **dict(zip(self._texts, values, strict=True)),
             "label": line.get("classification"),
-            **{name: [span[i] for span in marked] for i, name in enumerate(EVIDENCE)},
+            **{name: [span[i] for span in marked] for i, name in enumerate(EVIDENCE_TOKENS)},
             "annotation_id": line.get("annotation_id"),
         }
 
-    def _read_documents(self, names: Sequence[str]) -> list[str]:
-        texts = [self._document(name) for name in names]
-        missing = [name for name, text in zip(names, texts, strict=True) if text is None]
+    def _read_documents(self, names: Sequence[str]) -> dict[str, str]:
+        texts = {name: text for name in names if (text := self._document(name)) is not None}
+        missing = [name for name in names if name not in texts]
         if missing or not names:
             damage = f" ({self._flat.damage})" if self._flat is not None and self._flat.damage else ""
             raise Unusable(f"no document {listed(missing) if missing else 'is named'}{damage}")
-        return [text for text in texts if text is not None]
+        return texts
 
     def _document(self, name: str) -> str | None:
         text = self._flat.document(name) if self._flat is not None else None
@@ -181,13 +180,6 @@ def is_eraser(folder: Path) -> bool:
 def eraser_splits(folder: Path) -> list[str]:
     """The splits that a folder has."""
     return [name for name in ("train", "val", "test") if regular(folder / f"{name}.jsonl").is_file()]
-
-
-def open_eraser(folder: Path, split: str) -> EraserFolder:
-    """One split of an ERASER folder."""
-    if split not in eraser_splits(folder):
-        raise BadInput(f"{folder} has no split {split!r}; found {', '.join(eraser_splits(folder)) or 'none'}")
-    return EraserFolder(folder, split)
 
 
 def _query(line: RowFields) -> str | None:

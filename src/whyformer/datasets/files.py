@@ -5,15 +5,16 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from whyformer.datasets.parsing import RowFields
-from whyformer.datasets.source import BLOCK, Source, StoredRow, content_hash
+from whyformer.datasets.source import DataFile, StoredRow
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, naming, parsed_json
 
+BLOCK = 1 << 20  # characters of JSON read at once
 _COMMENT = re.compile(r"#\s*(\w+)\s*=\s*(.*)")
 _BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)  # or a string, with all brackets in it
 _BETWEEN = ", \t\r\n"
@@ -26,17 +27,10 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 @dataclass
-class TextFile(Source):
-    """What the files that are read line by line have in common; `name` is what messages call a file."""
+class TextFile(DataFile):
+    """What the files that are read from the first row on have in common."""
 
-    path: Path
-    name: str = ""
     format = "text"
-
-    @property
-    def where(self) -> str:
-        """The file, for messages."""
-        return self.name or str(self.path)
 
     def rows(self) -> Iterator[StoredRow]:
         """All rows, from the first."""
@@ -49,19 +43,12 @@ class TextFile(Source):
             if not isinstance(row, str):
                 return list(row)
             count, reason = count + 1, reason or row
-        raise BadInput(f"{self.where} holds no rows{_all_bad(count, reason)}")
+        bad = f" that can be used: {count:,} cannot, the first (row 0) because: {reason}" if count else ""
+        raise BadInput(f"{self.where} holds no rows{bad}")
 
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on."""
         return islice(self.rows(), start, None)
-
-    def digest(self) -> str:
-        """A hash of the content."""
-        return content_hash([self.path])
-
-
-def _all_bad(count: int, reason: str) -> str:
-    return f" that can be used: {count:,} cannot, the first (row 0) because: {reason}" if count else ""
 
 
 @dataclass
@@ -127,11 +114,8 @@ class JSONLines(TextFile):
                 row = parsed_json(line)
             except ValueError as error:
                 yield f"not JSON: {error}"
-                continue
-            if not isinstance(row, dict):
-                yield "not a JSON object"
             else:
-                yield row or "an empty object"
+                yield row or "an empty object" if isinstance(row, dict) else "not a JSON object"
 
 
 @dataclass
@@ -145,21 +129,15 @@ class RationaleColumns(TextFile):
 
     def rows(self) -> Iterator[StoredRow]:
         """One record per example."""
-        block: list[str] = []
-        for line in _lines(self.path):
-            if line.strip():
-                block.append(line.strip())
-            elif block:
-                yield _annotated(block)
-                block = []
-        if block:
-            yield _annotated(block)
+        for filled, lines in groupby(map(str.strip, _lines(self.path)), key=bool):
+            if filled:
+                yield _annotated(list(lines))
 
 
 def _annotated(block: list[str]) -> StoredRow:
     """The record of one block of lines."""
     comments = [_COMMENT.fullmatch(line) for line in block]
-    record: dict[str, Any] = {found[1]: found[2] for found in comments if found}
+    record: dict[str, Any] = {comment[1]: comment[2] for comment in comments if comment}
     lines = [line for line, comment in zip(block, comments, strict=True) if not comment]
     fields = [line.split("\t") if "\t" in line else line.split() for line in lines]
     if not fields:
@@ -245,12 +223,12 @@ def _objects(holder: StoredRow, name: str) -> Iterator[StoredRow]:
     if isinstance(holder, str):
         yield holder
         return
-    held = holder.get(name, [])
-    if not isinstance(held, list):
-        yield f"{name!r} is {shown(held)}, not a list"
+    values = holder.get(name, [])
+    if not isinstance(values, list):
+        yield f"{name!r} is {shown(values)}, not a list"
         return
-    for one in held:
-        yield one if isinstance(one, dict) else f"{name!r} has {shown(one)} in it, which is not an object"
+    for value in values:
+        yield value if isinstance(value, dict) else f"{name!r} has {shown(value)} in it, which is not an object"
 
 
 def _held(holder: StoredRow, name: str) -> Any:
