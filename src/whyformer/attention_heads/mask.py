@@ -115,10 +115,7 @@ class HeadMask:
     @property
     def alpha(self) -> Shares:
         """`α_k` in the direction that was asked for, or the larger of both, [layers, heads, relations]."""
-        alphas = self._known.alphas
-        if self.direction == "either":
-            return np.asarray(alphas.max(0))
-        return np.asarray(alphas[DIRECTIONS.index(self.direction)])
+        return np.asarray(np.take_along_axis(self._known.alphas, self.chosen[None], 0)[0])
 
     @property
     def chosen(self) -> NDArray[np.int64]:

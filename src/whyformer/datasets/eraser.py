@@ -42,6 +42,9 @@ class EraserFolder(Source):
     def _lines(self) -> JSONLines:
         return JSONLines(self.folder / f"{self.split}.jsonl")
 
+    def _usable(self) -> Iterator[RowFields]:
+        return (row for row in self._lines.rows() if not isinstance(row, str))
+
     @cached_property
     def _flat(self) -> "_FlatDocuments | None":
         path = regular(self.folder / "docs.jsonl")
@@ -50,20 +53,16 @@ class EraserFolder(Source):
     @cached_property
     def asks(self) -> bool:
         """Whether the query belongs to the text: whether two rows have different ones."""
-        first = None
-        for row in self._lines.rows():
-            query = None if isinstance(row, str) else _query(row)
-            if query and first and query != first:
-                return True
-            first = first or query
-        return False
+        queries = filter(None, map(_query, self._usable()))
+        first = next(queries, None)
+        return any(query != first for query in queries)
 
     @cached_property
     def _texts(self) -> tuple[str, ...]:
         """The columns of the text, as the first row has them."""
         if self.asks:
             return "query", "document"
-        for row in self._lines.rows():
+        for row in self._usable():
             with suppress(Unusable):
                 return ("premise", "hypothesis") if len(_documents(row)) == 2 else ("document",)
         return ("document",)
@@ -76,14 +75,12 @@ class EraserFolder(Source):
         """The rows from number `start` on, each with its documents."""
         for line in islice(self._lines.rows(), start, None):
             try:
-                yield self._record(line)
+                yield line if isinstance(line, str) else self._record(line)
             except (Unusable, BadInput) as reason:
                 yield str(reason)
 
-    def _record(self, line: StoredRow) -> RowFields:
-        names = _documents(line)
-        assert not isinstance(line, str)
-        texts = self._read_documents(names)
+    def _record(self, line: RowFields) -> RowFields:
+        texts = self._read_documents(_documents(line))
         joined = "\n".join(texts.values())
         values = [_query(line), joined] if self.asks else list(texts.values()) if len(self._texts) == 2 else [joined]
         if len(values) != len(self._texts):
@@ -199,10 +196,8 @@ def _evidences(line: RowFields) -> list[Mapping[str, Any]]:
     return evidences
 
 
-def _documents(line: StoredRow) -> list[str]:
+def _documents(line: RowFields) -> list[str]:
     """The documents of a row, a premise before its hypothesis: those it names, else of its evidences, else its own."""
-    if isinstance(line, str):
-        raise Unusable(line)
     evidences = [one["docid"] for one in _evidences(line)]
     names = line.get("docids") or evidences or [line.get("annotation_id")]
     if not isinstance(names, list) or not all(name is None or isinstance(name, str | int) for name in names):
