@@ -212,7 +212,7 @@ class HeadMask:
         return self.statistics
 
     def _made(self, kept: Flags, how: dict[str, Any]) -> "HeadMask":
-        """A mask made from this one, which its provenance says."""
+        """A mask made from this one; its provenance says how."""
         made = [*self.provenance.get("made", ()), how]
         return replace(self, kept=kept, provenance={**self.provenance, "made": made})
 

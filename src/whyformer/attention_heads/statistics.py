@@ -189,7 +189,7 @@ class _Counting:
         )
 
     def _words(self, sentences: Sequence[Aligned], counted: Tensor) -> Tensor:
-        """The number of each token's word, [batch, units]; tokens that count and lie in none follow, each its own."""
+        """The number of each token's word, [batch, units]; tokens that count and lie in none are words themselves."""
         rows = []
         for aligned, row in zip(sentences, counted.tolist(), strict=True):
             words = list(aligned.words) + [-1] * (len(row) - len(aligned.words))

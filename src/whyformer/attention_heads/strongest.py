@@ -18,7 +18,7 @@ from whyformer.recorder import record
 
 
 def attention_maps(subject: Subject, batch: Batch) -> list[Tensor]:
-    """The attention maps [batch, heads, queries, keys] of each layer, from a run that keeps nothing for a backward."""
+    """The attention maps [batch, heads, queries, keys] of each layer; nothing is kept for a backward pass."""
     with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _no_backward):
         trace = record(subject.model, batch.tensors, relevance=False)
     maps = [layer.detach() for layer in trace.attention]

@@ -171,7 +171,7 @@ class _Block:
 
 
 def _inner(surface: _Surface, start: int) -> Iterator[Span]:
-    """The spans of the words of a surface: their own where it is spelled from them, else the whole."""
+    """The spans of the words of a surface: parts of it where it is spelled from them, else all of it."""
     spelled = "".join(surface.words)
     apart = len(spelled) == len(surface.form) and spelled.casefold() == surface.form.casefold()
     for word in surface.words:

@@ -191,5 +191,5 @@ def _check_rows(option: str, rows: int | None) -> None:
 
 
 def _is_other(label: Any, keep: Sequence[str]) -> bool:
-    """Whether a label is none of those kept; what cannot be a label is a bad row, and not for this to decide."""
+    """Whether a label is none of those kept; what cannot be a label is left for `example` to refuse."""
     return label is None or (isinstance(label, str | int | float) and str(label) not in keep)

@@ -69,7 +69,7 @@ class CSVFile(TextFile):
             except StopIteration:
                 return
             except csv.Error as error:
-                if reader.line_num > before + 1:  # what is a row after that is anybody's guess
+                if reader.line_num > before + 1:  # nobody can tell where the next row begins
                     last = f"the row from line {before + 1} on has no end in {reader.line_num - before:,} lines"
                     raise BadInput(f"{self.where}: {last} ({error}): is a quote not closed?") from error
                 yield f"not CSV: {error}"
@@ -157,7 +157,7 @@ def _annotated(block: list[str]) -> StoredRow:
 class SquadJSON(TextFile):
     """SQuAD's own JSON, version 1 or 2, read article by article.
 
-    Each question is a row. So is each article, paragraph or question that cannot be used: a bad one.
+    Each question is a row. An article, paragraph or question that cannot be used is a bad row.
     """
 
     format = "squad"
@@ -198,7 +198,7 @@ class SquadJSON(TextFile):
 
 
 def _decoded(text: str) -> tuple[StoredRow, int | None]:
-    """The object that a text begins with, or what it is instead, and where that ends; None if further on."""
+    """The object that a text begins with, or what is wrong with it, and where it ends; None if beyond the text."""
     try:
         article, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
@@ -207,7 +207,7 @@ def _decoded(text: str) -> tuple[StoredRow, int | None]:
 
 
 def _end_of_object(text: str) -> int | None:
-    """Where the object that a text begins with ends, by its brackets, however deep they are; None if that is later."""
+    """Where the object that a text begins with ends, by its brackets, however deep; None if beyond the text."""
     if not text.startswith("{"):
         return None
     depth = 0
@@ -219,7 +219,7 @@ def _end_of_object(text: str) -> int | None:
 
 
 def _objects(holder: StoredRow, name: str) -> Iterator[StoredRow]:
-    """The objects in a list; one that is none is given as the reason, and so is a holder that has no such list."""
+    """The objects in a list of the holder; where there is no object, or no list, comes the reason as text."""
     if isinstance(holder, str):
         yield holder
         return

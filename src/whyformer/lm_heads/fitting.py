@@ -66,12 +66,12 @@ def _shipped(model: nn.Module) -> str | None:
 
 
 def _state(place: str) -> tuple[tuple[str, int, int], ...]:
-    """What tells that files were written anew."""
+    """Names, times and sizes of files, which tell whether they were written anew."""
     path = Path(place)
     try:
         files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
         return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    except (OSError, ValueError):  # what is wrong with the place is said by whoever reads it
+    except (OSError, ValueError):  # load_head reports what is wrong with the place
         return ()
 
 

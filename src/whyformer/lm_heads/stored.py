@@ -56,10 +56,10 @@ def save_head(source: str | Path, path: str | Path, dtype: torch.dtype = torch.f
         skeleton, tensors = _stored(str(source))
     config = {k: v for k, v in skeleton.config.to_diff_dict().items() if k not in BESIDE}
     about = json.dumps({**config, "model_type": skeleton.config.model_type}, sort_keys=True)
-    held = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+    weights = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
     with replacing(path) as draft:
         try:
-            save_file(held, draft, metadata={"format": "pt", ABOUT: about})
+            save_file(weights, draft, metadata={"format": "pt", ABOUT: about})
         except SafetensorError as error:
             raise BadInput(f"could not write {str(path)!r}: {error}") from error
     return Path(path)
@@ -90,7 +90,7 @@ def _stored(source: str) -> tuple[Any, dict[str, Tensor]]:
     checkpoint = checkpoint_of(source).pinned
     checkpoint.check_no_adapter()
     config = AutoConfig.from_pretrained(checkpoint.name, trust_remote_code=False, **checkpoint.options)
-    _auto(config.model_type)  # of a family that is not known no weights are looked for
+    _auto(config.model_type)  # refuses an unknown family before any weights are looked for
     files = checkpoint.weights(getattr(config, "transformers_weights", None))
     if not files:
         raise BadInput(f"{source!r} has no weights in safetensors files: LM heads are read from no others")

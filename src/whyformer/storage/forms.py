@@ -28,7 +28,7 @@ class Misfit(ValueError):
         self.problem, self.field = problem, field
 
     def below(self, name: str | int) -> "Misfit":
-        """The same, seen from the list or object that holds it."""
+        """This misfit as seen from the list or object that holds it."""
         step = f"[{name}]" if isinstance(name, int) else name
         return Misfit(self.problem, f"{step}{'' if self.field[:1] in ('', '[') else '.'}{self.field}")
 
@@ -40,7 +40,7 @@ def must(condition: bool, problem: str, field: str = "") -> None:
 
 
 def _form(fits: Callable[[Any], bool], what: str) -> Form:
-    """Everything that fits; of anything else it is said that it is not `what`."""
+    """The form of what fits; anything else is reported as not being `what`."""
 
     def check(value: Any) -> None:
         if not fits(value):
@@ -106,7 +106,7 @@ def plain(value: Any, depth: int = DEEPEST) -> None:
 
 
 def both(first: Form, second: Form) -> Form:
-    """What has two forms."""
+    """What fits both forms."""
 
     def check(value: Any) -> None:
         first(value)
@@ -116,7 +116,7 @@ def both(first: Form, second: Form) -> Form:
 
 
 def optional(form: Form) -> Form:
-    """The same, or null."""
+    """What fits the form, or null."""
 
     def check(value: Any) -> None:
         if value is not None:
@@ -147,11 +147,12 @@ def _check_at(name: str | int, form: Form, inner: Any) -> None:
 
 def named(form: Form, key: Form = text) -> Form:
     """An object of such things, whatever their names."""
+    name_form = both(text, key)
 
     def check(value: Any) -> None:
         _object(value)
         for name, inner in value.items():
-            _check_at(str(name), both(text, key), name)
+            _check_at(str(name), name_form, name)
             _check_at(str(name), form, inner)
 
     return check
@@ -221,7 +222,7 @@ class Format:
         return data
 
     def check(self, data: Any) -> None:
-        """The same as a form, for files that hold several of a kind."""
+        """Raise Misfit unless the data is of this kind and version: a form, for files that hold several of a kind."""
         fields({"schema": one_of(self.schema), self.versioned: whole(self.version, self.version + 1)})(data)
         for form in self.forms:
             form(data)
