@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from whyformer.datasets.columns import EVIDENCE_TOKENS
 from whyformer.datasets.examples import Unusable
@@ -164,7 +164,7 @@ def _parsed_document(line: bytes) -> tuple[str, str]:
     return str(held["docid"]), document
 
 
-def _are_words(value: Any) -> bool:
+def _are_words(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
@@ -181,7 +181,7 @@ def eraser_splits(folder: Path) -> list[str]:
 
 def _query(line: RowFields) -> str | None:
     query = line.get("query")
-    query = " ".join(query) if isinstance(query, list) and _are_words(query) else query
+    query = " ".join(query) if _are_words(query) else query
     return query if isinstance(query, str) and query.strip() and query != "None" else None
 
 

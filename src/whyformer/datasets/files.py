@@ -26,11 +26,8 @@ def _lines(path: Path) -> Iterator[str]:
         yield from file
 
 
-@dataclass
 class TextFile(DataFile):
     """What the files that are read from the first row on have in common."""
-
-    format = "text"
 
     def rows(self) -> Iterator[StoredRow]:
         """All rows, from the first."""
@@ -99,7 +96,6 @@ class CSVFile(TextFile):
                 yield dict(zip(header, fields, strict=True))
 
 
-@dataclass
 class JSONLines(TextFile):
     """One JSON object per line. Empty lines do not count."""
 
@@ -118,7 +114,6 @@ class JSONLines(TextFile):
                 yield row or "an empty object" if isinstance(row, dict) else "not a JSON object"
 
 
-@dataclass
 class RationaleColumns(TextFile):
     """One token per line, then 0 or 1 after white space or a tab; a blank line ends an example.
 
@@ -153,7 +148,6 @@ def _annotated(block: list[str]) -> StoredRow:
     return {**record, "tokens": [line[0] for line in fields], "rationale": [int(line[1]) for line in fields]}
 
 
-@dataclass
 class SquadJSON(TextFile):
     """SQuAD's own JSON, version 1 or 2, read article by article.
 

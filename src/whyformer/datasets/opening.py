@@ -12,7 +12,7 @@ from whyformer.datasets.columns import ColumnNames, find_columns
 from whyformer.datasets.dataset import Dataset, OnError, RowChoice
 from whyformer.datasets.eraser import EraserFolder, eraser_splits, is_eraser
 from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
-from whyformer.datasets.memory import MemoryRows, Rows, rows_in_memory
+from whyformer.datasets.memory import Rows, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import Recipe, recipes
 from whyformer.datasets.source import Source
@@ -74,14 +74,14 @@ def open_dataset(
     used = find_columns(stored.columns(), columns, stored.where)
     if choice.keep and used.label is None:
         raise BadInput(f"{stored.where}: the recipe keeps rows by their label, and no label column was found")
-    name = recipe.name if recipe else stored.name if isinstance(stored, MemoryRows) else str(source)
+    name = recipe.name if recipe else _shown(source)
     return Dataset(stored, used, name=name, choice=choice, on_error=on_error, labels=labels)
 
 
 def opened(data: Dataset | Data, *, labels: Sequence[str] | None = None, **options: Any) -> Dataset:
     """The data set, opened unless it is open; then it takes no option of `open_dataset` but None."""
     if not isinstance(data, Dataset):
-        return open_dataset(data, labels=labels, **{"on_error": "refuse", **options})
+        return open_dataset(data, labels=labels, **options)
     if stated := [name for name, value in options.items() if value is not None]:
         raise BadOption(f"{stated[0]}= is for a file or name: this data set was opened already, give it there")
     return data

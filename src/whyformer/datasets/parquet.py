@@ -13,7 +13,6 @@ BATCH = 256  # rows decoded at once
 BUFFER = 1 << 16  # bytes; without it a row group is held whole
 
 
-@dataclass
 class ParquetFile(DataFile):
     """A Parquet file, decoded a few rows at a time and only the columns that are needed."""
 
