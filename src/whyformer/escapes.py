@@ -9,23 +9,23 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 def visible(text: str) -> str:
     r"""The text with characters that steer a terminal written out: `\x1b`, `\u202e`."""
-    return _STEERING.sub(lambda found: escaped(found[0]), text)
+    return _STEERING.sub(lambda match: escaped(match[0]), text)
 
 
 def visible_beside_colours(text: str) -> str:
-    """The same for text that we coloured, whose colours stay."""
+    """`visible` for text that was coloured for a terminal: the colours stay."""
     parts = _COLOUR.split(text)
     parts[::2] = map(visible, parts[::2])
     return "".join(parts)
 
 
 def visible_json(text: str) -> str:
-    """The same for JSON, which stays JSON: such characters stand in strings alone."""
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """`visible` for JSON, which stays JSON: there such characters stand in strings alone."""
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def literal(text: str) -> str:
-    """The same for matplotlib, which takes text between dollar signs for mathematics."""
+    """`visible` for matplotlib, which takes text between dollar signs for mathematics."""
     return visible(text).replace("$", r"\$")
 
 

@@ -18,7 +18,7 @@ ROUNDING = {  # as a share of the largest number, after the layers of a model
 
 def close(found: Any, expected: Any, dtype: torch.dtype | None = None) -> bool:
     """Whether two tensors or arrays are the same within rounding, of their own dtype or of a coarser one."""
-    found, expected = torch.as_tensor(found).detach(), torch.as_tensor(expected).detach()
+    found, expected = torch.as_tensor(found), torch.as_tensor(expected)
     allowed = ROUNDING[coarsest([found.dtype, expected.dtype, *([dtype] if dtype else [])])]
     return found.shape == expected.shape and distance(found, expected) <= allowed
 
@@ -28,7 +28,6 @@ def distance(found: Tensor, expected: Tensor) -> float:
     found, expected = found.detach(), expected.detach()
     if not expected.numel():
         return 0.0
-    found, expected = found.detach(), expected.detach()
     peak = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
     return float((found - expected).abs().max() / peak)
 

@@ -45,12 +45,12 @@ class HeadStatistics:
     @property
     def arc_counts(self) -> Counts:
         """How many arcs of each relation were asked about, [relations]."""
-        return np.array([sum(found.values()) for found in self.arcs], dtype=np.int64)
+        return np.array([sum(offsets.values()) for offsets in self.arcs], dtype=np.int64)
 
     @property
     def best_guess(self) -> Shares:
         """`max_i λ_k^i`: the share of a relation's arcs that have its most frequent offset, [relations]."""
-        return np.array([max(found.values(), default=0) for found in self.arcs]) / np.maximum(1, self.arc_counts)
+        return np.array([max(offsets.values(), default=0) for offsets in self.arcs]) / np.maximum(1, self.arc_counts)
 
     @property
     def alphas(self) -> Shares:
@@ -131,5 +131,4 @@ class Tally:
             counted = self.offsets[:, :, [i + self._reach for i in near]]
             hits = counted.max(-1)
             best = np.where(hits > 0, np.array(near)[counted.argmax(-1)], 0)
-        arcs = tuple(dict(found) for found in self.arcs)
-        return HeadStatistics(best, hits, self.queries, self.hits, arcs, self.sentences)
+        return HeadStatistics(best, hits, self.queries, self.hits, tuple(map(dict, self.arcs)), self.sentences)

@@ -115,10 +115,7 @@ class HeadMask:
     @property
     def alpha(self) -> Shares:
         """`α_k` in the direction that was asked for, or the larger of both, [layers, heads, relations]."""
-        alphas = self._known.alphas
-        if self.direction == "either":
-            return np.asarray(alphas.max(0))
-        return np.asarray(alphas[DIRECTIONS.index(self.direction)])
+        return np.asarray(np.take_along_axis(self._known.alphas, self.chosen[None], 0)[0])
 
     @property
     def chosen(self) -> NDArray[np.int64]:
@@ -142,8 +139,8 @@ class HeadMask:
     def by_relation(self) -> dict[str, Flags]:
         """For each relation the heads that find its words more often than the best fixed offset would."""
         needed = self._known.best_guess + self.thresholds.syntactic
-        found = (self.alpha > needed) & (self._known.arc_counts > 0)
-        return {relation: found[:, :, k] for k, relation in enumerate(RELATIONS)}
+        above = (self.alpha > needed) & (self._known.arc_counts > 0)
+        return {relation: above[:, :, k] for k, relation in enumerate(RELATIONS)}
 
     @property
     def union(self) -> "HeadMask":
@@ -194,23 +191,19 @@ class HeadMask:
         """Read a mask that `save` wrote."""
         content = MASK.read(path)
         try:
-            found = content["statistics"]
-            statistics = None if found is None else HeadStatistics.from_data(found)
-            thresholds = Thresholds(
-                **{name: float(content["thresholds"][name]) for name in ("positional", "syntactic")}
-            )
+            counts, shares = content["statistics"], content["thresholds"]
+            statistics = None if counts is None else HeadStatistics.from_data(counts)
+            thresholds = Thresholds(float(shares["positional"]), float(shares["syntactic"]))
             return cls(content["kept"], statistics, content["direction"], thresholds, content["provenance"])
         except ValueError as error:  # rows of different lengths
             raise BadInput(f"the head mask {str(path)!r} is damaged or not complete: {error}") from error
 
     def __repr__(self) -> str:
-        layers, heads = self.shape
-        said = f"{layers} × {heads} heads, {int(self.kept.sum())} kept ({self.rate:.0%})"
+        summary = f"{' × '.join(map(str, self.shape))} heads, {self.kept.sum()} kept ({self.rate:.0%})"
         if self.statistics is not None:
-            counts = {relation: int(found.sum()) for relation, found in self.by_relation.items()}
-            relations = ", ".join(f"{relation} {count}" for relation, count in counts.items())
-            said += f"; {int(self.positional.sum())} positional, {int(self.syntactic.sum())} syntactic ({relations})"
-        return f"HeadMask({said})"
+            relations = ", ".join(f"{relation} {heads.sum()}" for relation, heads in self.by_relation.items())
+            summary += f"; {self.positional.sum()} positional, {self.syntactic.sum()} syntactic ({relations})"
+        return f"HeadMask({summary})"
 
     @property
     def _known(self) -> HeadStatistics:
@@ -219,7 +212,7 @@ class HeadMask:
         return self.statistics
 
     def _made(self, kept: Flags, how: dict[str, Any]) -> "HeadMask":
-        """A mask made from this one, which its provenance says."""
+        """A mask made from this one; its provenance says how."""
         made = [*self.provenance.get("made", ()), how]
         return replace(self, kept=kept, provenance={**self.provenance, "made": made})
 
@@ -250,11 +243,4 @@ _MASK = fields(
         "provenance": both(plain, fields({}, {"corpus": named(plain), "sentences": count, "made": every(plain)})),
     }
 )
-MASK = Format(
-    "head mask",
-    SCHEMA,
-    SCHEMA_VERSION,
-    (_MASK,),
-    "version",
-    "`whyformer heads` makes one",
-)
+MASK = Format("head mask", SCHEMA, SCHEMA_VERSION, (_MASK,), "version", "`whyformer heads` makes one")

@@ -1,6 +1,6 @@
 """Parsed sentences, and which of a tokenizer's tokens make up each of their words."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,18 +94,9 @@ def align(sentence: Sentence, units: Sequence[Unit], *, subtypes: bool = False) 
 def _touched(words: Sequence[Span], units: Sequence[Unit]) -> list[list[int]]:
     """For each token the words that it overlaps."""
     order = sorted(range(len(words)), key=lambda n: words[n])
-    ends = [words[n][1] for n in order]
-    found: list[list[int]] = []
-    for unit in units:
-        touched: list[int] = []
-        if unit.span is not None and not unit.special:
-            start, end = unit.span
-            for n in order[bisect_right(ends, start) :]:
-                if words[n][0] >= end:
-                    break
-                touched.append(n)
-        found.append(touched)
-    return found
+    starts, ends = [words[n][0] for n in order], [words[n][1] for n in order]
+    spans = [None if unit.special else unit.span for unit in units]
+    return [order[bisect_right(ends, span[0]) : bisect_left(starts, span[1])] if span else [] for span in spans]
 
 
 def _led(leader: list[int], word: int) -> int:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.attention_heads.counts import DIRECTIONS, Tally
+from whyformer.attention_heads.counts import DIRECTIONS, HeadStatistics, Tally
 from whyformer.attention_heads.mask import (
     DIRECTION_CHOICES,
     POSITIONAL,
@@ -65,9 +65,8 @@ def head_statistics(
     | `positional`, `syntactic` | the thresholds |
     | `batch_size`, `limit` | sentences in one run of the model, and in all |
 
-    What is done is reported after each batch (see `whyformer.progress`); where
-    the total is not known, it is what is done. Ctrl-C ends the counting, and the mask is that of what was counted
-    until then.
+    What is done is reported after each batch (see `whyformer.progress`); a total that is not known is reported as what
+    is done. Ctrl-C ends the counting, and the mask is that of what was counted until then.
     """
     if pieces not in get_args(Pieces):
         raise BadOption(f"pieces {pieces!r} is not known; {nearest(pieces, get_args(Pieces))}")
@@ -83,8 +82,7 @@ def head_statistics(
 
     options = {"special_tokens": special_tokens, "pieces": pieces, "subtypes": subtypes}
     counting = _Counting(subject, special_tokens, pieces, batch_size, limit)
-    provenance = counting.run(examples(), sentences) | {"options": options}
-    statistics = counting.counted.statistics()
+    statistics, provenance = counting.run(examples(), sentences, options)
     return HeadMask.of(statistics, direction=direction, thresholds=thresholds, provenance=provenance)
 
 
@@ -101,8 +99,8 @@ def positional_statistics(
     thresholds = Thresholds(positional)
     examples = (_Example(encode(subject, text, answers=False), None, "") for text in texts)
     counting = _Counting(subject, special_tokens, "first", batch_size, limit)
-    provenance = counting.run(examples, texts) | {"options": {"special_tokens": special_tokens}}
-    return HeadMask.of(counting.counted.statistics(), thresholds=thresholds, provenance=provenance)
+    statistics, provenance = counting.run(examples, texts, {"special_tokens": special_tokens})
+    return HeadMask.of(statistics, thresholds=thresholds, provenance=provenance)
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ class _Example:
         return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest())
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Counting:
     """One pass over a corpus."""
 
@@ -127,44 +125,40 @@ class _Counting:
     pieces: Pieces
     batch_size: int
     limit: int | None
-    tally: Tally | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or (self.limit is not None and self.limit < 1):
             raise BadOption(f"batch_size and limit are at least 1; found {self.batch_size} and {self.limit}")
 
-    def run(self, examples: Iterator[_Example], corpus: object) -> dict[str, Any]:
-        """Count until the corpus or the limit ends, or until Ctrl-C; returns the provenance."""
-        digest = 0
-        interrupted = False
+    def run(
+        self, examples: Iterator[_Example], corpus: object, options: Mapping[str, Any]
+    ) -> tuple[HeadStatistics, dict[str, Any]]:
+        """Count until the corpus or the limit ends, or until Ctrl-C; returns the provenance too."""
+        tally: Tally | None = None
+        digest, interrupted = 0, False
         total = _length(corpus, self.limit)
         try:
             for batch in _batches(islice(examples, self.limit), self.batch_size):
                 added = self._counts(batch)
                 seen = digest + sum(example.digest for example in batch)
-                self.tally, digest = added if self.tally is None else self.tally + added, seen
-                report(self.tally.sentences, total or self.tally.sentences)
+                tally, digest = added if tally is None else tally + added, seen
+                report(tally.sentences, total or tally.sentences)
         except KeyboardInterrupt:
-            if self.tally is None:
+            if tally is None:
                 raise
             interrupted = True
-        counted = self.counted
-        return {
+        if tally is None:
+            raise BadInput("there is no sentence to count: the corpus is empty")
+        return tally.statistics(), {
             **self.subject.provenance,
             "fingerprint": self.subject.fingerprint,
             "corpus": {**getattr(corpus, "provenance", {}), "digest": f"{digest % 2**128:032x}"},
-            "sentences": counted.sentences,
-            "truncated": counted.truncated,
-            "arcs_left_out": counted.lost,
+            "sentences": tally.sentences,
+            "truncated": tally.truncated,
+            "arcs_left_out": tally.lost,
             "interrupted": interrupted,
+            "options": options,
         }
-
-    @property
-    def counted(self) -> Tally:
-        """What was counted."""
-        if self.tally is None:
-            raise BadInput("there is no sentence to count: the corpus is empty")
-        return self.tally
 
     def _counts(self, examples: Sequence[_Example]) -> Tally:
         batch = collate(self.subject, [example.encoded for example in examples])
@@ -173,30 +167,31 @@ class _Counting:
         if not self.special_tokens and batch.special is not None:
             counted &= ~batch.special
         keys = [strongest(layer, counted) for layer in maps]
-        found = [example.aligned for example in examples if example.aligned is not None]
-        arcs = Arcs.of(found, self.subject.device) if found else None
+        sentences = [example.aligned for example in examples if example.aligned is not None]
+        arcs = Arcs.of(sentences, self.subject.device)
         hits = np.zeros((len(DIRECTIONS), len(maps), maps[0].shape[1], len(RELATIONS)), dtype=np.int64)
-        if arcs is not None and len(arcs.rows):
-            words = self._words(found, counted)
+        if len(arcs.rows):
+            words = self._words(sentences, counted)
             joined = self.pieces == "joined"
             asked = [word_keys(m, words) if joined else first_keys(k, words) for m, k in zip(maps, keys, strict=True)]
-            hits = torch.stack([arcs.hits(found) for found in asked], 1).cpu().numpy()
+            hits = torch.stack([arcs.hits(layer) for layer in asked], 1).cpu().numpy()
         return Tally(
             offsets=count_offsets(keys, counted),
             hits=hits,
             arcs=tuple(
-                Counter(a.offset for f in found for a in f.arcs if a.relation == k) for k in range(len(RELATIONS))
+                Counter(arc.offset for s in sentences for arc in s.arcs if arc.relation == k)
+                for k in range(len(RELATIONS))
             ),
             queries=int(counted.sum()),
             sentences=len(examples),
             truncated=sum(example.encoded.dropped > 0 for example in examples),
-            lost=sum(f.lost for f in found),
+            lost=sum(sentence.lost for sentence in sentences),
         )
 
-    def _words(self, found: Sequence[Aligned], counted: Tensor) -> Tensor:
-        """The number of each token's word, [batch, units]; tokens that count and lie in none follow, each its own."""
+    def _words(self, sentences: Sequence[Aligned], counted: Tensor) -> Tensor:
+        """The number of each token's word, [batch, units]; tokens that count and lie in none are words themselves."""
         rows = []
-        for aligned, row in zip(found, counted.tolist(), strict=True):
+        for aligned, row in zip(sentences, counted.tolist(), strict=True):
             words = list(aligned.words) + [-1] * (len(row) - len(aligned.words))
             if self.special_tokens:
                 following = iter(range(max(words, default=-1) + 1, len(row) + 1))

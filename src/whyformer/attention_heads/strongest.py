@@ -18,7 +18,7 @@ from whyformer.recorder import record
 
 
 def attention_maps(subject: Subject, batch: Batch) -> list[Tensor]:
-    """The attention maps [batch, heads, queries, keys] of each layer, from a run that keeps nothing for a backward."""
+    """The attention maps [batch, heads, queries, keys] of each layer; nothing is kept for a backward pass."""
     with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _no_backward):
         trace = record(subject.model, batch.tensors, relevance=False)
     maps = [layer.detach() for layer in trace.attention]
@@ -35,7 +35,7 @@ def _no_backward(_: Any) -> NoReturn:
 def strongest(maps: Tensor, counted: Tensor) -> Tensor:
     """For each head and query the key with the highest attention among those that count, [batch, heads, queries].
 
-    Attention to the others is overwritten by -1: maps are large, and nobody needs it any more.
+    Attention to the others is overwritten by -1 in place, since maps are large and it is not needed any more.
     """
     return maps.masked_fill_(~counted[:, None, None], -1).argmax(-1)
 
@@ -76,9 +76,11 @@ class Arcs:
     relations: Tensor
 
     @classmethod
-    def of(cls, found: Sequence[Aligned], device: torch.device) -> "Arcs":
+    def of(cls, sentences: Sequence[Aligned], device: torch.device) -> "Arcs":
         """The arcs of aligned sentences, which are the rows of the batch."""
-        table = [(row, a.dependent, a.head, a.relation) for row, aligned in enumerate(found) for a in aligned.arcs]
+        table = [
+            (row, a.dependent, a.head, a.relation) for row, sentence in enumerate(sentences) for a in sentence.arcs
+        ]
         return cls(*torch.tensor(table, dtype=torch.long, device=device).reshape(-1, 4).unbind(1))
 
     def hits(self, keys: Tensor) -> Tensor:

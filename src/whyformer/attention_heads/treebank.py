@@ -2,10 +2,12 @@
 
 import codecs
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +19,7 @@ from whyformer.storage.files import LONGEST_TEXT, naming, spooled
 COLUMNS = 10
 LONGEST_NUMBER = 9  # digits; no sentence has as many words
 _TEXT = "# text ="
+_SEVERAL = re.compile(r"[0-9]+([-.])[0-9]+")  # the number of words that are written as one, or of an empty node
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,16 @@ class Treebank:
     def __len__(self) -> int:
         """How many sentences there are, by their first words."""
         with self._opened() as file:
-            return sum(1 for _ in _firsts(file))
+            lines = (line.removeprefix(codecs.BOM_UTF8) for line in file)
+            blocks = groupby(lines, key=lambda line: bool(line.strip()))
+            return sum(any(not line.startswith((b"#", b"0.")) for line in block) for filled, block in blocks if filled)
 
     @property
     def provenance(self) -> dict[str, Any]:
         """The file's name and a hash of its bytes."""
         with self._opened() as file:
-            return {"treebank": self.path.name, "file_digest": hashlib.file_digest(file, _blake).hexdigest()}
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+            return {"treebank": self.path.name, "file_digest": digest.hexdigest()}
 
     @contextmanager
     def _opened(self) -> Iterator[BufferedReader]:
@@ -55,18 +61,12 @@ class Treebank:
 
 def sentences(lines: Iterable[str], where: str = "the treebank") -> Iterator[Sentence]:
     """The sentences in lines of CoNLL-U; `where` names them in errors, beside the number of the line."""
-    block = _Block(where)
-    for number, raw in enumerate(lines, 1):
-        line = raw.rstrip("\r\n")
-        if line.strip():
-            block.add(number, line)
-        elif block.surfaces:
+    for filled, numbered in groupby(enumerate(lines, 1), key=lambda entry: bool(entry[1].strip())):
+        block = _Block(where)
+        for number, line in numbered if filled else ():
+            block.add(number, line.rstrip("\r\n"))
+        if block.surfaces:
             yield block.sentence()
-            block = _Block(where)
-        else:
-            block = _Block(where)
-    if block.surfaces:
-        yield block.sentence()
 
 
 @dataclass
@@ -101,10 +101,11 @@ class _Block:
         identity, form, misc = columns[0], columns[1], columns[9]
         if not form.strip():
             self._wrong(number, "the word is empty")
-        if _is_pair(identity, "."):
+        several = _SEVERAL.fullmatch(identity)
+        if several and several[1] == ".":
             return  # an empty node: not in the text
         spaced = "SpaceAfter=No" not in misc.split("|")
-        if _is_pair(identity, "-"):
+        if several:
             self._begin(number, identity, form, spaced)
         else:
             self._word(number, columns, spaced)
@@ -146,14 +147,13 @@ class _Block:
         for line, head, _ in self.heads:
             if head > len(self.heads):
                 self._wrong(line, f"the head is {head}, but the sentence has {len(self.heads)} words")
-        text = self._written() if self.text is None else self.text
+        text = self.text
+        if text is None:
+            text = "".join(surface.form + " " * surface.space_after for surface in self.surfaces).strip()
         if len(text) > LONGEST_TEXT:
             self._wrong(self.surfaces[0].line, f"the sentence has more than {LONGEST_TEXT:,} characters")
         relations = [(word, head - 1, label) for word, (_, head, label) in enumerate(self.heads) if head]
         return Sentence(text, tuple(self._spans(text)), tuple(relations))
-
-    def _written(self) -> str:
-        return "".join(s.form + " " * s.space_after for s in self.surfaces).strip()
 
     def _spans(self, text: str) -> Iterator[Span]:
         place = 0
@@ -162,8 +162,8 @@ class _Block:
                 place += 1
             start, place = place, place + len(surface.form)
             if text[start:place] != surface.form:
-                found = text[start : start + 20]
-                self._wrong(surface.line, f"{shown(surface.form)} is not what `# text` goes on with: {found!r}")
+                following = text[start : start + 20]
+                self._wrong(surface.line, f"{shown(surface.form)} is not what `# text` goes on with: {following!r}")
             yield from _inner(surface, start)
 
     def _wrong(self, line: int, reason: str) -> NoReturn:
@@ -171,17 +171,12 @@ class _Block:
 
 
 def _inner(surface: _Surface, start: int) -> Iterator[Span]:
-    """The spans of the words of a surface: their own where it is spelled from them, else the whole."""
+    """The spans of the words of a surface: parts of it where it is spelled from them, else all of it."""
     spelled = "".join(surface.words)
     apart = len(spelled) == len(surface.form) and spelled.casefold() == surface.form.casefold()
     for word in surface.words:
         yield (start, start + len(word)) if apart else (start, start + len(surface.form))
         start += len(word) if apart else 0
-
-
-def _is_pair(identity: str, mark: str) -> bool:
-    first, found, second = identity.partition(mark)
-    return bool(found) and first.isascii() and second.isascii() and first.isdigit() and second.isdigit()
 
 
 def _number(text: str) -> int | None:
@@ -195,22 +190,3 @@ def _decoded(lines: Iterable[bytes], where: str) -> Iterator[str]:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise BadInput(f"{where}, line {number}: not UTF-8 ({error.reason})") from error
-
-
-def _firsts(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The first line of each sentence that is neither a comment nor an empty node."""
-    begun = False
-    for line in map(_without_mark, lines):
-        if not line.strip():
-            begun = False
-        elif not begun and not line.startswith((b"#", b"0.")):
-            begun = True
-            yield line
-
-
-def _without_mark(line: bytes) -> bytes:
-    return line.removeprefix(codecs.BOM_UTF8)
-
-
-def _blake() -> Any:
-    return hashlib.blake2b(digest_size=16)

@@ -1,7 +1,7 @@
 """Which columns hold what: found by convention or named by the user."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from whyformer.errors import BadInput, BadOption, listed, nearest, shown
 
@@ -43,14 +43,14 @@ class Columns:
         return tuple(dict.fromkeys([*self.text, *(name for name in single if name), *self.evidences]))
 
 
-def find_columns(found: Sequence[str], named: ColumnNames | None, where: str) -> Columns:
+def find_columns(present: Sequence[str], named: ColumnNames | None, where: str) -> Columns:
     """The columns of a data set; what is ambiguous or missing is refused with the columns that there are."""
     by_role = _by_role(named or {})
     for role, names in by_role.items():
         for name in names:
-            if name not in found:
-                raise BadInput(f"{where} has no column {shown(name)} for {role}: {nearest(name, found)}")
-    return _Finder(found, where).find(by_role)
+            if name not in present:
+                raise BadInput(f"{where} has no column {shown(name)} for {role}: {nearest(name, present)}")
+    return _Finder(present, by_role, where).find()
 
 
 def _by_role(named: ColumnNames) -> dict[str, tuple[str, ...]]:
@@ -69,45 +69,42 @@ def _by_role(named: ColumnNames) -> dict[str, tuple[str, ...]]:
 class _Finder:
     """Looks for columns by convention, without regard to capitals."""
 
-    def __init__(self, found: Sequence[str], where: str) -> None:
-        self.own = {name.casefold(): name for name in reversed(found)}
-        self.found, self.where = found, where
+    def __init__(self, present: Sequence[str], named: Mapping[str, tuple[str, ...]], where: str) -> None:
+        self.names = {name.casefold(): name for name in reversed(present)}
+        self.present, self.named, self.where = present, named, where
 
-    def find(self, named: Mapping[str, tuple[str, ...]]) -> Columns:
-        tokens = self._one("tokens", named, TOKENS)
-        columns = Columns(
-            text=self._text(named, tokens),
-            label=self._one("label", named, (*LABELS, *VOTES)),
-            answers=self._one("answers", named, ANSWERS),
-            tokens=tokens,
-            rationale=self._one("rationale", named, RATIONALES) if tokens else None,
-        )
-        if columns.answers and len(columns.text) != 2:
-            if "answers" in named:
+    def find(self) -> Columns:
+        tokens = self._one("tokens", TOKENS)
+        text = self._text(tokens)
+        label = self._one("label", (*LABELS, *VOTES))
+        answers = self._one("answers", ANSWERS)
+        rationale = self._one("rationale", RATIONALES) if tokens else None
+        if answers and len(text) != 2:
+            if "answers" in self.named:
                 raise BadInput(f"{self.where}: answers need a question and its context{self._hint()}")
-            columns = replace(columns, answers=None)
-        places = tuple(self.own[name] for name in EVIDENCE_TOKENS if name in self.own)
-        texts = self._one("evidences", named, EVIDENCES)
-        if len(places) == 2 and "evidences" not in named:
-            return replace(columns, evidences=places)
-        return replace(columns, evidences=(texts,) if texts and not columns.rationale else ())
+            answers = None
+        evidences = tuple(self.names[name] for name in EVIDENCE_TOKENS if name in self.names)
+        if len(evidences) != 2 or "evidences" in self.named:
+            texts = self._one("evidences", EVIDENCES)
+            evidences = (texts,) if texts and not rationale else ()
+        return Columns(text, label, answers, tokens, rationale, evidences)
 
-    def _one(self, role: str, named: Mapping[str, tuple[str, ...]], known: Sequence[str]) -> str | None:
-        if role in named:
-            return named[role][0]
-        here = [self.own[name] for name in known if name in self.own]
+    def _one(self, role: str, known: Sequence[str]) -> str | None:
+        if role in self.named:
+            return self.named[role][0]
+        here = [self.names[name] for name in known if name in self.names]
         if len(here) > 1:
             raise BadInput(f"{self.where}: the {role} may be {' or '.join(map(repr, here))}{self._hint(role, here[0])}")
         return here[0] if here else None
 
-    def _text(self, named: Mapping[str, tuple[str, ...]], tokens: str | None) -> tuple[str, ...]:
-        if "text" in named:
-            if len(named["text"]) not in (1, 2):
-                raise BadOption(f"columns: the text is one column or a pair of them; found {named['text']!r}")
-            return named["text"]
-        here = [tuple(self.own[n] for n in pair) for pair in PAIRS if all(name in self.own for name in pair)]
+    def _text(self, tokens: str | None) -> tuple[str, ...]:
+        if "text" in self.named:
+            if len(self.named["text"]) not in (1, 2):
+                raise BadOption(f"columns: the text is one column or a pair of them; found {self.named['text']!r}")
+            return self.named["text"]
+        here = [tuple(self.names[n] for n in pair) for pair in PAIRS if all(name in self.names for name in pair)]
         in_pairs = {name for pair in here for name in pair}
-        here += [(self.own[name],) for name in TEXTS if name in self.own and self.own[name] not in in_pairs]
+        here += [(self.names[name],) for name in TEXTS if name in self.names and self.names[name] not in in_pairs]
         if not here and tokens:
             return ()
         if not here:
@@ -119,4 +116,4 @@ class _Finder:
 
     def _hint(self, role: str = "text", name: str = "…") -> str:
         flag = f" (--{role} {name})" if role in FLAGS else ""
-        return f"; name it: columns={{{role!r}: {name!r}}}{flag}; found {listed(self.found)}"
+        return f"; name it: columns={{{role!r}: {name!r}}}{flag}; found {listed(self.present)}"

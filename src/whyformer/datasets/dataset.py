@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
 
@@ -61,7 +62,6 @@ class Dataset:
             _check_rows(option, getattr(self.choice, option))
         self.on_error, self.labels = on_error, labels
         self._skipped: dict[int, str] = {}
-        self._known: dict[str, Any] = {}  # what takes a pass over the data
         self._cursor: tuple[int, Iterator[StoredRow]] | None = None  # the next row, and the rows from there on
 
     def __repr__(self) -> str:
@@ -75,13 +75,11 @@ class Dataset:
         """How the data is stored."""
         return self.source.format
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A hash of the content and of the columns that are used; the same rows have the same under any path."""
-        if "digest" not in self._known:
-            facts = (self.source.digest(), self.format, self.columns)
-            self._known["digest"] = hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
-        return str(self._known["digest"])
+        facts = (self.source.digest(), self.format, self.columns)
+        return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
     @property
     def skipped(self) -> tuple[BadRow, ...]:
@@ -103,7 +101,7 @@ class Dataset:
 
     def rows(self, start: int, stop: int) -> list[Example]:
         """The examples among the rows `start` to before `stop`; a call goes on where the last one ended."""
-        stop = min(stop, self._end(), sys.maxsize)
+        stop = min(stop, self._end, sys.maxsize)
         if start >= stop:
             return []
         row, rows = self._rows_from(start)
@@ -116,22 +114,22 @@ class Dataset:
         """Row numbers from … to before …, `size` rows each after random choice; `rows(*chunk)` gives their examples."""
         if not self.total():
             raise BadInput(f"{self.source.where} holds no rows")
-        end = self._end()
-        sample = self._sample()
-        if sample is not None:
-            inside = [row for row in sorted(sample) if row < end]
+        if self._sample is not None:
+            inside = [row for row in sorted(self._sample) if row < self._end]
             groups = [inside[i : i + size] for i in range(0, len(inside), size)]
             yield from ((group[0], group[-1] + 1) for group in groups)
             return
-        total = min(self.total(), end)
+        total = min(self.total(), self._end)
         yield from ((start, min(start + size, total)) for start in range(0, total, size))
 
     def total(self) -> int:
         """How many rows the source has, bad ones and those not chosen included; counted once where it does not say."""
-        if "total" not in self._known:
-            known = self.source.count()
-            self._known["total"] = sum(1 for _ in self.source.read()) if known is None else known
-        return int(self._known["total"])
+        return self._total
+
+    @cached_property
+    def _total(self) -> int:
+        known = self.source.count()
+        return sum(1 for _ in self.source.read()) if known is None else known
 
     def _rows_from(self, start: int) -> tuple[int, Iterator[StoredRow]]:
         cursor, self._cursor = self._cursor, None
@@ -139,6 +137,7 @@ class Dataset:
             return cursor
         return start, self.source.read(start, self.columns.used)
 
+    @cached_property
     def _end(self) -> int:
         """The row after the last that the limit allows."""
         limit = self.choice.limit
@@ -146,27 +145,23 @@ class Dataset:
             return sys.maxsize
         if self.on_error == "refuse" and not self.choice.keep and self.choice.sample is None:
             return limit
-        if "end" not in self._known:
-            last = -1
-            for one in self:
-                last = one.row
-            self._known["end"] = last + 1
-        return int(self._known["end"])
+        last = -1
+        for one in self:
+            last = one.row
+        return last + 1
 
+    @cached_property
     def _sample(self) -> frozenset[int] | None:
         """The random rows: those with the smallest of as many random numbers, the same on every machine."""
         if self.choice.sample is None:
             return None
         size = min(self.choice.sample, self.choice.limit or self.choice.sample, self.total())
-        if "sample" not in self._known:
-            numbers = random.Random(self.choice.seed)
-            drawn = ((numbers.random(), row) for row in range(self.total()))
-            self._known["sample"] = frozenset(row for _, row in heapq.nsmallest(size, drawn))
-        found: frozenset[int] = self._known["sample"]
-        return found
+        numbers = random.Random(self.choice.seed)
+        drawn = ((numbers.random(), row) for row in range(self.total()))
+        return frozenset(row for _, row in heapq.nsmallest(size, drawn))
 
     def _taken(self, numbered: Iterable[tuple[int, StoredRow]]) -> Iterator[tuple[int, StoredRow]]:
-        sample, keep, label = self._sample(), self.choice.keep, self.columns.label
+        sample, keep, label = self._sample, self.choice.keep, self.columns.label
         for row, record in numbered:
             if sample is not None and row not in sample:
                 continue
@@ -196,5 +191,5 @@ def _check_rows(option: str, rows: int | None) -> None:
 
 
 def _is_other(label: Any, keep: Sequence[str]) -> bool:
-    """Whether a label is none of those kept; what cannot be a label is a bad row, and not for this to decide."""
+    """Whether a label is none of those kept; what cannot be a label is left for `example` to refuse."""
     return label is None or (isinstance(label, str | int | float) and str(label) not in keep)

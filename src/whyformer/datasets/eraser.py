@@ -2,12 +2,14 @@
 
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+from whyformer.datasets.columns import EVIDENCE_TOKENS
 from whyformer.datasets.examples import Unusable
 from whyformer.datasets.files import JSONLines
 from whyformer.datasets.parsing import RowFields, checked_spans
@@ -15,7 +17,6 @@ from whyformer.datasets.source import Source, StoredRow, content_hash
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
 
-EVIDENCE = ("evidence_start_token", "evidence_end_token")
 _LONGEST_CHARACTER = 4  # bytes in UTF-8
 
 
@@ -41,6 +42,9 @@ class EraserFolder(Source):
     def _lines(self) -> JSONLines:
         return JSONLines(self.folder / f"{self.split}.jsonl")
 
+    def _usable(self) -> Iterator[RowFields]:
+        return (row for row in self._lines.rows() if not isinstance(row, str))
+
     @cached_property
     def _flat(self) -> "_FlatDocuments | None":
         path = regular(self.folder / "docs.jsonl")
@@ -49,42 +53,34 @@ class EraserFolder(Source):
     @cached_property
     def asks(self) -> bool:
         """Whether the query belongs to the text: whether two rows have different ones."""
-        first = None
-        for row in self._lines.rows():
-            query = None if isinstance(row, str) else _query(row)
-            if query and first and query != first:
-                return True
-            first = first or query
-        return False
+        queries = filter(None, map(_query, self._usable()))
+        first = next(queries, None)
+        return any(query != first for query in queries)
 
     @cached_property
     def _texts(self) -> tuple[str, ...]:
         """The columns of the text, as the first row has them."""
         if self.asks:
             return "query", "document"
-        for row in self._lines.rows():
-            try:
+        for row in self._usable():
+            with suppress(Unusable):
                 return ("premise", "hypothesis") if len(_documents(row)) == 2 else ("document",)
-            except Unusable:
-                continue
         return ("document",)
 
     def columns(self) -> list[str]:
         """The text or pair, the label, the tokens of the rationale."""
-        return [*self._texts, "label", *EVIDENCE]
+        return [*self._texts, "label", *EVIDENCE_TOKENS]
 
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on, each with its documents."""
         for line in islice(self._lines.rows(), start, None):
             try:
-                yield self._record(line)
+                yield line if isinstance(line, str) else self._record(line)
             except (Unusable, BadInput) as reason:
                 yield str(reason)
 
-    def _record(self, line: StoredRow) -> RowFields:
-        names = _documents(line)
-        assert not isinstance(line, str)
-        texts = dict(zip(names, self._read_documents(names), strict=True))
+    def _record(self, line: RowFields) -> RowFields:
+        texts = self._read_documents(_documents(line))
         joined = "\n".join(texts.values())
         values = [_query(line), joined] if self.asks else list(texts.values()) if len(self._texts) == 2 else [joined]
         if len(values) != len(self._texts):
@@ -93,17 +89,17 @@ class EraserFolder(Source):
         return {
             **dict(zip(self._texts, values, strict=True)),
             "label": line.get("classification"),
-            **{name: [span[i] for span in marked] for i, name in enumerate(EVIDENCE)},
+            **{name: [span[i] for span in marked] for i, name in enumerate(EVIDENCE_TOKENS)},
             "annotation_id": line.get("annotation_id"),
         }
 
-    def _read_documents(self, names: Sequence[str]) -> list[str]:
-        texts = [self._document(name) for name in names]
-        missing = [name for name, text in zip(names, texts, strict=True) if text is None]
+    def _read_documents(self, names: Sequence[str]) -> dict[str, str]:
+        texts = {name: text for name in names if (text := self._document(name)) is not None}
+        missing = [name for name in names if name not in texts]
         if missing or not names:
             damage = f" ({self._flat.damage})" if self._flat is not None and self._flat.damage else ""
             raise Unusable(f"no document {listed(missing) if missing else 'is named'}{damage}")
-        return [text for text in texts if text is not None]
+        return texts
 
     def _document(self, name: str) -> str | None:
         text = self._flat.document(name) if self._flat is not None else None
@@ -168,7 +164,7 @@ def _parsed_document(line: bytes) -> tuple[str, str]:
     return str(held["docid"]), document
 
 
-def _are_words(value: Any) -> bool:
+def _are_words(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
@@ -183,16 +179,9 @@ def eraser_splits(folder: Path) -> list[str]:
     return [name for name in ("train", "val", "test") if regular(folder / f"{name}.jsonl").is_file()]
 
 
-def open_eraser(folder: Path, split: str) -> EraserFolder:
-    """One split of an ERASER folder."""
-    if split not in eraser_splits(folder):
-        raise BadInput(f"{folder} has no split {split!r}; found {', '.join(eraser_splits(folder)) or 'none'}")
-    return EraserFolder(folder, split)
-
-
 def _query(line: RowFields) -> str | None:
     query = line.get("query")
-    query = " ".join(query) if isinstance(query, list) and _are_words(query) else query
+    query = " ".join(query) if _are_words(query) else query
     return query if isinstance(query, str) and query.strip() and query != "None" else None
 
 
@@ -207,10 +196,8 @@ def _evidences(line: RowFields) -> list[Mapping[str, Any]]:
     return evidences
 
 
-def _documents(line: StoredRow) -> list[str]:
+def _documents(line: RowFields) -> list[str]:
     """The documents of a row, a premise before its hypothesis: those it names, else of its evidences, else its own."""
-    if isinstance(line, str):
-        raise Unusable(line)
     evidences = [one["docid"] for one in _evidences(line)]
     names = line.get("docids") or evidences or [line.get("annotation_id")]
     if not isinstance(names, list) or not all(name is None or isinstance(name, str | int) for name in names):

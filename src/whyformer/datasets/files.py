@@ -5,15 +5,16 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from whyformer.datasets.parsing import RowFields
-from whyformer.datasets.source import BLOCK, Source, StoredRow, content_hash
+from whyformer.datasets.source import DataFile, StoredRow
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, naming, parsed_json
 
+BLOCK = 1 << 20  # characters of JSON read at once
 _COMMENT = re.compile(r"#\s*(\w+)\s*=\s*(.*)")
 _BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)  # or a string, with all brackets in it
 _BETWEEN = ", \t\r\n"
@@ -25,18 +26,8 @@ def _lines(path: Path) -> Iterator[str]:
         yield from file
 
 
-@dataclass
-class TextFile(Source):
-    """What the files that are read line by line have in common; `name` is what messages call a file."""
-
-    path: Path
-    name: str = ""
-    format = "text"
-
-    @property
-    def where(self) -> str:
-        """The file, for messages."""
-        return self.name or str(self.path)
+class TextFile(DataFile):
+    """What the files that are read from the first row on have in common."""
 
     def rows(self) -> Iterator[StoredRow]:
         """All rows, from the first."""
@@ -49,19 +40,12 @@ class TextFile(Source):
             if not isinstance(row, str):
                 return list(row)
             count, reason = count + 1, reason or row
-        raise BadInput(f"{self.where} holds no rows{_all_bad(count, reason)}")
+        bad = f" that can be used: {count:,} cannot, the first (row 0) because: {reason}" if count else ""
+        raise BadInput(f"{self.where} holds no rows{bad}")
 
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The rows from number `start` on."""
         return islice(self.rows(), start, None)
-
-    def digest(self) -> str:
-        """A hash of the content."""
-        return content_hash([self.path])
-
-
-def _all_bad(count: int, reason: str) -> str:
-    return f" that can be used: {count:,} cannot, the first (row 0) because: {reason}" if count else ""
 
 
 @dataclass
@@ -82,7 +66,7 @@ class CSVFile(TextFile):
             except StopIteration:
                 return
             except csv.Error as error:
-                if reader.line_num > before + 1:  # what is a row after that is anybody's guess
+                if reader.line_num > before + 1:  # nobody can tell where the next row begins
                     last = f"the row from line {before + 1} on has no end in {reader.line_num - before:,} lines"
                     raise BadInput(f"{self.where}: {last} ({error}): is a quote not closed?") from error
                 yield f"not CSV: {error}"
@@ -112,7 +96,6 @@ class CSVFile(TextFile):
                 yield dict(zip(header, fields, strict=True))
 
 
-@dataclass
 class JSONLines(TextFile):
     """One JSON object per line. Empty lines do not count."""
 
@@ -127,14 +110,10 @@ class JSONLines(TextFile):
                 row = parsed_json(line)
             except ValueError as error:
                 yield f"not JSON: {error}"
-                continue
-            if not isinstance(row, dict):
-                yield "not a JSON object"
             else:
-                yield row or "an empty object"
+                yield row or "an empty object" if isinstance(row, dict) else "not a JSON object"
 
 
-@dataclass
 class RationaleColumns(TextFile):
     """One token per line, then 0 or 1 after white space or a tab; a blank line ends an example.
 
@@ -145,21 +124,15 @@ class RationaleColumns(TextFile):
 
     def rows(self) -> Iterator[StoredRow]:
         """One record per example."""
-        block: list[str] = []
-        for line in _lines(self.path):
-            if line.strip():
-                block.append(line.strip())
-            elif block:
-                yield _annotated(block)
-                block = []
-        if block:
-            yield _annotated(block)
+        for filled, lines in groupby(map(str.strip, _lines(self.path)), key=bool):
+            if filled:
+                yield _annotated(list(lines))
 
 
 def _annotated(block: list[str]) -> StoredRow:
     """The record of one block of lines."""
     comments = [_COMMENT.fullmatch(line) for line in block]
-    record: dict[str, Any] = {found[1]: found[2] for found in comments if found}
+    record: dict[str, Any] = {comment[1]: comment[2] for comment in comments if comment}
     lines = [line for line, comment in zip(block, comments, strict=True) if not comment]
     fields = [line.split("\t") if "\t" in line else line.split() for line in lines]
     if not fields:
@@ -175,11 +148,10 @@ def _annotated(block: list[str]) -> StoredRow:
     return {**record, "tokens": [line[0] for line in fields], "rationale": [int(line[1]) for line in fields]}
 
 
-@dataclass
 class SquadJSON(TextFile):
     """SQuAD's own JSON, version 1 or 2, read article by article.
 
-    Each question is a row. So is each article, paragraph or question that cannot be used: a bad one.
+    Each question is a row. An article, paragraph or question that cannot be used is a bad row.
     """
 
     format = "squad"
@@ -220,7 +192,7 @@ class SquadJSON(TextFile):
 
 
 def _decoded(text: str) -> tuple[StoredRow, int | None]:
-    """The object that a text begins with, or what it is instead, and where that ends; None if further on."""
+    """The object that a text begins with, or what is wrong with it, and where it ends; None if beyond the text."""
     try:
         article, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
@@ -229,7 +201,7 @@ def _decoded(text: str) -> tuple[StoredRow, int | None]:
 
 
 def _end_of_object(text: str) -> int | None:
-    """Where the object that a text begins with ends, by its brackets, however deep they are; None if that is later."""
+    """Where the object that a text begins with ends, by its brackets, however deep; None if beyond the text."""
     if not text.startswith("{"):
         return None
     depth = 0
@@ -241,16 +213,16 @@ def _end_of_object(text: str) -> int | None:
 
 
 def _objects(holder: StoredRow, name: str) -> Iterator[StoredRow]:
-    """The objects in a list; one that is none is given as the reason, and so is a holder that has no such list."""
+    """The objects in a list of the holder; where there is no object, or no list, comes the reason as text."""
     if isinstance(holder, str):
         yield holder
         return
-    held = holder.get(name, [])
-    if not isinstance(held, list):
-        yield f"{name!r} is {shown(held)}, not a list"
+    values = holder.get(name, [])
+    if not isinstance(values, list):
+        yield f"{name!r} is {shown(values)}, not a list"
         return
-    for one in held:
-        yield one if isinstance(one, dict) else f"{name!r} has {shown(one)} in it, which is not an object"
+    for value in values:
+        yield value if isinstance(value, dict) else f"{name!r} has {shown(value)} in it, which is not an object"
 
 
 def _held(holder: StoredRow, name: str) -> Any:

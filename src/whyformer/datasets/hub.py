@@ -76,7 +76,7 @@ class HubData(Source):
             yield from self._chosen[1].skip(start) if start else self._chosen[1]
 
     def count(self) -> int | None:
-        """As the data set's card on the hub says, if it does; beside files that anybody may change, it may be wrong."""
+        """As the card on the hub says, if it does; that of a local folder is not trusted: its files may change."""
         split, _ = self._chosen
         known = (self._builder.info.splits or {}).get(split)
         remote = _is_remote(str(self._builder.base_path))

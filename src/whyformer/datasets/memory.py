@@ -2,25 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from whyformer.datasets.source import Source, StoredRow, foreign
 from whyformer.errors import BadInput, listed, shown
 
 ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"
-
-
-class Table(Protocol):
-    """A pandas DataFrame, or a Dataset of `datasets`."""
-
-    def __len__(self) -> int:
-        """How many rows there are."""
-
-
-Rows = Sequence[Any] | Table
+Rows = Sequence[Any] | Sized  # the latter is a pandas DataFrame, or a Dataset of `datasets`
 
 
 @dataclass
@@ -56,17 +46,13 @@ class MemoryRows(Source):
         """All of them."""
         return len(self.held)
 
-    @cached_property
-    def _digest(self) -> str:
+    def digest(self) -> str:
+        """A hash of the content."""
         total = hashlib.blake2b(digest_size=16)
         with foreign(self.where, "rows"):
             for row in self.read():
                 total.update(json.dumps(row, sort_keys=True, default=_written).encode() + b"\n")
         return total.hexdigest()
-
-    def digest(self) -> str:
-        """A hash of the content."""
-        return self._digest
 
 
 def rows_in_memory(held: Any) -> MemoryRows:
@@ -84,11 +70,12 @@ def rows_in_memory(held: Any) -> MemoryRows:
 def _of_pandas(held: Any) -> Sequence[Any]:
     """The rows of a DataFrame, or the values of a Series; what is missing (NaN, NaT, NA) is None."""
     with foreign(f"the {type(held).__name__}", "rows"):
+        values = held.astype(object).where(held.notna(), None)
         if not hasattr(held, "columns"):
-            return list(held.astype(object).where(held.notna(), None))
+            return list(values)
         if not held.columns.is_unique:
             raise BadInput(f"the DataFrame needs a different name for each column; found {listed(list(held.columns))}")
-        return list(held.astype(object).where(held.notna(), None).to_dict("records"))
+        return list(values.to_dict("records"))
 
 
 def _record(row: Any) -> StoredRow:
@@ -97,15 +84,15 @@ def _record(row: Any) -> StoredRow:
         return {"text": row}
     if isinstance(row, Mapping):
         return {str(name): _plain(value) for name, value in row.items()} or "an empty dictionary"
-    if isinstance(row, tuple | list) and len(row) == 2:
+    if _is_pair(row):
         text, label = row
         parts = dict(zip(("text1", "text2"), text, strict=False)) if _is_pair(text) else {"text": text}
         return {**parts, "label": _plain(label)}
     return f"{shown(row)}, where a text, (text, label) or a dictionary is needed"
 
 
-def _is_pair(text: Any) -> bool:
-    return isinstance(text, tuple | list) and len(text) == 2
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
 
 
 def _plain(value: Any) -> Any:

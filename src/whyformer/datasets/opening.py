@@ -10,9 +10,9 @@ from typing import Any
 from whyformer.datasets import files
 from whyformer.datasets.columns import ColumnNames, find_columns
 from whyformer.datasets.dataset import Dataset, OnError, RowChoice
-from whyformer.datasets.eraser import eraser_splits, is_eraser, open_eraser
+from whyformer.datasets.eraser import EraserFolder, eraser_splits, is_eraser
 from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
-from whyformer.datasets.memory import MemoryRows, Rows, rows_in_memory
+from whyformer.datasets.memory import Rows, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import Recipe, recipes
 from whyformer.datasets.source import Source
@@ -66,22 +66,22 @@ def open_dataset(
             recipe.choice, limit=limit, min_tokens=recipe.min_tokens, min_probability=recipe.min_probability
         )
         choice = choice if sample is None else replace(choice, sample=sample)
-        opened = _open_recipe(recipe, split, local)
+        stored = _open_recipe(recipe, split, local)
         if columns is None and local is None:
             columns = recipe.columns
     else:
-        opened = _open(source, split)
-    found = find_columns(opened.columns(), columns, opened.where)
-    if choice.keep and found.label is None:
-        raise BadInput(f"{opened.where}: the recipe keeps rows by their label, and no label column was found")
-    name = recipe.name if recipe else opened.name if isinstance(opened, MemoryRows) else str(source)
-    return Dataset(opened, found, name=name, choice=choice, on_error=on_error, labels=labels)
+        stored = _open(source, split)
+    used = find_columns(stored.columns(), columns, stored.where)
+    if choice.keep and used.label is None:
+        raise BadInput(f"{stored.where}: the recipe keeps rows by their label, and no label column was found")
+    name = recipe.name if recipe else _shown(source)
+    return Dataset(stored, used, name=name, choice=choice, on_error=on_error, labels=labels)
 
 
 def opened(data: Dataset | Data, *, labels: Sequence[str] | None = None, **options: Any) -> Dataset:
     """The data set, opened unless it is open; then it takes no option of `open_dataset` but None."""
     if not isinstance(data, Dataset):
-        return open_dataset(data, labels=labels, **{"on_error": "refuse", **options})
+        return open_dataset(data, labels=labels, **options)
     if stated := [name for name, value in options.items() if value is not None]:
         raise BadOption(f"{stated[0]}= is for a file or name: this data set was opened already, give it there")
     return data
@@ -154,21 +154,21 @@ def _open_folder(folder: Path, split: str | None) -> Source:
     if is_saved(folder):
         return SavedData(folder, split)
     if is_eraser(folder):
-        return open_eraser(folder, default_split(eraser_splits(folder), split, str(folder)))
-    found = _split_files(folder) or _split_files(folder / "data")
-    if not found:
+        return EraserFolder(folder, default_split(eraser_splits(folder), split, str(folder)))
+    splits = _split_files(folder) or _split_files(folder / "data")
+    if not splits:
         raise BadInput(f"the folder {folder} holds no data: known endings are {', '.join(ENDINGS)}")
-    parts = [name for name in found if split and re.match(rf"{re.escape(split)}[-_.]", name)]
-    if split is not None and split not in found and len(parts) == 1:
+    parts = [name for name in splits if split and re.match(rf"{re.escape(split)}[-_.]", name)]
+    if split is not None and split not in splits and len(parts) == 1:
         split = parts[0]  # `test_2000.parquet` is what there is of `test`
-    shards = [_open_file(path) for path in found[default_split(list(found), split, str(folder))]]
+    shards = [_open_file(path) for path in splits[default_split(list(splits), split, str(folder))]]
     return shards[0] if len(shards) == 1 else Shards(shards)
 
 
 def _split_files(folder: Path) -> dict[str, list[Path]]:
     """The files of each split; those called `test-00000-of-00002` belong together."""
-    found: dict[str, list[Path]] = {}
+    splits: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*")):
         if path.suffix.casefold() in ENDINGS and regular(path).is_file():
-            found.setdefault(re.sub(r"-\d+-of-\d+$", "", path.stem), []).append(path)
-    return found
+            splits.setdefault(re.sub(r"-\d+-of-\d+$", "", path.stem), []).append(path)
+    return splits

@@ -4,35 +4,25 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.source import Source, StoredRow, content_hash, extra, foreign
+from whyformer.datasets.source import DataFile, Source, StoredRow, extra, foreign
 from whyformer.errors import BadInput, listed, reason_of
 
 BATCH = 256  # rows decoded at once
-KIND = "Parquet"
 BUFFER = 1 << 16  # bytes; without it a row group is held whole
 
 
-@dataclass
-class ParquetFile(Source):
+class ParquetFile(DataFile):
     """A Parquet file, decoded a few rows at a time and only the columns that are needed."""
 
-    path: Path
-    name: str = ""
     format = "parquet"
     seekable = True
-
-    @property
-    def where(self) -> str:
-        """The file, for messages."""
-        return self.name or str(self.path)
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
         with (
-            foreign(self.where, KIND),
+            foreign(self.where, "Parquet"),
             extra("pyarrow.parquet").ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER) as file,
         ):
             yield file
@@ -63,10 +53,6 @@ class ParquetFile(Source):
         """As the file itself says."""
         with self._open() as file:
             return int(file.metadata.num_rows)
-
-    def digest(self) -> str:
-        """A hash of the content."""
-        return content_hash([self.path])
 
 
 def _records(batch: Any) -> list[StoredRow]:

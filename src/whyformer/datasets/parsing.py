@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from whyformer.datasets.columns import Columns
@@ -45,18 +46,13 @@ def _value(record: RowFields, name: str) -> Any:
 def _text(record: RowFields, columns: Columns, tokens: list[str] | None) -> Text:
     if not columns.text:
         return _checked(" ".join(tokens or []), str(columns.tokens))
-    texts = [_one_text(record, name) for name in columns.text]
+    texts = [_checked(_value(record, name), name) for name in columns.text]
     return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
-def _one_text(record: RowFields, name: str) -> str:
-    value = _value(record, name)
-    if not isinstance(value, str):
-        raise Unusable(f"{name!r} is {type(value).__name__}, not text")
-    return _checked(value, name)
-
-
-def _checked(text: str, name: str) -> str:
+def _checked(text: Any, name: str) -> str:
+    if not isinstance(text, str):
+        raise Unusable(f"{name!r} is {type(text).__name__}, not text")
     if not text.strip():
         raise Unusable(f"{name!r} is empty")
     if len(text) > LONGEST_TEXT:
@@ -133,7 +129,7 @@ def _rationale(record: RowFields, columns: Columns, text: Text, tokens: list[str
         if not isinstance(starts, list) or not isinstance(ends, list) or len(starts) != len(ends):
             raise Unusable(f"{' and '.join(map(repr, columns.evidences))} are not two lists of the same length")
         return Rationale(units, checked_spans(list(zip(starts, ends, strict=True)), len(units)))
-    return Rationale(units, _found(_value(record, columns.evidences[0]), [unit.text for unit in units]))
+    return Rationale(units, _evidence_spans(_value(record, columns.evidences[0]), [unit.text for unit in units]))
 
 
 def _document(text: Text, columns: Columns) -> tuple[Unit, ...]:
@@ -147,11 +143,10 @@ def _document(text: Text, columns: Columns) -> tuple[Unit, ...]:
 def _placed(tokens: list[str], text: Text, *, made: bool) -> tuple[Unit, ...]:
     """The tokens as units, where they stand in the text: joined by spaces, or else searched for."""
     if made or not isinstance(text, str):
-        ends = [0]
-        for token in tokens:
-            ends.append(ends[-1] + len(token) + 1)
-        return tuple(Unit(t, "word", (end, end + len(t)), 0) for t, end in zip(tokens, ends, strict=False))
-    spans = search_spans(tokens, text)
+        starts = accumulate((len(token) + 1 for token in tokens), initial=0)
+        spans: list[Span | None] = [(s, s + len(token)) for s, token in zip(starts, tokens, strict=False)]
+    else:
+        spans = search_spans(tokens, text)
     return tuple(Unit(token, "word", span, 0) for token, span in zip(tokens, spans, strict=True))
 
 
@@ -189,7 +184,7 @@ def checked_spans(spans: Sequence[tuple[Any, Any]], length: int) -> tuple[Span, 
     return tuple(sorted((start, end) for start, end in checked if start < end))
 
 
-def _found(evidences: Any, tokens: list[str]) -> tuple[Span, ...]:
+def _evidence_spans(evidences: Any, tokens: list[str]) -> tuple[Span, ...]:
     """Where the texts of a rationale stand, in tokens."""
     if not isinstance(evidences, list) or not all(isinstance(text, str) for text in evidences):
         raise Unusable("the evidences are not a list of texts")

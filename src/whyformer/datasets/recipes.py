@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from whyformer.datasets.columns import ColumnNames
+from whyformer.datasets.columns import QUESTION, ColumnNames
 from whyformer.datasets.dataset import RowChoice
 
 _ALL = RowChoice()
@@ -42,7 +42,6 @@ def _plain(data: str, hub: str, split: str, text: str | tuple[str, str], folder:
     return Recipe(data, None, name, config or None, split, {"text": text, **annotated}, folder or data)
 
 
-_QUESTION = ("question", "context")
 _PLAIN = (
     _plain("sst2", "nyu-mll/glue:sst2", "validation", "sentence"),
     _plain("imdb", "stanfordnlp/imdb", "test", "text"),
@@ -51,8 +50,8 @@ _PLAIN = (
     _plain("ag_news", "fancyzhx/ag_news", "test", "text"),
     _plain("mnli", "nyu-mll/glue:mnli", "validation_matched", ("premise", "hypothesis")),
     _plain("qqp", "nyu-mll/glue:qqp", "validation", ("question1", "question2")),
-    _plain("squad", "rajpurkar/squad", "validation", _QUESTION),
-    _plain("squad_v2", "rajpurkar/squad_v2", "validation", _QUESTION),
+    _plain("squad", "rajpurkar/squad", "validation", QUESTION),
+    _plain("squad_v2", "rajpurkar/squad_v2", "validation", QUESTION),
     replace(
         _plain("movies", "eraser-benchmark/movie_rationales", "test", "review", folder="eraser_movies"),
         note="the rationales are looked up in the review; an ERASER folder gives their tokens",

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,6 @@ from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of
 from whyformer.storage.files import naming
 
 StoredRow = RowFields | str  # a record, or the reason why there is none
-BLOCK = 1 << 20  # bytes read at once
 
 
 class Source(Protocol):
@@ -49,6 +49,23 @@ class Source(Protocol):
         return f"{self.where}, row {row} (counted from 0)"
 
 
+@dataclass
+class DataFile(Source):
+    """A file; `name` is what messages call it."""
+
+    path: Path
+    name: str = ""
+
+    @property
+    def where(self) -> str:
+        """The file, for messages."""
+        return self.name or str(self.path)
+
+    def digest(self) -> str:
+        """A hash of the content."""
+        return content_hash([self.path])
+
+
 def extra(module: str) -> Any:
     """An optional package, or `MissingExtra` with the line that installs it."""
     try:
@@ -70,12 +87,9 @@ def foreign(where: str, kind: str) -> Iterator[None]:
 
 
 def content_hash(paths: Sequence[Path]) -> str:
-    """A hash of what files hold, whatever they are called; read in blocks."""
+    """A hash of what files hold, whatever they are called."""
     total = hashlib.blake2b(digest_size=16)
     for path in paths:
-        one = hashlib.blake2b(digest_size=16)
         with naming(path, "read"), path.open("rb") as file:
-            while block := file.read(BLOCK):
-                one.update(block)
-        total.update(one.digest())
+            total.update(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest())
     return total.hexdigest()

@@ -28,9 +28,8 @@ def head_for(model: nn.Module, source: str | None, hidden: Tensor, tokenizer: An
     tokenizer, by what its tokens mean.
     """
     model = unwrapped(model)
-    own = own_head(model) if source is None else None
-    if own is not None:
-        return own
+    if source is None and (head := own_head(model)) is not None:
+        return head
     place = _shipped(model) if source is None else source
     if place is None:
         raise BadOption(f"hidden states are decoded by an LM head, and this model comes with none: {GIVE}")
@@ -62,38 +61,34 @@ def own_head(model: nn.Module) -> LmHead | None:
 def _shipped(model: nn.Module) -> str | None:
     """The file beside a bundled model."""
     folder = Path(getattr(getattr(model, "config", None), "_name_or_path", ""))
-    found = folder.parent == BUNDLED and folder.name in bundled_models() and (folder / SHIPPED).exists()
-    return str(folder / SHIPPED) if found else None
+    bundled = folder.parent == BUNDLED and folder.name in bundled_models()
+    return str(folder / SHIPPED) if bundled and (folder / SHIPPED).exists() else None
 
 
 def _state(place: str) -> tuple[tuple[str, int, int], ...]:
-    """What tells that files were written anew."""
+    """Names, times and sizes of files, which tell whether they were written anew."""
     path = Path(place)
     try:
         files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
         return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    except (OSError, ValueError):  # what is wrong with the place is said by whoever reads it
+    except (OSError, ValueError):  # load_head reports what is wrong with the place
         return ()
 
 
 def _check(head: LmHead, model: nn.Module, width: int, tokenizer: Any) -> None:
     """Raise unless the head takes the model's states, and speaks of the same tokens."""
+    whose = f"the LM head of {head.name!r}"
     if head.width != width:
-        raise BadOption(
-            f"the LM head of {head.name!r} takes states of width {head.width}, and this model's have {width}: {GIVE}"
-        )
+        raise BadOption(f"{whose} takes states of width {head.width}, and this model's have {width}: {GIVE}")
     rows = getattr(getattr(model, "get_input_embeddings", lambda: None)(), "num_embeddings", head.vocabulary)
     if head.vocabulary != rows:
-        raise BadOption(
-            f"the LM head of {head.name!r} has a vocabulary of {head.vocabulary} tokens, and this model one of {rows}: "
-            f"{GIVE}"
-        )
+        raise BadOption(f"{whose} has a vocabulary of {head.vocabulary} tokens, and this model one of {rows}: {GIVE}")
     beside = getattr(getattr(model, "config", None), "_name_or_path", "")
-    own, other = _meanings(tokenizer or _tokenizer(beside)), _meanings(_tokenizer(head.name))
-    odd = [number for number in sorted(own.keys() & other.keys()) if own[number] != other[number]]
+    read, decoded = _meanings(tokenizer or _tokenizer(beside)), _meanings(_tokenizer(head.name))
+    odd = [number for number in sorted(read.keys() & decoded.keys()) if read[number] != decoded[number]]
     if odd:
         raise BadOption(
-            f"token {odd[0]} is {other[odd[0]]!r} to the LM head of {head.name!r} and {own[odd[0]]!r} to this model, "
+            f"token {odd[0]} is {decoded[odd[0]]!r} to {whose} and {read[odd[0]]!r} to this model, "
             f"and so for {len(odd)} tokens, which the head would take for others: {GIVE}"
         )
 

@@ -62,8 +62,8 @@ class LmHead:
         values = states.new_full((len(states), count), float("-inf"))
         tokens = torch.full_like(values, -1, dtype=torch.long)
         for part in self._slices(len(states)):
-            found, places = self.logits(states, part).topk(min(count, part.stop - part.start))
-            values, order = torch.cat((values, found), 1).topk(count)
+            highest, places = self.logits(states, part).topk(min(count, part.stop - part.start))
+            values, order = torch.cat((values, highest), 1).topk(count)
             tokens = torch.cat((tokens, places + part.start), 1).gather(1, order)
         return tokens, values
 

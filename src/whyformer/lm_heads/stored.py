@@ -35,7 +35,7 @@ CAUSAL: dict[str, tuple[str | Step, ...]] = {
 FAMILIES = _MASKED | CAUSAL  # by `model_type`, what stands between the last layer and the decoder, in order
 
 ABOUT = "config"  # where a file says whose head it holds
-BESIDE = ("_name_or_path", "architectures", "dtype", "transformers_version")  # of no use there
+BESIDE = ("_name_or_path", "architectures", "dtype", "transformers_version")  # entries that the head does not need
 MOST_LAYERS = 1000  # of a model whose head alone is in a file; more could only be a mistake
 
 
@@ -44,8 +44,8 @@ def load_head(source: str | Path, *, device: str | torch.device = "cpu", dtype: 
     with _reading(str(source)):
         skeleton, tensors = _stored(str(source))
         for path, module in _modules(skeleton).items():
-            own = {key: tensors[f"{path}.{key}"].to(device, dtype) for key in module.state_dict()}
-            module.load_state_dict(own, assign=True)
+            weights = {key: tensors[f"{path}.{key}"].to(device, dtype) for key in module.state_dict()}
+            module.load_state_dict(weights, assign=True)
             module.requires_grad_(False).eval()
     return made(skeleton, skeleton.get_output_embeddings(), str(source))
 
@@ -56,10 +56,10 @@ def save_head(source: str | Path, path: str | Path, dtype: torch.dtype = torch.f
         skeleton, tensors = _stored(str(source))
     config = {k: v for k, v in skeleton.config.to_diff_dict().items() if k not in BESIDE}
     about = json.dumps({**config, "model_type": skeleton.config.model_type}, sort_keys=True)
-    held = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+    weights = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
     with replacing(path) as draft:
         try:
-            save_file(held, draft, metadata={"format": "pt", ABOUT: about})
+            save_file(weights, draft, metadata={"format": "pt", ABOUT: about})
         except SafetensorError as error:
             raise BadInput(f"could not write {str(path)!r}: {error}") from error
     return Path(path)
@@ -90,12 +90,12 @@ def _stored(source: str) -> tuple[Any, dict[str, Tensor]]:
     checkpoint = checkpoint_of(source).pinned
     checkpoint.check_no_adapter()
     config = AutoConfig.from_pretrained(checkpoint.name, trust_remote_code=False, **checkpoint.options)
-    _auto(config.model_type)  # of a family that is not known no weights are looked for
+    _auto(config.model_type)  # refuses an unknown family before any weights are looked for
     files = checkpoint.weights(getattr(config, "transformers_weights", None))
     if not files:
         raise BadInput(f"{source!r} has no weights in safetensors files: LM heads are read from no others")
     skeleton = _skeleton(config, len(files), source)
-    return skeleton, _found(checkpoint, files, skeleton) or _through_transformers(checkpoint, skeleton)
+    return skeleton, _from_files(checkpoint, files, skeleton) or _through_transformers(checkpoint, skeleton)
 
 
 def _of_file(source: str) -> tuple[Any, dict[str, Tensor]]:
@@ -147,7 +147,7 @@ def _wanted(model: Any) -> list[str]:
     return [f"{path}.{key}" for path, module in _modules(model).items() for key in module.state_dict()]
 
 
-def _found(checkpoint: Checkpoint, files: dict[str, str], model: Any) -> dict[str, Tensor] | None:
+def _from_files(checkpoint: Checkpoint, files: dict[str, str], model: Any) -> dict[str, Tensor] | None:
     """The weights from safetensors files, each under its own name or that of the one it is tied to."""
     tied = dict(model._tied_weights_keys or {}) if model.config.tie_word_embeddings else {}
     places: dict[str, str] = {}
@@ -157,14 +157,14 @@ def _found(checkpoint: Checkpoint, files: dict[str, str], model: Any) -> dict[st
         if stored is None:
             return None
         places[weight] = stored
-    found = {}
+    tensors = {}
     for weight, stored in places.items():
         path = checkpoint.file(files[stored])
         if path is None:
             raise BadInput(f"the weights of {checkpoint.name!r} are not complete: there is no file {files[stored]!r}")
         with safe_open(path, "pt") as file:
-            found[weight] = file.get_tensor(stored)
-    return found
+            tensors[weight] = file.get_tensor(stored)
+    return tensors
 
 
 def _spellings(name: str, body: str) -> list[str]:

@@ -117,7 +117,7 @@ def mode_of(path: Path) -> int:
 def regular(path: Path) -> Path:
     """The path, unless a device, socket or pipe lies there: to open one could wait for ever."""
     mode = mode_of(path)
-    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # what is missing is named by whoever opens it
+    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a missing file is reported by whoever opens it
         raise BadInput(f"{str(path)!r} is not a file: devices, sockets and pipes are not read from folders")
     return path
 
@@ -155,7 +155,7 @@ def path_of(path: str | Path) -> Path:
 
 @contextmanager
 def naming(path: Path, action: str) -> Iterator[None]:
-    """Errors of the system as one sentence of ours: what could not be done to which file, and why."""
+    """Turn errors of the system into one sentence: what could not be done to which file, and why."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:

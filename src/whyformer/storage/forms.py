@@ -28,7 +28,7 @@ class Misfit(ValueError):
         self.problem, self.field = problem, field
 
     def below(self, name: str | int) -> "Misfit":
-        """The same, seen from the list or object that holds it."""
+        """This misfit as seen from the list or object that holds it."""
         step = f"[{name}]" if isinstance(name, int) else name
         return Misfit(self.problem, f"{step}{'' if self.field[:1] in ('', '[') else '.'}{self.field}")
 
@@ -39,47 +39,43 @@ def must(condition: bool, problem: str, field: str = "") -> None:
         raise Misfit(problem, field)
 
 
-def text(value: Any) -> None:
-    """Text."""
-    if not isinstance(value, str):
-        raise Misfit(f"is {short(value)}, not text")
+def _form(fits: Callable[[Any], bool], what: str) -> Form:
+    """The form of what fits; anything else is reported as not being `what`."""
+
+    def check(value: Any) -> None:
+        if not fits(value):
+            raise Misfit(f"is {short(value)}, not {what}")
+
+    return check
 
 
-def flag(value: Any) -> None:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise Misfit(f"is {short(value)}, not true or false")
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def number(low: float = -LARGEST, high: float = LARGEST) -> Form:
     """A number in a range."""
-
-    def check(value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            limits = "" if high == LARGEST else f" of {low:g} … {high:g}"
-            raise Misfit(f"is {short(value)}, not a number{limits}")
-
-    return check
-
-
-def finite(value: Any) -> None:
-    """A number, however large."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -math.inf < value < math.inf:
-        raise Misfit(f"is {short(value)}, not a number")
+    limits = "" if high == LARGEST else f" of {low:g} … {high:g}"
+    return _form(lambda value: _is_number(value) and low <= value <= high, f"a number{limits}")
 
 
 def whole(low: int = -WHOLE, below: int = WHOLE) -> Form:
     """A whole number in a range."""
-
-    def check(value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < below:
-            limits = "" if low < 0 else f" of {low} …" if below == WHOLE else f" of {low} … {below - 1}"
-            raise Misfit(f"is {short(value)}, not a whole number{limits}")
-
-    return check
+    limits = "" if low < 0 else f" of {low} …" if below == WHOLE else f" of {low} … {below - 1}"
+    what = f"a whole number{limits}"
+    return _form(lambda value: _is_number(value) and isinstance(value, int) and low <= value < below, what)
 
 
+def one_of(*known: str) -> Form:
+    """One of some words."""
+    return _form(lambda value: isinstance(value, str) and value in known, f"one of {', '.join(known)}")
+
+
+text = _form(lambda value: isinstance(value, str), "text")
+flag = _form(lambda value: isinstance(value, bool), "true or false")
+finite = _form(lambda value: _is_number(value) and -math.inf < value < math.inf, "a number")  # however large
 count = whole(0)
+_object = _form(lambda value: isinstance(value, Mapping), "an object")
 
 
 def index(value: Any) -> None:
@@ -92,16 +88,6 @@ def offset(value: Any) -> None:
     """How far two places are apart, as the name of something."""
     if not OFFSET.fullmatch(value):
         raise Misfit("is not a whole number")
-
-
-def one_of(*known: str) -> Form:
-    """One of some words."""
-
-    def check(value: Any) -> None:
-        if not isinstance(value, str) or value not in known:
-            raise Misfit(f"is {short(value)}, not one of {', '.join(known)}")
-
-    return check
 
 
 def span(value: Any) -> None:
@@ -120,7 +106,7 @@ def plain(value: Any, depth: int = DEEPEST) -> None:
 
 
 def both(first: Form, second: Form) -> Form:
-    """What has two forms."""
+    """What fits both forms."""
 
     def check(value: Any) -> None:
         first(value)
@@ -130,7 +116,7 @@ def both(first: Form, second: Form) -> Form:
 
 
 def optional(form: Form) -> Form:
-    """The same, or null."""
+    """What fits the form, or null."""
 
     def check(value: Any) -> None:
         if value is not None:
@@ -146,46 +132,43 @@ def every(form: Form, at_least: int = 0) -> Form:
         if not isinstance(value, (list, tuple)) or len(value) < at_least:
             raise Misfit(f"is {short(value)}, not a list{f' of {at_least} or more' if at_least else ''}")
         for place, inner in enumerate(value):
-            try:
-                form(inner)
-            except Misfit as misfit:
-                raise misfit.below(place) from None
+            _check_at(place, form, inner)
 
     return check
 
 
+def _check_at(name: str | int, form: Form, inner: Any) -> None:
+    """Check what a list or object holds in one place."""
+    try:
+        form(inner)
+    except Misfit as misfit:
+        raise misfit.below(name) from None
+
+
 def named(form: Form, key: Form = text) -> Form:
     """An object of such things, whatever their names."""
+    name_form = both(text, key)
 
     def check(value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise Misfit(f"is {short(value)}, not an object")
+        _object(value)
         for name, inner in value.items():
-            try:
-                text(name)
-                key(name)
-                form(inner)
-            except Misfit as misfit:
-                raise misfit.below(str(name)) from None
+            _check_at(str(name), name_form, name)
+            _check_at(str(name), form, inner)
 
     return check
 
 
 def fields(required: Mapping[str, Form], more: Mapping[str, Form] | None = None, *, only: bool = False) -> Form:
-    """An object with these fields, and perhaps with some more; others are of no use, or with `only` are refused."""
+    """An object with these fields, and perhaps with some more; others are ignored, or with `only` refused."""
     forms = {**required, **(more or {})}
 
     def check(value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise Misfit(f"is {short(value)}, not an object")
+        _object(value)
         for name in required:
             must(name in value, "is missing", name)
         for name in value:
             if name in forms:
-                try:
-                    forms[name](value[name])
-                except Misfit as misfit:
-                    raise misfit.below(name) from None
+                _check_at(name, forms[name], value[name])
             elif only:
                 raise Misfit("is not known", str(name))
 
@@ -239,7 +222,7 @@ class Format:
         return data
 
     def check(self, data: Any) -> None:
-        """The same as a form, for files that hold several of a kind."""
+        """Raise Misfit unless the data is of this kind and version: a form, for files that hold several of a kind."""
         fields({"schema": one_of(self.schema), self.versioned: whole(self.version, self.version + 1)})(data)
         for form in self.forms:
             form(data)

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Iterable, Sequence
 
-END = "\r\n"  # so that the writer puts quotes around cells with either
+END = "\r\n"  # the writer quotes cells that hold either character
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")  # what cells begin with that spreadsheets compute
 
 
