@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.models.loading import labels_of, text_config
-from whyformer.recorder import Book, Edit, Layers, Target, Trace, record
-from whyformer.recorder.given import expanded
+from whyformer.recorder import Book, Edit, Layers, Trace, record
 from whyformer.recorder.lrp.books import book_named
+from whyformer.recorder.run import CONTENT, expanded
+from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
 
 Queries = Literal["reader", "mean", "all"]
@@ -240,9 +241,9 @@ class Prediction:
     def token_relevances(self, book: str | Book) -> Tensor:
         """Relevance of the explained outputs at the token embeddings, before positions and norm."""
         self._embedding_leaf()
-        found = self.relevances(book).embeddings
-        assert found is not None
-        return found
+        embeddings = self.relevances(book).embeddings
+        assert embeddings is not None
+        return embeddings
 
     def relevances(self, book: str | Book, *, whole: bool = True) -> "Relevances":
         """What one backward pass under a rule book gives; another one is run only if more is asked for.
@@ -288,8 +289,7 @@ class Prediction:
 
     def generators(self, seed: int) -> list[torch.Generator]:
         """A random stream for each example; it depends on the seed and on the example's own tokens alone."""
-        names = ("input_ids", "inputs_embeds", "pixel_values")
-        content = next(self.batch.tensors[name] for name in names if name in self.batch.tensors)
+        content = next(self.batch.tensors[name] for name in CONTENT if name in self.batch.tensors)
         if content.is_floating_point():
             content = content.to(torch.float32)
         streams = []

@@ -96,13 +96,13 @@ class Calls(Hooked):
 
     def layers(self, attentions: int) -> list[int] | None:
         """For each attention map the number of its layer's call, or None if one has no layer of its own."""
-        found = []
+        numbers = []
         for position in range(attentions):
             number = next((n for n, c in enumerate(self.made) if c.attentions == [position]), None)
             if number is None or self.made[number].input is None or self.made[number].output is None:
                 return None
-            found.append(number)
-        return found
+            numbers.append(number)
+        return numbers
 
     def hidden(self, numbers: Sequence[int]) -> list[Tensor]:
         """The states between the layers: what enters the first, each next one, and what leaves the last.
@@ -116,7 +116,7 @@ class Calls(Hooked):
         return [state for state in (*(call.input for call in made), last) if state is not None]
 
     def _finish(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        self.final = _hidden_states([output] if isinstance(output, Tensor) else list(_values(output)))
+        self.final = _hidden_states(_values(output))
 
     def _enter(
         self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -136,10 +136,12 @@ class Calls(Hooked):
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         call = self._open.pop()
-        call.output = call.keep(_hidden_states([output] if isinstance(output, Tensor) else list(_values(output))))
+        call.output = call.keep(_hidden_states(_values(output)))
 
 
 def _values(output: Any) -> Iterable[Any]:
+    if isinstance(output, Tensor):
+        return (output,)
     return output.values() if isinstance(output, Mapping) else output or ()
 
 

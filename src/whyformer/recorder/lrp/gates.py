@@ -46,9 +46,9 @@ class Gates:
         return "scaled" if left.of() is right.of() is not None else "gated", call, operands
 
     def _origin(self, tensor: Tensor) -> Origin:
-        found = self._origins.get(id(tensor))
-        own = weakref.ref(tensor)
-        return found if found is not None and found.result() is tensor else Origin(own, own, False)
+        origin = self._origins.get(id(tensor))
+        itself = weakref.ref(tensor)
+        return origin if origin is not None and origin.result() is tensor else Origin(itself, itself, False)
 
 
 def swapped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

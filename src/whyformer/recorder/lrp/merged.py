@@ -5,28 +5,19 @@ number and lose some of it. As a whole they change numbers one by one, and relev
 """
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from whyformer.recorder.calls import Calls, Hooked, in_this_thread
-from whyformer.recorder.lrp.gates import Gates
-from whyformer.recorder.lrp.sites import Site
+from whyformer.recorder.calls import Hooked, in_this_thread
+from whyformer.recorder.lrp.sites import Site, nodes_below
+from whyformer.recorder.mode import Recorder
 
 NORM_NAMES = ("RMSNorm", "LayerNorm")
 ACTIVATION_NAMES = ("Gelu", "GELU")
 MIXING = frozenset({"linear", "linear_map", "pixels", "attend", "matmul", "softmax"})  # no part of a norm or activation
-
-
-class SiteList(Protocol):
-    """What a composite needs of the recorder."""
-
-    sites: list[Site]
-    batch: int
-    gates: Gates
-    calls: Calls
 
 
 class Composites(Hooked):
@@ -35,7 +26,7 @@ class Composites(Hooked):
     The hooks are torch's global ones, because some models make their activation anew at each call.
     """
 
-    def __init__(self, recorder: SiteList):
+    def __init__(self, recorder: Recorder):
         super().__init__()
         self.recorder = recorder
         self._open: list[tuple[nn.Module, Tensor, int]] = []  # the alias that went in, and how many sites there were
@@ -74,16 +65,8 @@ class Composites(Hooked):
 
 def _comes_from(node: Node, source: Node) -> bool:
     """Whether everything below a node that was made after `source` ends in `source`: no other input flows in."""
-    waiting, seen = [node], {source}
-    while waiting:
-        here = waiting.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        if not here.next_functions or here._sequence_nr() < source._sequence_nr():
-            return False
-        waiting += [following for following, _ in here.next_functions if following is not None]
-    return True
+    between = (n for n in nodes_below([node], through=lambda n: n is not source) if n is not source)
+    return all(n.next_functions and n._sequence_nr() >= source._sequence_nr() for n in between)
 
 
 def is_composite(module: nn.Module) -> bool:
