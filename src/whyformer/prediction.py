@@ -143,6 +143,11 @@ class Prediction:
             return self._chosen[1]
         return None if self._versus is None else self.trace.outputs.set_against(self.target, self._versus)
 
+    def said_at(self, row: int) -> list[int]:
+        """The positions at which the explained outputs of an example are said; none for a class."""
+        targets = [target for target in (self.target, self.versus) if target is not None]
+        return [place for t in targets for place in self.task.positions(t)[row].tolist() if place >= 0]
+
     @cached_property
     def padding(self) -> Tensor:
         """Positions that are padding, [batch, units]."""

@@ -3,13 +3,12 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 
 @dataclass
@@ -43,20 +42,7 @@ def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: hook(*args) if threading.get_ident() == thread else None
 
 
-class Hooked:
-    """Has hooks that are gone when it is left."""
-
-    def __init__(self) -> None:
-        self._handles: list[RemovableHandle] = []
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-
-class Calls(Hooked):
+class Calls(ExitStack):
     """Watches the numbered submodules while a model runs, through hooks that are gone afterwards.
 
     A *layer* is the outermost numbered call that holds exactly one attention map. This finds `encoder.layer.i`,
@@ -74,14 +60,14 @@ class Calls(Hooked):
         self.made: list[Call] = []
         self._open: list[Call] = []
 
-    def __enter__(self) -> "Calls":
+    def __enter__(self) -> Self:
         for path, module in self.modules.items():
             if path.rpartition(".")[2].isdigit():
                 enter = in_this_thread(partial(self._enter, path))
-                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-                self._handles.append(module.register_forward_hook(in_this_thread(self._leave)))
+                self.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
+                self.enter_context(module.register_forward_hook(in_this_thread(self._leave)))
         if self.body is not None:
-            self._handles.append(self.body.register_forward_hook(in_this_thread(self._finish)))
+            self.enter_context(self.body.register_forward_hook(in_this_thread(self._finish)))
         return self
 
     @property

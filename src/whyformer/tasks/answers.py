@@ -50,8 +50,7 @@ class Answers(Task):
         """The best span that ends where it starts or later, and is no longer than `ANSWER_LENGTH`."""
         blocked = torch.finfo(outputs.logits.dtype).min
         start, end = outputs.logits.detach().masked_fill(~outputs.attended[:, None], blocked).unbind(1)
-        both = _spans(start, end)
-        best = both.flatten(1).argmax(1)
+        best = _spans(start, end).flatten(1).argmax(1)
         return torch.stack((best // start.shape[1], best % start.shape[1]), 1)
 
     def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
@@ -175,10 +174,7 @@ def best_answer(logits: Tensor, example: TextInput) -> tuple[int, int]:
     `logits` are those of the start and the end, [2, units]. The answer is given by its first and last token.
     """
     context, none = example.context, example.no_answer
-    start, end = logits[:, context]
-    both = start[:, None] + end
-    allowed = torch.ones_like(both).triu().tril(ANSWER_LENGTH - 1).bool()
-    both = both.masked_fill(~allowed, -torch.inf)
+    both = _spans(*logits[:, context].unsqueeze(1))[0]
     if none is not None and logits[:, none].sum() > both.max():
         return none, none
     first, last = divmod(int(both.argmax()), len(context))

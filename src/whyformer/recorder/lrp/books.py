@@ -126,9 +126,8 @@ ATTN = Book("attn", _BY_GRADIENT, "gradient", starts_from="value")
 CONSERVATIVE = Book(
     "conservative",
     {
-        **{
-            kind: _BY_GRADIENT[kind] for kind in _BY_GRADIENT if kind != "softmax"
-        },  # one that is reached is no constant
+        # attention is held constant, so a softmax that relevance reaches is another one, and has no rule
+        **{kind: rule for kind, rule in _BY_GRADIENT.items() if kind != "softmax"},
         "attend": rules.first_held,
         "gated": rules.first_held,
     },

@@ -4,14 +4,15 @@ Function by function `0.5 x (1 + tanh(…))` or `x · rsqrt(mean(x²))` would sp
 number and lose some of it. As a whole they change numbers one by one, and relevance passes them unchanged.
 """
 
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from whyformer.recorder.calls import Hooked, in_this_thread
+from whyformer.recorder.calls import in_this_thread
 from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.mode import Recorder
 
@@ -20,7 +21,7 @@ ACTIVATION_NAMES = ("Gelu", "GELU")
 MIXING = frozenset({"linear", "linear_map", "pixels", "attend", "matmul", "softmax"})  # no part of a norm or activation
 
 
-class Composites(Hooked):
+class Composites(ExitStack):
     """Makes one site of each run of a composite module in this thread, while it is entered.
 
     The hooks are torch's global ones, because some models make their activation anew at each call.
@@ -31,9 +32,9 @@ class Composites(Hooked):
         self.recorder = recorder
         self._open: list[tuple[nn.Module, Tensor, int]] = []  # the alias that went in, and how many sites there were
 
-    def __enter__(self) -> "Composites":
-        self._handles.append(register_module_forward_pre_hook(in_this_thread(self._enter)))
-        self._handles.append(register_module_forward_hook(in_this_thread(self._leave)))
+    def __enter__(self) -> Self:
+        self.enter_context(register_module_forward_pre_hook(in_this_thread(self._enter)))
+        self.enter_context(register_module_forward_hook(in_this_thread(self._leave)))
         return self
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,8 @@ class ValuePath:
     def precise(self) -> "ValuePath":
         """The same in at least float32."""
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **{n: t.to(torch.promote_types(t.dtype, torch.float32)) for n, t in tensors.items()})
+        precise: dict[str, Any] = {n: t.to(torch.promote_types(t.dtype, torch.float32)) for n, t in tensors.items()}
+        return replace(self, **precise)
 
 
 def value_paths(trace: Trace) -> list[ValuePath]:
