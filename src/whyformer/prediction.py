@@ -54,7 +54,7 @@ class _Run:
 
     @property
     def traced(self) -> Trace:
-        """The same with its sites; where nobody had said that relevance was to come, a second pass, once for all."""
+        """The forward pass with its sites; run again, once for all, if nobody had said that relevance was to come."""
         if self.recorded is None or not self.recorded.sites:
             self.recorded, self.relevance = record(self.model, self.tensors), True
         return self.recorded
@@ -63,8 +63,8 @@ class _Run:
 class Prediction:
     """Runs its model once, when first asked, and shares that run among all methods and targets.
 
-    Tensors for methods are at least float32, so that a product of half-precision numbers keeps its digits. A `trace` or
-    `padding` that is known already is not asked for, and `chosen` holds the tensors `target` and `versus` themselves.
+    Tensors for methods are at least float32, so that a product of half-precision numbers keeps its digits. A `trace`,
+    `padding` or `run` that is known already is used, and `chosen` holds the tensors `target` and `versus` themselves.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Prediction:
         padding: Tensor | None = None,
         trace: Trace | None = None,
         relevance: bool = False,
+        run: _Run | None = None,
     ):
         self.model = model
         self.batch = replace(batch, tensors=expanded(batch.tensors))
@@ -87,7 +88,7 @@ class Prediction:
         self._chosen = chosen
         self._padding = padding
         self._by_book: WeakKeyDictionary[Book, Relevances] = WeakKeyDictionary()
-        self._run = _Run(model, self.batch.tensors, relevance, trace)
+        self._run = _Run(model, self.batch.tensors, relevance, trace) if run is None else run
 
     @property
     def trace(self) -> Trace:
@@ -109,12 +110,7 @@ class Prediction:
 
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
-        return self._sharing(Prediction(self.model, self.batch, target, versus))
-
-    def _sharing(self, other: "Prediction") -> "Prediction":
-        """Another prediction, of the same run."""
-        other._run = self._run
-        return other
+        return Prediction(self.model, self.batch, target, versus, run=self._run)
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""
@@ -175,7 +171,7 @@ class Prediction:
         return (self,) if len(targets) == 1 else tuple(map(self._part, targets, against))
 
     def _part(self, target: Tensor, versus: Tensor | None) -> "Prediction":
-        return self._sharing(Prediction(self.model, self.batch, chosen=(target, versus), padding=self.padding))
+        return Prediction(self.model, self.batch, chosen=(target, versus), padding=self.padding, run=self._run)
 
     def read(self, rows: Tensor) -> Tensor:
         """The reader's row of [batch, queries, keys] (or with heads in between), as a mean where it reads several."""

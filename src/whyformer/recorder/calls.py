@@ -72,7 +72,7 @@ class Calls(ExitStack):
 
     @property
     def path(self) -> str:
-        """Of the innermost numbered submodule that is running."""
+        """The path of the innermost numbered submodule that is running."""
         return self._open[-1].path if self._open else "outside all layers"
 
     def attention_seen(self, position: int) -> None:

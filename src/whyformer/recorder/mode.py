@@ -178,9 +178,7 @@ class Recorder(TorchFunctionMode):
                 call, operands = swapped(call), operands[::-1]
         elif kind == "product":
             kind, call, operands = self.gates.seen(call, operands)
-        result, site = make_site(kind, call, operands, self.calls.path, self.batch, constants)
-        if site is not None:
-            self.sites.append(site)
+        result = self._step(kind, call, operands, constants)
         if kind in ("activation", "scaling", "add_constant"):
             self.gates.changed(operands[0], result, activated=kind == "activation")
         return result
@@ -191,8 +189,10 @@ class Recorder(TorchFunctionMode):
         self._see(attention)
         return context
 
-    def _step(self, kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> Tensor:
-        result, site = make_site(kind, function, operands, self.calls.path, self.batch)
+    def _step(
+        self, kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...], constants: tuple[Any, ...] = ()
+    ) -> Tensor:
+        result, site = make_site(kind, function, operands, self.calls.path, self.batch, constants)
         if site is not None:
             self.sites.append(site)
         return result

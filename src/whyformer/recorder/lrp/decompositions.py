@@ -47,7 +47,7 @@ def _subtracted(minuend: Any, subtrahend: Any, *, alpha: float = 1) -> Any:
 
 
 def _subtracted_from(subtrahend: Any, minuend: Any) -> Any:
-    """`rsub`: the same, the other way round."""
+    """`rsub`: a sum with the negative of its first operand."""
     return minuend + -subtrahend
 
 

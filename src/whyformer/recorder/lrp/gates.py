@@ -52,5 +52,5 @@ class Gates:
 
 
 def swapped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same function of two, the other way round."""
+    """The function of two operands, with its operands the other way round."""
     return lambda first, second: function(second, first)

@@ -35,7 +35,7 @@ class ValuePath:
     centred: bool = False
 
     def precise(self) -> "ValuePath":
-        """The same in at least float32."""
+        """The path in at least float32."""
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         precise: dict[str, Any] = {n: t.to(torch.promote_types(t.dtype, torch.float32)) for n, t in tensors.items()}
         return replace(self, **precise)
