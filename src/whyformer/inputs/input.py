@@ -129,7 +129,7 @@ class TensorInput:
         return self._with(tensors, kept)
 
     def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
-        """The same with other tensors, of the units that are kept."""
+        """The input with other tensors, of the units that are kept."""
         special = self.special if kept is None or self.special is None else self.special[kept]
         return TensorInput(tensors, special=special, fillers=self.fillers)
 

@@ -31,7 +31,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, module: nn.Embedding, name: str) -> "Table":
-        """That of a module: RoBERTa counts positions from the one behind its padding index, OPT from an offset."""
+        """The table of a module: RoBERTa counts positions from the one behind its padding index, OPT from an offset."""
         offset = getattr(module, "offset", None)
         if name != "position_ids":
             return cls(module.num_embeddings)

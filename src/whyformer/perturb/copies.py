@@ -123,7 +123,7 @@ class Copies:
         return self.runner.logits(inputs, 1)[:, 0].to(self.dtype)
 
     def of_free(self, present: Tensor) -> Tensor:
-        """The same for copies with these of the free units there, [copies, free]."""
+        """The explained output, [copies], for copies with these of the free units there, [copies, free]."""
         rows = torch.ones(len(present), self.units)
         rows[:, self.free] = present.cpu().float()
         return self.outputs(rows)

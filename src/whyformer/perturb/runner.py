@@ -51,11 +51,6 @@ class Counts:
     padding: int = 0
     batches: int = 0
 
-    @property
-    def padding_share(self) -> float:
-        """The share of the tokens run that is padding."""
-        return self.padding / self.tokens if self.tokens else 0.0
-
 
 class Runner:
     """Inputs in, logits out: each different input is run once.

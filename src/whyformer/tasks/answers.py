@@ -104,7 +104,7 @@ class Answers(Task):
         return [chosen.masked_fill(torch.arange(2, device=chosen.device) != part, -1) for part in range(2)]
 
     def positions(self, chosen: Tensor) -> Tensor:
-        """Where it starts and ends."""
+        """Where the answer starts and ends."""
         return chosen
 
     def moved(self, chosen: Tensor, places: Sequence[Mapping[int, int]]) -> Tensor:
@@ -130,7 +130,8 @@ class Answers(Task):
         assert isinstance(chosen, tuple)
         logits = of.logits[:, : len(of.example.units)].clone()
         logits[:, chosen[0] : chosen[1] + 1] = -torch.inf
-        if not bool(logits[:, [*of.example.context, *_none(of.example)]].isfinite().any()):
+        none = of.example.no_answer
+        if not bool(logits[:, [*of.example.context, *([] if none is None else [none])]].isfinite().any()):
             raise BadOption("versus='runner_up': nothing is left beside the answer to set it against")
         return best_answer(logits, of.example)
 
@@ -213,10 +214,6 @@ def _answer_called(example: TextInput, text: str) -> tuple[int, int]:
         f"target {shown(text)} does not stand in the context: copy the answer from there, or give its first and last "
         "token as (start, end)"
     )
-
-
-def _none(example: TextInput) -> list[int]:
-    return [] if example.no_answer is None else [example.no_answer]
 
 
 def _spans(start: Tensor, end: Tensor) -> Tensor:
