@@ -25,7 +25,7 @@ from whyformer.models.checkpoints import Checkpoint, check_depth, reading
 from whyformer.models.loading import _check_attention, labels_of
 from whyformer.perturb import Outcomes, inputs_of
 from whyformer.prediction import Prediction
-from whyformer.tasks.score import Score
+from whyformer.tasks.score import is_regression
 
 TEXT = "the film is a fine film"
 INDEX = "model.safetensors.index.json"
@@ -662,15 +662,14 @@ def test_scores_are_not_shown_as_classes(good: Path, tmp_path: Path) -> None:
         (3, "single_label_classification", False),
         (1, None, True),
         (1, "regression", True),
-        (1, "single_label_classification", True),
         (1, "multi_label_classification", False),
     ],
 )
-def test_what_a_score_is(labels: int, problem: str | None, expected: bool) -> None:
+def test_what_a_regression_is(labels: int, problem: str | None, expected: bool) -> None:
     model = classifier(num_labels=labels)
     model.config.problem_type = problem
-    assert Score.fits(model) is expected
-    assert not Score.fits(torch.nn.Linear(1, 1))
+    assert is_regression(model) is expected
+    assert not is_regression(torch.nn.Linear(1, 1))
 
 
 def test_labels_that_are_not_those_of_the_outputs_are_refused() -> None:

@@ -17,7 +17,7 @@ from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import subject_of
 from whyformer.perturb import Outcomes, hide_named, inputs_of
 from whyformer.prediction import Prediction
-from whyformer.tasks.score import Score
+from whyformer.tasks.score import is_regression
 
 TEXT = "the film is a fine film"
 
@@ -106,8 +106,8 @@ def test_the_key_of_an_example_holds_the_window_and_what_is_special() -> None:
 
 def test_regression_with_several_outputs_has_no_probabilities(tmp_path_factory: pytest.TempPathFactory) -> None:
     own = cases.subject(problem="regression")
-    assert Score.fits(own.model)
-    assert not Score.fits(cases.subject().model)
+    assert is_regression(own.model)
+    assert not is_regression(cases.subject().model)
     data = evaluated.data(tmp_path_factory.mktemp("data"), 2)
     for metric in ("aopc", "kendall_tau", "token_overlap"):
         with pytest.raises(BadOption, match=f"{metric} is for models that classify; this one is of regression"):

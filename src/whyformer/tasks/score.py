@@ -12,6 +12,13 @@ UNNAMED = ("LABEL_0",)  # what transformers calls an output that has no name
 VALUE = "score"
 
 
+def is_regression(model: nn.Module) -> bool:
+    """Whether a model predicts scores and not classes: it says so, or has one output and does not say otherwise."""
+    config = getattr(model, "config", None)
+    problem = getattr(config, "problem_type", None)
+    return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
+
+
 def classes_of(model: nn.Module) -> Classes:
     """What a model says whose logits are [batch, classes]: classes, or scores."""
     return (Score if Score.fits(model) else Classes).of(model)
@@ -31,9 +38,8 @@ class Score(Classes):
     @classmethod
     def fits(cls, model: nn.Module) -> bool:
         """Whether it is a regression, or has one output that is no independent label."""
-        config = getattr(model, "config", None)
-        one = getattr(config, "num_labels", None) == 1
-        return getattr(config, "problem_type", None) == "regression" or (one and not is_multi_label(model))
+        one = getattr(getattr(model, "config", None), "num_labels", None) == 1
+        return is_regression(model) or (one and not is_multi_label(model))
 
     def check(self, outputs: Outputs, model: nn.Module) -> None:
         """Raise for a model with several scores, or whose labels are not those of its outputs."""
