@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.models.loading import labels_of, text_config
-from whyformer.recorder import Book, Edit, Layers, Target, Trace, record
-from whyformer.recorder.given import expanded
+from whyformer.recorder import Book, Edit, Layers, Trace, record
 from whyformer.recorder.lrp.books import book_named
+from whyformer.recorder.run import CONTENT, expanded
+from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
 
 Queries = Literal["reader", "mean", "all"]
@@ -53,7 +54,7 @@ class _Run:
 
     @property
     def traced(self) -> Trace:
-        """The same with its sites; where nobody had said that relevance was to come, a second pass, once for all."""
+        """The forward pass with its sites; run again, once for all, if nobody had said that relevance was to come."""
         if self.recorded is None or not self.recorded.sites:
             self.recorded, self.relevance = record(self.model, self.tensors), True
         return self.recorded
@@ -62,8 +63,8 @@ class _Run:
 class Prediction:
     """Runs its model once, when first asked, and shares that run among all methods and targets.
 
-    Tensors for methods are at least float32, so that a product of half-precision numbers keeps its digits. A `trace` or
-    `padding` that is known already is not asked for, and `chosen` holds the tensors `target` and `versus` themselves.
+    Tensors for methods are at least float32, so that a product of half-precision numbers keeps its digits. A `trace`,
+    `padding` or `run` that is known already is used, and `chosen` holds the tensors `target` and `versus` themselves.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Prediction:
         padding: Tensor | None = None,
         trace: Trace | None = None,
         relevance: bool = False,
+        run: _Run | None = None,
     ):
         self.model = model
         self.batch = replace(batch, tensors=expanded(batch.tensors))
@@ -86,7 +88,7 @@ class Prediction:
         self._chosen = chosen
         self._padding = padding
         self._by_book: WeakKeyDictionary[Book, Relevances] = WeakKeyDictionary()
-        self._run = _Run(model, self.batch.tensors, relevance, trace)
+        self._run = _Run(model, self.batch.tensors, relevance, trace) if run is None else run
 
     @property
     def trace(self) -> Trace:
@@ -108,12 +110,7 @@ class Prediction:
 
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
-        return self._sharing(Prediction(self.model, self.batch, target, versus))
-
-    def _sharing(self, other: "Prediction") -> "Prediction":
-        """Another prediction, of the same run."""
-        other._run = self._run
-        return other
+        return Prediction(self.model, self.batch, target, versus, run=self._run)
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""
@@ -142,6 +139,11 @@ class Prediction:
             return self._chosen[1]
         return None if self._versus is None else self.trace.outputs.set_against(self.target, self._versus)
 
+    def said_at(self, row: int) -> list[int]:
+        """The positions at which the explained outputs of an example are said; none for a class."""
+        targets = [target for target in (self.target, self.versus) if target is not None]
+        return [place for t in targets for place in self.task.positions(t)[row].tolist() if place >= 0]
+
     @cached_property
     def padding(self) -> Tensor:
         """Positions that are padding, [batch, units]."""
@@ -169,7 +171,7 @@ class Prediction:
         return (self,) if len(targets) == 1 else tuple(map(self._part, targets, against))
 
     def _part(self, target: Tensor, versus: Tensor | None) -> "Prediction":
-        return self._sharing(Prediction(self.model, self.batch, chosen=(target, versus), padding=self.padding))
+        return Prediction(self.model, self.batch, chosen=(target, versus), padding=self.padding, run=self._run)
 
     def read(self, rows: Tensor) -> Tensor:
         """The reader's row of [batch, queries, keys] (or with heads in between), as a mean where it reads several."""
@@ -240,9 +242,9 @@ class Prediction:
     def token_relevances(self, book: str | Book) -> Tensor:
         """Relevance of the explained outputs at the token embeddings, before positions and norm."""
         self._embedding_leaf()
-        found = self.relevances(book).embeddings
-        assert found is not None
-        return found
+        embeddings = self.relevances(book).embeddings
+        assert embeddings is not None
+        return embeddings
 
     def relevances(self, book: str | Book, *, whole: bool = True) -> "Relevances":
         """What one backward pass under a rule book gives; another one is run only if more is asked for.
@@ -288,8 +290,7 @@ class Prediction:
 
     def generators(self, seed: int) -> list[torch.Generator]:
         """A random stream for each example; it depends on the seed and on the example's own tokens alone."""
-        names = ("input_ids", "inputs_embeds", "pixel_values")
-        content = next(self.batch.tensors[name] for name in names if name in self.batch.tensors)
+        content = next(self.batch.tensors[name] for name in CONTENT if name in self.batch.tensors)
         if content.is_floating_point():
             content = content.to(torch.float32)
         streams = []

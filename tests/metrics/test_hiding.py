@@ -126,7 +126,7 @@ def test_counts_and_duplicates() -> None:
     }
     assert outcomes.counts.requested == 4 * len(TEXTS) * 11
     assert outcomes.counts.run == len(asked) < outcomes.counts.requested
-    assert outcomes.counts.padding_share <= 0.05
+    assert outcomes.counts.padding <= 0.05 * outcomes.counts.tokens
 
 
 def test_batches_keep_to_the_budget_and_to_little_padding() -> None:
@@ -150,7 +150,7 @@ def test_batches_keep_to_the_budget_and_to_little_padding() -> None:
     assert outcomes.counts.padding == outcomes.counts.tokens - sum(
         len(row) for row in {r.key: r for r in rows}.values()
     )
-    assert outcomes.counts.padding_share <= 0.05
+    assert outcomes.counts.padding <= 0.05 * outcomes.counts.tokens
     assert sizes[-1] == (outcomes.counts.run, outcomes.counts.run)
     again = Outcomes(subject().model, tokens_per_batch=100_000).of(rows, 3)
     assert torch.allclose(said, again, atol=1e-12)

@@ -835,7 +835,12 @@ of(
         "{int(position): int(position) for",
         f"{STEPWISE}::test_the_start_of_an_answer_moves_with_what_is_deleted",
     ),
-    ("_needed", "p > max(said)", "p < max(said)", f"{STEPWISE}::test_what_stands_behind_a_next_token_is_not_hidden"),
+    (
+        "_needed",
+        "p > max(said_at)",
+        "p < max(said_at)",
+        f"{STEPWISE}::test_what_stands_behind_a_next_token_is_not_hidden",
+    ),
     ("Hideable.places_left", "if place not in away", "if place in away", f"{STEPWISE}::test_any_number_of_steps"),
 )
 
@@ -1140,7 +1145,7 @@ of(
     ),
     ("trim", "span[0] + len(piece) - len(piece.lstrip())", "span[0]"),
     ("search_spans", "origins[start - 1] + 1", "origins[start - 1]"),
-    ("search_spans", "start = found + len(wanted)", "start = found"),
+    ("search_spans", "start = place + len(wanted)", "start = place"),
     ("_is_mark", '[0] == "M"', '[0] == "Z"', f"{TOKENIZERS}::test_a_combining_mark_belongs_to_its_letter"),
     ("join_words", "not u.special and u.part == part", "not u.special"),
 )

@@ -304,7 +304,7 @@ def test_numbers_that_are_none_are_refused(model: Any) -> None:
     _ = prediction.padding
     handle = model.classifier.register_forward_hook(lambda m, a, o: o * float("nan"))
     try:
-        with pytest.raises(UnsupportedModel, match="logits that are not numbers once units give way"):
+        with pytest.raises(UnsupportedModel, match="logits that are not numbers once units are hidden"):
             whyformer.list_methods()["occlusion"](prediction)
     finally:
         handle.remove()
@@ -343,5 +343,5 @@ def test_tokens_that_are_not_looked_up_cannot_give_way(baseline: Any, model: nn.
     _ = prediction.padding
     table = prediction.model.bert.embeddings
     table.word_embeddings = ByProduct(table.word_embeddings)
-    with pytest.raises(BadOption, match="the embeddings of single tokens were not seen, and tokens give way there"):
+    with pytest.raises(BadOption, match="the embeddings of single tokens were not seen, and tokens are replaced there"):
         whyformer.list_methods()["occlusion"](prediction, baseline=baseline)

@@ -513,14 +513,14 @@ def without_fallback(site: Site, relevance: Tensor) -> Exchange:
     x, matrix, product = site.operands
     positive = (product(x, matrix) + product(x.abs(), matrix.abs())) / 2
     shares = rules.divide(relevance, positive).masked_fill(positive < 1e-12, 0)
-    sizes = x.abs() * rules._sent_back(lambda part: product(part, matrix.abs()), x, shares / 2)
+    sizes = x.abs() * rules._sent_back(product, matrix.abs(), x, shares / 2)
     return shares, lambda position, sent: sizes + x * sent / 2
 
 
 def by_size_everywhere(site: Site, relevance: Tensor) -> Exchange:
     x, matrix, product = site.operands
     shares = rules.divide(relevance, product(x.abs(), matrix.abs()))
-    found = x.abs() * rules._sent_back(lambda part: product(part, matrix.abs()), x, shares)
+    found = x.abs() * rules._sent_back(product, matrix.abs(), x, shares)
     return relevance, lambda position, sent: found
 
 
@@ -528,7 +528,7 @@ def one_sum_for_both_sides(site: Site, relevance: Tensor) -> Exchange:
     x, matrix, product = site.operands
     sides = [(x.clamp(min=0), matrix.clamp(min=0)), (x.clamp(max=0), matrix.clamp(max=0))]
     shares = rules.divide(relevance, sum(product(part, side) for part, side in sides))
-    found = [p * rules._sent_back(lambda x, side=side: product(x, side), x, shares) for p, side in sides]
+    found = [p * rules._sent_back(product, side, x, shares) for p, side in sides]
     return relevance, lambda position, sent: found[0] + found[1]
 
 
@@ -538,7 +538,7 @@ def z_b_between(low: Tensor, high: Tensor, bias: Tensor | None = None) -> Rule:
         sides = (low.expand_as(x), weight.clamp(min=0)), (high.expand_as(x), weight.clamp(max=0))
         whole = product(x, weight) - sum(product(bound, side) for bound, side in sides)
         shares = rules.divide(relevance, whole + (0 if bias is None else bias.view(-1, 1, 1)))
-        taken = [b * rules._sent_back(lambda p, side=side: product(p, side), x, shares) for b, side in sides]
+        taken = [b * rules._sent_back(product, side, x, shares) for b, side in sides]
         return shares, lambda position, sent: x * sent - taken[0] - taken[1]
 
     return rule

@@ -53,11 +53,6 @@ class TextInput(TensorInput):
     no_answer: int | None = None  # the position that says that there is no answer
     counted: bool = True  # else at least `dropped` tokens did not fit: a very long text is not read to its end
 
-    @property
-    def source(self) -> tuple[str, ...]:
-        """The texts."""
-        return self.texts
-
     @cached_property
     def words(self) -> list[tuple[Unit, list[int]]]:
         """The words, each with the places of its tokens."""
@@ -156,8 +151,8 @@ class Batch:
         if self.special is None:
             return padding
         special = self.special
-        if not self.examples and "input_ids" in self.tensors:  # `collate` knows better than a tokenizer's mask
-            special = special & (self.tensors["input_ids"] != pad_token_id) if pad_token_id is not None else special
+        if not self.examples and pad_token_id is not None and "input_ids" in self.tensors:
+            special = special & (self.tensors["input_ids"] != pad_token_id)  # texts know it better than such a mask
         return padding & ~special
 
     def inputs(self, padding: Tensor, fillers: Fillers) -> tuple[TensorInput, ...]:
@@ -212,19 +207,19 @@ def _is_by_token(name: str, tensor: Tensor, ids: Tensor) -> bool:
     """Whether a tensor has something for each token that goes with it."""
     if name == "attention_mask":
         return tensor.shape == ids.shape
-    own = not name.startswith("decoder_") and not tensor.is_floating_point()
-    return own and tensor.shape[:2] == ids.shape
+    whole_numbers = not name.startswith("decoder_") and not tensor.is_floating_point()
+    return whole_numbers and tensor.shape[:2] == ids.shape
 
 
 def _cut(name: str, tensor: Tensor, row: int, positions: NDArray[np.intp], units: int) -> Tensor:
     """What the model is given for one example, at some of its positions where there is something for each."""
-    own = tensor[row : row + 1] if tensor.dim() else tensor
+    example = tensor[row : row + 1] if tensor.dim() else tensor
     by_unit = units in tensor.shape[1:] and not name.startswith(("decoder_", "pixel_values"))
     if not by_unit or len(positions) == units:
-        return own
+        return example
     if "mask" in name and units in tensor.shape[2:]:  # others have a row for each token, by chance as wide
         raise BadInput(f"padding cannot be taken out of {name} {tuple(tensor.shape)}: give texts one by one")
-    return own[:, torch.from_numpy(positions).to(own.device)]
+    return example[:, torch.from_numpy(positions).to(example.device)]
 
 
 def places(text: str, context: str) -> list[Span]:
@@ -232,8 +227,8 @@ def places(text: str, context: str) -> list[Span]:
     plain = re.escape(text)
     for pattern in (rf"(?<!\w){plain}(?!\w)", plain) if text else ():
         for flags in (re.NOFLAG, re.IGNORECASE):
-            if found := [match.span() for match in re.finditer(pattern, context, flags)]:
-                return found
+            if spans := [match.span() for match in re.finditer(pattern, context, flags)]:
+                return spans
     return []
 
 
@@ -391,9 +386,10 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
         tensors, choices = rows_of(tensors)
     check_one_text(tensors.get("input_ids"))
     if "pixel_values" in tensors and not {"input_ids", "inputs_embeds"} & tensors.keys():
-        if tensors["pixel_values"].dim() != 4 or not tensors["pixel_values"].is_floating_point():
-            found = f"{tensors['pixel_values'].dtype} of shape {tuple(tensors['pixel_values'].shape)}"
-            raise BadInput(f"pixel_values are fractions [batch, channels, height, width]; found {found}")
+        pixels = tensors["pixel_values"]
+        if pixels.dim() != 4 or not pixels.is_floating_point():
+            form = f"{pixels.dtype} of shape {tuple(pixels.shape)}"
+            raise BadInput(f"pixel_values are fractions [batch, channels, height, width]; found {form}")
         return Batch(tensors, None, None)
     shape = batch_and_units(tensors)
     check_ids(model, tensors.get("input_ids"))
@@ -434,7 +430,7 @@ def _checked(text: Any, answers: bool) -> tuple[str, ...]:
         if answers:
             raise BadInput("the context is empty" if texts[0].strip() else "the question is empty")
         raise BadInput("the text is empty" if len(texts) == 1 else f"a text of the pair is empty: {shown(text)}")
-    half = next((found for t in texts if (found := re.search("[\ud800-\udfff]", t))), None)
+    half = next(filter(None, (re.search("[\ud800-\udfff]", t) for t in texts)), None)
     if half:
         raise BadInput(f"the text holds half a character (a lone surrogate, {half[0]!r}) at character {half.start()}")
     return tuple(str(t) for t in texts)  # numpy's own are texts too
@@ -443,8 +439,8 @@ def _checked(text: Any, answers: bool) -> tuple[str, ...]:
 def _no_answer(tokenizer: Any, units: Sequence[Unit]) -> int | None:
     """Where models say that a question has no answer: at the classification token, or else the first special one."""
     special = [i for i, unit in enumerate(units) if unit.special]
-    own = [i for i in special if units[i].piece == getattr(tokenizer, "cls_token", None)]
-    return next(iter(own + special), None)
+    classifying = [i for i in special if units[i].piece == getattr(tokenizer, "cls_token", None)]
+    return next(iter(classifying + special), None)
 
 
 def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit, ...]:
@@ -454,7 +450,8 @@ def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit,
     fast = getattr(tokenizer, "is_fast", False)
     parts = encoding.sequence_ids() if fast else _parts(tokenizer, special, texts)
     if fast:
-        spans = [None if s else trim(tuple(o), texts[p or 0]) for o, s, p in _rows(encoding, special, parts)]
+        rows = zip(encoding["offset_mapping"], special, parts, strict=True)
+        spans = [None if flag else trim(tuple(offsets), texts[part or 0]) for offsets, flag, part in rows]
     else:
         spans = _searched(tokenizer, ids, special, parts, texts)
     units = []
@@ -469,18 +466,14 @@ def _units(tokenizer: Any, encoding: Any, texts: tuple[str, ...]) -> tuple[Unit,
     return tuple(units)
 
 
-def _rows(encoding: Any, special: list[bool], parts: list[int | None]) -> Any:
-    return zip(encoding["offset_mapping"], special, parts, strict=True)
-
-
 def _parts(tokenizer: Any, special: list[bool], texts: tuple[str, ...]) -> list[int | None]:
     """Which text each position belongs to: counted, or, where a text was cut, by the special tokens between them."""
     options = {"add_special_tokens": False, "verbose": False}
     counts = [len(_tokenised(tokenizer, (text,), **options)["input_ids"]) for text in texts]
-    parts: list[int | None] = []
     if sum(counts) == special.count(False):
         numbers = iter([number for number, count in enumerate(counts) for _ in range(count)])
         return [None if flag else next(numbers) for flag in special]
+    parts: list[int | None] = []
     part, started = 0, False
     for flag in special:
         if flag and started:
@@ -492,20 +485,19 @@ def _parts(tokenizer: Any, special: list[bool], texts: tuple[str, ...]) -> list[
 
 def _searched(
     tokenizer: Any, ids: list[int], special: list[bool], parts: list[int | None], texts: tuple[str, ...]
-) -> list[tuple[int, int] | None]:
-    spans: list[tuple[int, int] | None] = [None] * len(ids)
+) -> list[Span | None]:
+    spans: list[Span | None] = [None] * len(ids)
     for part, text in enumerate(texts):
         positions = [i for i, p in enumerate(parts) if p == part and not special[i]]
         pieces = [tokenizer.decode([ids[i]]).removeprefix("##") for i in positions]
-        found = search_spans(pieces, text, backwards=getattr(tokenizer, "truncation_side", "") == "left")
-        unknown = [ids[i] == tokenizer.unk_token_id for i in positions]
-        found = [_gap(found, n, text) if flag else found[n] for n, flag in enumerate(unknown)]
-        for position, span in zip(positions, found, strict=True):
-            spans[position] = span
+        searched = search_spans(pieces, text, backwards=getattr(tokenizer, "truncation_side", "") == "left")
+        for number, position in enumerate(positions):
+            unknown = ids[position] == tokenizer.unk_token_id
+            spans[position] = _gap(searched, number, text) if unknown else searched[number]
     return spans
 
 
-def _gap(spans: list[tuple[int, int] | None], number: int, text: str) -> tuple[int, int]:
+def _gap(spans: list[Span | None], number: int, text: str) -> Span:
     """What lies between the nearest pieces that were found: there an unknown token must stand."""
     start = max((s[1] for s in spans[:number] if s), default=0)
     end = min((s[0] for s in spans[number:] if s), default=len(text))

@@ -32,7 +32,7 @@ class Fillers:
 
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Any = None) -> "Fillers":
-        """Those of a model and its tokenizer; of the model's configuration alone where there is no tokenizer."""
+        """The fillers of a model and its tokenizer; of the model's configuration alone where there is no tokenizer."""
         config, size = text_config(model), vocabulary_size(model)
         owners = (config,) if tokenizer is None else (tokenizer,)
         named = {

@@ -55,8 +55,8 @@ class Fill(Hide):
 
     def __init__(self, name: str, token: str, otherwise: str | None = None, *, attended: bool = True):
         self.name, self.token, self.otherwise, self.attended = name, token, otherwise, attended
-        words = " or ".join(WORDS[one] for one in self._tokens)
-        self.__doc__ = f"The {words} token takes the place of the units{'' if attended else ', not attended to'}."
+        self._words = " or ".join(WORDS[one] for one in self._tokens)
+        self.__doc__ = f"The {self._words} token takes the place of the units{'' if attended else ', not attended to'}."
 
     @property
     def _tokens(self) -> tuple[str, ...]:
@@ -66,9 +66,8 @@ class Fill(Hide):
         """The tokens with others in these places."""
         token = whole.fillers.first(self._tokens)
         if token is None:
-            words = " or ".join(WORDS[one] for one in self._tokens)
             raise BadOption(
-                f"hide={self.name!r} is not possible: the vocabulary has no {words} token; use hide='delete'"
+                f"hide={self.name!r} is not possible: the vocabulary has no {self._words} token; use hide='delete'"
             )
         return whole.filled(places, token, self.attended)
 
@@ -78,9 +77,9 @@ class Fill(Hide):
         if "pixel_values" in whole.tensors and self.token == "pad":
             return None
         if "input_ids" not in whole.tensors:
-            given = ", ".join(whole.tensors)
+            names = ", ".join(whole.tensors)
             raise BadOption(
-                f"{asked} is not possible: the input has no tokens, it is given as {given}; use baseline='zero'"
+                f"{asked} is not possible: the input has no tokens, it is given as {names}; use baseline='zero'"
             )
         return whole.fillers.baseline(self.token, asked)
 

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from torch import Tensor
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.units import Unit
+
+if TYPE_CHECKING:
+    from whyformer.inputs.hiding import Hide
 
 Numbers = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -27,38 +30,6 @@ NOTHING_LEFT = (
     "it: name one, as config.bos_token_id"
 )
 TWICE = "units of this input are hidden already: hide all of them at once"
-
-
-class Hiding(Protocol):
-    """What an input is asked to hide units with: `whyformer.inputs.hiding.Hide`."""
-
-    def apply(self, whole: Any, places: Places) -> Any:
-        """The input without the units at these places."""
-
-
-class Input(Protocol):
-    """One example as a model is given it, without padding: what hiding, metrics and the engine know of it."""
-
-    @property
-    def units(self) -> tuple[Unit, ...]:
-        """What gets a score, in order; ready tensors do not say."""
-
-    @property
-    def source(self) -> Any:
-        """What people read or see: the texts, or an image."""
-
-    @property
-    def tensors(self) -> Mapping[str, Numbers | Tensor]:
-        """What the model is given, by name."""
-
-    def groups(self, kind: Any) -> list[list[int]]:
-        """The places that are ranked and hidden as one: each token, or the tokens of each word, or each patch."""
-
-    def without(self, places: Places, hide: Hiding) -> "Input":
-        """The same input with the units at some places hidden."""
-
-    def __len__(self) -> int:
-        """How many units there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +54,6 @@ class TensorInput:
     def __len__(self) -> int:
         return len(self.tensors["input_ids"]) if self.length is None else self.length
 
-    @property
-    def source(self) -> Any:
-        """The tensors."""
-        return self.tensors
-
     def groups(self, kind: Kind) -> list[list[int]]:
         """The places of what is ranked and hidden as one: units that are not special."""
         if kind != "token":
@@ -108,7 +74,7 @@ class TensorInput:
         odd = any(isinstance(values, Tensor) for values in self.tensors.values())
         return self.gone is not None, self.instead, id(self.tensors) if odd else None
 
-    def without(self, places: Places, hide: Hiding) -> "TensorInput":
+    def without(self, places: Places, hide: "Hide") -> "TensorInput":
         """The same input with the units at some places hidden; itself if there are none."""
         return hide.apply(self, places) if len(places) else self
 
@@ -130,10 +96,7 @@ class TensorInput:
         return self._changed(tensors, None)
 
     def exchanged(self, places: Places, instead: int | None) -> "TensorInput":
-        """With the embedding of a token, or zeros, in some places; the model is told the same tokens.
-
-        So neither positions nor what the head reads move.
-        """
+        """With the embedding of a token, or zeros, in some places; tokens, positions and what the head reads stay."""
         if self.gone is not None:
             raise BadOption(TWICE)
         if "pixel_values" in self.tensors and self.patches is None:
@@ -166,7 +129,7 @@ class TensorInput:
         return self._with(tensors, kept)
 
     def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
-        """The same with other tensors, of the units that are kept."""
+        """The input with other tensors, of the units that are kept."""
         special = self.special if kept is None or self.special is None else self.special[kept]
         return TensorInput(tensors, special=special, fillers=self.fillers)
 

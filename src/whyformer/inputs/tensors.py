@@ -31,7 +31,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, module: nn.Embedding, name: str) -> "Table":
-        """That of a module: RoBERTa counts positions from the one behind its padding index, OPT from an offset."""
+        """The table of a module: RoBERTa counts positions from the one behind its padding index, OPT from an offset."""
         offset = getattr(module, "offset", None)
         if name != "position_ids":
             return cls(module.num_embeddings)
@@ -85,7 +85,7 @@ def check_one_text(ids: Tensor | None) -> None:
     """Raise for inputs of several texts."""
     if ids is not None and ids.dim() == 3:
         raise BadInput(
-            f"input_ids [batch, units] are needed, one text for each example; found input_ids of shape "
+            "input_ids [batch, units] are needed, one text for each example; found input_ids of shape "
             f"{tuple(ids.shape)}"
         )
 
@@ -94,9 +94,9 @@ def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:
     """[batch, units] of the inputs."""
     names = [name for name in ("input_ids", "inputs_embeds") if name in tensors]
     if len(names) != 1:
-        found = listed(list(tensors)) or "nothing"
+        others = listed(list(tensors)) or "nothing"
         both = ", but not both of the first two" if names else ""
-        raise BadInput(f"inputs need `input_ids`, `inputs_embeds` or `pixel_values`{both}; found {found}")
+        raise BadInput(f"inputs need `input_ids`, `inputs_embeds` or `pixel_values`{both}; found {others}")
     tensor = tensors[names[0]]
     form = "[batch, units]" if names[0] == "input_ids" else "[batch, units, width]"
     if tensor.dim() != form.count(",") + 1 or 0 in tensor.shape:

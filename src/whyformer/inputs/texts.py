@@ -14,28 +14,28 @@ TEXTS = "a text, a pair (text, text) or a list of them is"
 QUESTIONS = "one question and its context, or a list of each, are"
 
 
-def texts_of(given: Any, needed: str = TEXTS) -> Iterable[Any] | None:
+def texts_of(texts: Any, needed: str = TEXTS) -> Iterable[Any] | None:
     """The texts of a list, a generator, a column, or a table with one column of texts; None for one text or pair."""
-    if isinstance(given, str | tuple):
+    if isinstance(texts, str | tuple):
         return None
-    if isinstance(given, list):
-        return given
-    if isinstance(given, Mapping):
-        keys = ", ".join(shown(key, 30) for key in islice(given, 8))
+    if isinstance(texts, list):
+        return texts
+    if isinstance(texts, Mapping):
+        keys = ", ".join(shown(key, 30) for key in islice(texts, 8))
         raise BadInput(
-            f"{needed} needed; found {type(given).__name__} with {keys}: give the text in it; tensors are for "
+            f"{needed} needed; found {type(texts).__name__} with {keys}: give the text in it; tensors are for "
             "whyformer.attribute"
         )
-    if isinstance(given, Set):
+    if isinstance(texts, Set):
         raise BadInput("a set has no order, so nobody could tell which explanation is whose: give a list")
-    names = _columns(given)
+    names = _columns(texts)
     if names:
-        return _column_of_texts(given, names)
-    single = getattr(given, "ndim", 1) == 0 or isinstance(given, bytes | bytearray | memoryview | Tensor)
-    if single or not isinstance(given, Iterable):
-        advice = ": decode it first" if isinstance(given, bytes | bytearray) else ""
-        raise BadInput(f"{needed} needed; found {type(given).__name__} {shown(given, 40)}{advice}")
-    return given
+        return _column_of_texts(texts, names)
+    single = getattr(texts, "ndim", 1) == 0 or isinstance(texts, bytes | bytearray | memoryview | Tensor)
+    if single or not isinstance(texts, Iterable):
+        advice = ": decode it first" if isinstance(texts, bytes | bytearray) else ""
+        raise BadInput(f"{needed} needed; found {type(texts).__name__} {shown(texts, 40)}{advice}")
+    return texts
 
 
 def _columns(table: Any) -> list[Any]:

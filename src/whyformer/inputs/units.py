@@ -152,10 +152,10 @@ def search_spans(pieces: Sequence[str], text: str, backwards: bool = False) -> l
     start = 0
     for piece in pieces:
         wanted = piece.strip().casefold()
-        found = folded.find(wanted, start) if wanted else -1
-        if found < 0:
+        place = folded.find(wanted, start) if wanted else -1
+        if place < 0:
             spans.append(None)
             continue
-        start = found + len(wanted)
-        spans.append((origins[found], origins[start - 1] + 1))
+        start = place + len(wanted)
+        spans.append((origins[place], origins[start - 1] + 1))
     return spans

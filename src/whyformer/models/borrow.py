@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -60,15 +59,11 @@ def lock_of(model: nn.Module) -> AbstractContextManager[Any]:
 
 def _reference(owner: Any, model: nn.Module) -> weakref.ref[Any]:
     """To whom a lock belongs; a configuration whose class allows no weak reference is there as long as its model."""
-    forget = partial(_forget, id(owner))
+    key = id(owner)
     try:
-        return weakref.ref(owner, forget)
+        return weakref.ref(owner, lambda _: _LOCKS.pop(key, None))
     except TypeError:
-        return weakref.ref(model, forget)
-
-
-def _forget(key: int, _: Any) -> None:
-    _LOCKS.pop(key, None)
+        return weakref.ref(model, lambda _: _LOCKS.pop(key, None))
 
 
 @contextmanager
@@ -85,12 +80,11 @@ def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Ite
         arguments["use_cache"] = False
     if getattr(getattr(model, "config", None), "return_dict", True) is False:
         arguments["return_dict"] = True
-    name = type(model).__name__
     with (
         lock_of(model),
         _evaluating(model.modules()),
         _with_padding_id(model, arguments) as known,
-        named_failures(name),
+        named_failures(type(model).__name__),
     ):
         yield model, known
 

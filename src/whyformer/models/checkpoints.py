@@ -40,7 +40,7 @@ class Checkpoint:
 
     @property
     def pinned(self) -> "Checkpoint":
-        """The same at the commit that its configuration has now, so that all of its files are of one state."""
+        """The checkpoint at the commit that its configuration has now, so that all of its files are of one state."""
         path = None if self.local else self.file("config.json")
         return self if path is None or path.parents[1].name != "snapshots" else replace(self, revision=path.parent.name)
 
@@ -110,9 +110,8 @@ class Checkpoint:
 
 def check_depth(config: Any, weights: int, name: str) -> None:
     """Raise before a model is built if its configuration asks for more layers than there are weights."""
-    config = config.get_text_config()
-    stated = {field: getattr(config, field, None) for field in DEPTHS}
-    for field, layers in stated.items():
+    for field in DEPTHS:
+        layers = getattr(config.get_text_config(), field, None)
         if isinstance(layers, int) and layers > weights:
             raise UnsupportedModel(
                 f"the weights of {name!r} are not complete: {field} is {layers} in its configuration, and its files "

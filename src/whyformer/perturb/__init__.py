@@ -1,30 +1,19 @@
 """Hiding units of an input, and what the model then says: collected, without duplicates, and run in dense batches."""
 
-from whyformer.perturb.hides import HIDES, Baseline, HideName, HideNameOrNone, count_of, hide_named, register_hide
-from whyformer.perturb.remains import Hideable, hideable, inputs_of, remains
-from whyformer.perturb.runner import Counts, Outcomes, Runner, in_parts
-from whyformer.perturb.search import LONGEST_SEARCH, ORDERS, Search, best_orders
-from whyformer.perturb.seen import Seen
-
-__all__ = [
-    "HIDES",
-    "LONGEST_SEARCH",
-    "ORDERS",
-    "Baseline",
-    "Counts",
-    "HideName",
-    "HideNameOrNone",
-    "Hideable",
-    "Outcomes",
-    "Runner",
-    "Search",
-    "Seen",
-    "best_orders",
-    "count_of",
-    "hide_named",
-    "hideable",
-    "in_parts",
-    "inputs_of",
-    "register_hide",
-    "remains",
-]
+from whyformer.perturb.hides import HIDES as HIDES
+from whyformer.perturb.hides import HideName as HideName
+from whyformer.perturb.hides import HideNameOrNone as HideNameOrNone
+from whyformer.perturb.hides import count_of as count_of
+from whyformer.perturb.hides import hide_named as hide_named
+from whyformer.perturb.hides import register_hide as register_hide
+from whyformer.perturb.remains import Hideable as Hideable
+from whyformer.perturb.remains import hideable as hideable
+from whyformer.perturb.remains import inputs_of as inputs_of
+from whyformer.perturb.remains import remains as remains
+from whyformer.perturb.runner import Outcomes as Outcomes
+from whyformer.perturb.runner import in_parts as in_parts
+from whyformer.perturb.search import LONGEST_SEARCH as LONGEST_SEARCH
+from whyformer.perturb.search import ORDERS as ORDERS
+from whyformer.perturb.search import Search as Search
+from whyformer.perturb.search import best_orders as best_orders
+from whyformer.perturb.seen import Seen as Seen

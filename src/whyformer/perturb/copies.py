@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ class Copies:
         self.patches = _patches(prediction) if "pixel_values" in prediction.batch.tensors else None
         places = {position: place for place, position in enumerate(self.positions.tolist())}
         target, versus = prediction.target, prediction.versus
+        self._said_at = {places[position] for position in prediction.said_at(row)}
         self.target = self.task.moved(target[row : row + 1], [places])
         self.versus = None if versus is None else self.task.moved(versus[row : row + 1], [places])
         self.units = len(self.positions)
@@ -64,7 +65,7 @@ class Copies:
         kept = self._kept
         self.runner = Runner(
             self.model,
-            _Explained(self.task, self.target, self.versus, kept),
+            partial(_explained, self.task, self.target, self.versus, kept),
             arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
             most=self.at_once(whole_vocabulary=kept is None),
             expected=0,
@@ -122,7 +123,7 @@ class Copies:
         return self.runner.logits(inputs, 1)[:, 0].to(self.dtype)
 
     def of_free(self, present: Tensor) -> Tensor:
-        """The same for copies with these of the free units there, [copies, free]."""
+        """The explained output, [copies], for copies with these of the free units there, [copies, free]."""
         rows = torch.ones(len(present), self.units)
         rows[:, self.free] = present.cpu().float()
         return self.outputs(rows)
@@ -141,35 +142,19 @@ class Copies:
         return frozenset(inspect.signature(self.model.forward).parameters)
 
     @cached_property
-    def _said_at(self) -> set[int]:
-        """The places at which the explained output is said; none for a class."""
-        targets = [target for target in (self.target, self.versus) if target is not None]
-        return {place for target in targets for place in self.task.positions(target)[0].tolist() if place >= 0}
-
-    @cached_property
     def _kept(self) -> int | None:
         """The one position at which a model with a vocabulary at every position has to speak, if it can be told."""
         alone = self.task.form == "token" and len(self._said_at) == 1 and "logits_to_keep" in self._takes
         return next(iter(self._said_at)) if alone else None
 
 
-@dataclass(frozen=True)
-class _Explained:
-    """Reads the explained output, [copies, 1], from what a model returns; `kept` is the one position that it kept."""
-
-    task: Task
-    target: Tensor
-    versus: Tensor | None
-    kept: int | None
-
-    def __call__(self, output: Any) -> Tensor:
-        logits = self.task.logits(output)
-        assert logits is not None  # the same model gave some for the whole example
-        target, versus = self.target, self.versus
-        if self.kept is not None and logits.shape[1] == 1:
-            first = [{self.kept: 0}]
-            target, versus = self.task.moved(target, first), None if versus is None else self.task.moved(versus, first)
-        return self.task.output(logits, target, versus)[:, None]
+def _explained(task: Task, target: Tensor, versus: Tensor | None, kept: int | None, output: Any) -> Tensor:
+    """The explained output, [copies, 1], of what a model returns; `kept` is the one position that it kept."""
+    logits = task.logits(output)
+    assert logits is not None  # the same model gave some for the whole example
+    if kept is not None and logits.shape[1] == 1:
+        target, versus = task.moved(target, [{kept: 0}]), None if versus is None else task.moved(versus, [{kept: 0}])
+    return task.output(logits, target, versus)[:, None]
 
 
 def copies_of(prediction: Prediction, baseline: str | Hide, *, on_path: bool = False) -> Iterator[Copies]:
@@ -186,13 +171,12 @@ def copies_of(prediction: Prediction, baseline: str | Hide, *, on_path: bool = F
 def _positions(prediction: Prediction, row: int) -> Tensor:
     """The positions of an example that are no padding, up to where a causal model speaks."""
     real = (~prediction.padding[row]).nonzero().flatten().cpu()
-    targets = [target for target in (prediction.target, prediction.versus) if target is not None]
-    said = [place for t in targets for place in prediction.task.positions(t)[row].tolist() if place >= 0]
-    later = real[real > max(said)] if said else real[:0]
+    last = max(prediction.said_at(row), default=len(prediction.padding[row]))
+    later = real[real > last]
     if not len(later) or prediction.trace.embeddings is None:
         return real
     unseen = not bool(prediction.embedding_gradients[row, later.to(prediction.padding.device)].any())
-    return real[real <= max(said)] if unseen else real
+    return real[real <= last] if unseen else real
 
 
 def _free(prediction: Prediction, row: int, positions: Tensor, patches: Patches | None) -> Tensor:

@@ -12,7 +12,7 @@ HIDES: Registry[Hide] = Registry("way to hide", "hides")
 
 HideName = Annotated[str, Names(HIDES, "apply")]  # what an option `hide=` takes
 HideNameOrNone = Annotated[str | None, Names(HIDES, "apply")]
-# What `baseline=` takes: the same. What stands there was always attended to, also where it was called `pad`.
+# What `baseline=` takes. What stands in a unit's place was always attended to there, also when it was called `pad`.
 Baseline = Annotated[
     str, Names(HIDES, "apply"), Spelling(former={"pad": "pad_attended"}, in_keys={"pad_attended": "pad"})
 ]

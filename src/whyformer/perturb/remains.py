@@ -102,18 +102,16 @@ def remains(
 
 def _needed(prediction: Prediction, number: int, positions: Numbers, hide: Hide) -> set[int]:
     """The places that are never hidden, because the explained output is said there or before."""
-    task, order = prediction.task, positions.tolist()
-    targets = [target for target in (prediction.target, prediction.versus) if target is not None]
-    said = [p for target in targets for p in task.positions(target)[number].tolist() if p >= 0]
-    stays = said if hide.shortens or not hide.attended else []
-    behind = [p for p in order if task.causal and said and p > max(said)]
+    order, said_at = positions.tolist(), prediction.said_at(number)
+    stays = said_at if hide.shortens or not hide.attended else []
+    behind = [p for p in order if prediction.task.causal and said_at and p > max(said_at)]
     return {order.index(p) for p in (*stays, *behind)}
 
 
 def _moved(prediction: Prediction, target: Tensor, texts: Sequence[Hideable], left: Sequence[list[int]]) -> Tensor:
     """The target of each text, with its positions as they are counted in what is left."""
     places = [
-        {int(position): place for place, position in enumerate(text.positions[own])}
-        for text, own in zip(texts, left, strict=True)
+        {int(position): place for place, position in enumerate(text.positions[remaining])}
+        for text, remaining in zip(texts, left, strict=True)
     ]
     return prediction.task.moved(target[[text.number for text in texts]], places)

@@ -25,7 +25,7 @@ from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import arguments_of
 
 PADDING = 0.05  # of a batch's tokens, at most
-UNSEEN = "the embeddings of single tokens were not seen, and tokens give way there"
+UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
 
 Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
 
@@ -51,11 +51,6 @@ class Counts:
     padding: int = 0
     batches: int = 0
 
-    @property
-    def padding_share(self) -> float:
-        """The share of the tokens run that is padding."""
-        return self.padding / self.tokens if self.tokens else 0.0
-
 
 class Runner:
     """Inputs in, logits out: each different input is run once.
@@ -67,9 +62,8 @@ class Runner:
 
     An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
     the model returns the numbers that are wanted. `arguments` are handed to the model beside each batch, `most` is how
-    many inputs a batch may hold. What is done is reported
-    after every batch: of the inputs that wait, or of those that are `expected` in all, not at all if these are 0.
-    `elsewhere` counts those that others run.
+    many inputs a batch may hold. What is done is reported after every batch: of the inputs that wait, or of those that
+    are `expected` in all, not at all if these are 0. `elsewhere` counts those that others run.
     """
 
     def __init__(
@@ -146,8 +140,8 @@ class Runner:
 
     def know(self, inputs: Sequence[TensorInput], logits: Tensor) -> None:
         """Take the outputs for inputs, [inputs, outputs] in float64, from whoever ran the same model on them."""
-        for one, own in zip(inputs, logits, strict=True):
-            self._known.setdefault(one.key, own)
+        for one, outputs in zip(inputs, logits, strict=True):
+            self._known.setdefault(one.key, outputs)
 
     def forget(self) -> None:
         """Drop all results and questions, so that memory does not grow from chunk to chunk."""
@@ -175,7 +169,7 @@ class Runner:
         logits = self.read(output)
         if not bool(torch.isfinite(logits).all()):
             raise UnsupportedModel(
-                f"{type(self.model).__name__} returns logits that are not numbers once units give way"
+                f"{type(self.model).__name__} returns logits that are not numbers once units are hidden"
             )
         return logits
 

@@ -19,12 +19,12 @@ class Seen:
     target: int | None = None
 
     def cut(self, length: int) -> "Seen":
-        """The same without what stands behind the input: the padding of its batch."""
+        """What was seen, without the padding of the batch that stands behind the input."""
         return replace(self, hidden_in=self.hidden_in[:length])
 
     @property
     def probability(self) -> tuple[float | None, ...] | None:
-        """That of the explained class after each step."""
+        """The probability of the explained class after each step."""
         if self.probabilities is None or self.target is None:
             return None
         return tuple(None if shares is None else shares[self.target] for shares in self.probabilities)

@@ -1,21 +1,10 @@
 """One instrumented run of an unmodified model."""
 
-from whyformer.recorder.lrp.books import BOOKS, Book, BySite
-from whyformer.recorder.run import Edit, record
-from whyformer.recorder.trace import Layers, Trace, differentiating
-from whyformer.tasks.targets import Target, plain_target
-from whyformer.tasks.task import Outputs
-
-__all__ = [
-    "BOOKS",
-    "Book",
-    "BySite",
-    "Edit",
-    "Layers",
-    "Outputs",
-    "Target",
-    "Trace",
-    "differentiating",
-    "plain_target",
-    "record",
-]
+from whyformer.recorder.lrp.books import BOOKS as BOOKS
+from whyformer.recorder.lrp.books import Book as Book
+from whyformer.recorder.lrp.books import BySite as BySite
+from whyformer.recorder.run import Edit as Edit
+from whyformer.recorder.run import record as record
+from whyformer.recorder.trace import Layers as Layers
+from whyformer.recorder.trace import Trace as Trace
+from whyformer.recorder.trace import differentiating as differentiating

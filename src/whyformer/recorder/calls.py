@@ -3,13 +3,12 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 
 @dataclass
@@ -43,20 +42,7 @@ def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: hook(*args) if threading.get_ident() == thread else None
 
 
-class Hooked:
-    """Has hooks that are gone when it is left."""
-
-    def __init__(self) -> None:
-        self._handles: list[RemovableHandle] = []
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-
-class Calls(Hooked):
+class Calls(ExitStack):
     """Watches the numbered submodules while a model runs, through hooks that are gone afterwards.
 
     A *layer* is the outermost numbered call that holds exactly one attention map. This finds `encoder.layer.i`,
@@ -74,19 +60,19 @@ class Calls(Hooked):
         self.made: list[Call] = []
         self._open: list[Call] = []
 
-    def __enter__(self) -> "Calls":
+    def __enter__(self) -> Self:
         for path, module in self.modules.items():
             if path.rpartition(".")[2].isdigit():
                 enter = in_this_thread(partial(self._enter, path))
-                self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-                self._handles.append(module.register_forward_hook(in_this_thread(self._leave)))
+                self.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
+                self.enter_context(module.register_forward_hook(in_this_thread(self._leave)))
         if self.body is not None:
-            self._handles.append(self.body.register_forward_hook(in_this_thread(self._finish)))
+            self.enter_context(self.body.register_forward_hook(in_this_thread(self._finish)))
         return self
 
     @property
     def path(self) -> str:
-        """Of the innermost numbered submodule that is running."""
+        """The path of the innermost numbered submodule that is running."""
         return self._open[-1].path if self._open else "outside all layers"
 
     def attention_seen(self, position: int) -> None:
@@ -96,13 +82,13 @@ class Calls(Hooked):
 
     def layers(self, attentions: int) -> list[int] | None:
         """For each attention map the number of its layer's call, or None if one has no layer of its own."""
-        found = []
+        numbers = []
         for position in range(attentions):
             number = next((n for n, c in enumerate(self.made) if c.attentions == [position]), None)
             if number is None or self.made[number].input is None or self.made[number].output is None:
                 return None
-            found.append(number)
-        return found
+            numbers.append(number)
+        return numbers
 
     def hidden(self, numbers: Sequence[int]) -> list[Tensor]:
         """The states between the layers: what enters the first, each next one, and what leaves the last.
@@ -116,7 +102,7 @@ class Calls(Hooked):
         return [state for state in (*(call.input for call in made), last) if state is not None]
 
     def _finish(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        self.final = _hidden_states([output] if isinstance(output, Tensor) else list(_values(output)))
+        self.final = _hidden_states(_values(output))
 
     def _enter(
         self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -136,10 +122,12 @@ class Calls(Hooked):
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         call = self._open.pop()
-        call.output = call.keep(_hidden_states([output] if isinstance(output, Tensor) else list(_values(output))))
+        call.output = call.keep(_hidden_states(_values(output)))
 
 
 def _values(output: Any) -> Iterable[Any]:
+    if isinstance(output, Tensor):
+        return (output,)
     return output.values() if isinstance(output, Mapping) else output or ()
 
 

@@ -22,18 +22,19 @@ class TokenEmbeddings:
 
     def looked_up(self, weight: Tensor, ids: Tensor, result: Tensor) -> Tensor:
         """What a lookup gives to the model."""
-        if self.weight is None and self._is_given(ids):
+        if self.weight is None and _same(ids, self.ids):
             self.weight = weight  # the model does not say which are its input embeddings
         if weight is not self.weight:
             return result
         return self._first(ids, result) if self.leaf is None else self._again(ids, result)
 
     def _first(self, ids: Tensor, result: Tensor) -> Tensor:
-        if self.ids is not None and self._is_transposed(ids):
-            return self._made(result.transpose(0, 1)).transpose(0, 1).clone()
-        if self.ids is not None and self._is_longer(ids):
+        if self.ids is not None and not _same(ids, self.ids):
             units = self.ids.shape[1]
-            return torch.cat((self._made(result[:, :units]), result[:, units:]), 1)
+            if _same(ids, self.ids.T):
+                return self._made(result.transpose(0, 1)).transpose(0, 1).clone()
+            if ids.dim() == 2 and ids.shape[1] > units and torch.equal(ids[:, :units], self.ids):
+                return torch.cat((self._made(result[:, :units]), result[:, units:]), 1)
         return self._made(result).clone()  # a model may go on in place, which torch forbids on a leaf
 
     def _made(self, values: Tensor) -> Tensor:
@@ -42,20 +43,12 @@ class TokenEmbeddings:
 
     def _again(self, ids: Tensor, result: Tensor) -> Tensor:
         assert self.leaf is not None
-        if self._is_given(ids):
+        if _same(ids, self.ids):
             return self.leaf.clone()
         if self.ids is not None and ids.shape == self.ids.shape and torch.equal(ids[:, 1:], self.ids[:, :-1]):
             return torch.cat((result[:, :1], self.leaf[:, :-1]), 1)
         return result
 
-    def _is_given(self, ids: Tensor) -> bool:
-        return self.ids is not None and ids.shape == self.ids.shape and torch.equal(ids, self.ids)
 
-    def _is_transposed(self, ids: Tensor) -> bool:
-        assert self.ids is not None
-        return not self._is_given(ids) and ids.shape == self.ids.T.shape and torch.equal(ids, self.ids.T)
-
-    def _is_longer(self, ids: Tensor) -> bool:
-        assert self.ids is not None
-        units = self.ids.shape[1]
-        return ids.dim() == 2 and ids.shape[1] > units and torch.equal(ids[:, :units], self.ids)
+def _same(ids: Tensor, others: Tensor | None) -> bool:
+    return others is not None and ids.shape == others.shape and torch.equal(ids, others)

@@ -19,7 +19,7 @@ from whyformer.recorder.lrp.decompositions import (
     multi_head_attention,
     steps_of,
 )
-from whyformer.recorder.lrp.dispatch import GOVERNABLE, Governed
+from whyformer.recorder.lrp.dispatch import GOVERNABLE, Governed, flows
 from whyformer.recorder.lrp.gates import Gates, swapped
 from whyformer.recorder.lrp.sites import Site, make_site
 
@@ -34,13 +34,7 @@ class Recorder(TorchFunctionMode):
     * For relevance, calls that a rule can govern become sites.
     """
 
-    def __init__(
-        self,
-        tokens: TokenEmbeddings,
-        batch: int,
-        calls: Calls,
-        relevance: bool,
-    ):
+    def __init__(self, tokens: TokenEmbeddings, batch: int, calls: Calls, relevance: bool):
         super().__init__()
         self.relevance = relevance
         self.batch = batch
@@ -91,7 +85,7 @@ class Recorder(TorchFunctionMode):
         """The result of a call that is computed in another way; `NotImplemented` for all others."""
         if self.relevance and kwargs.get("inplace"):
             return self._in_place(func, args, kwargs)
-        if name == FUSED and all(map(_flows, _operands(args, kwargs))):
+        if name == FUSED and all(map(flows, _operands(args, kwargs))):
             return self._attend(args, kwargs)
         if name == MULTI_HEAD:
             with self:  # its steps are seen one by one
@@ -124,8 +118,8 @@ class Recorder(TorchFunctionMode):
                 return (parts, *args[1:])
             return args
         for one, other in (args, args[::-1]) if len(args) == 2 else ():
-            fixed = _is_parameter(one) or (self.pixels is not None and isinstance(one, Tensor) and not _flows(one))
-            if fixed and _flows(other) and not _is_parameter(other) and _is_for_units(one, other):
+            fixed = _is_parameter(one) or (self.pixels is not None and isinstance(one, Tensor) and not flows(one))
+            if fixed and flows(other) and not _is_parameter(other) and _is_for_units(one, other):
                 return tuple(self._absorber(a.expand_as(other)) if a is one else a for a in args)
         return args
 
@@ -154,7 +148,7 @@ class Recorder(TorchFunctionMode):
         if governed is not None:
             return self._govern(governed, attends=attends)
         steps = steps_of(name)
-        if steps is not None and _flowing((*args, *kwargs.values())):
+        if steps is not None and any(map(flows, (*args, *kwargs.values()))):
             with self:  # the steps are seen one by one, as those of a model that writes them out
                 return steps(*args, **kwargs)
         result = func(*args, **kwargs)
@@ -184,9 +178,7 @@ class Recorder(TorchFunctionMode):
                 call, operands = swapped(call), operands[::-1]
         elif kind == "product":
             kind, call, operands = self.gates.seen(call, operands)
-        result, site = make_site(kind, call, operands, self.calls.path, self.batch, constants)
-        if site is not None:
-            self.sites.append(site)
+        result = self._step(kind, call, operands, constants)
         if kind in ("activation", "scaling", "add_constant"):
             self.gates.changed(operands[0], result, activated=kind == "activation")
         return result
@@ -197,8 +189,10 @@ class Recorder(TorchFunctionMode):
         self._see(attention)
         return context
 
-    def _step(self, kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> Tensor:
-        result, site = make_site(kind, function, operands, self.calls.path, self.batch)
+    def _step(
+        self, kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...], constants: tuple[Any, ...] = ()
+    ) -> Tensor:
+        result, site = make_site(kind, function, operands, self.calls.path, self.batch, constants)
         if site is not None:
             self.sites.append(site)
         return result
@@ -230,14 +224,6 @@ def _draws(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(named.get("p", 0.5)) and bool(named.get("training", named.get("train", True)))
 
 
-def _flows(argument: Any) -> bool:
-    return isinstance(argument, Tensor) and argument.requires_grad
-
-
-def _flowing(arguments: tuple[Any, ...]) -> bool:
-    return any(map(_flows, arguments))
-
-
 def _is_parameter(value: Any) -> bool:
     return isinstance(value, nn.Parameter)
 
@@ -262,8 +248,3 @@ def _constant(argument: Any) -> Any:
     if kind in (list, tuple) and any(isinstance(a, nn.Parameter) for a in argument):
         return kind(_constant(a) for a in argument)
     return argument
-
-
-def finite(tensor: Tensor) -> bool:
-    """Whether every entry is a number."""
-    return bool(torch.isfinite(tensor).all())

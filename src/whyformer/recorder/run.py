@@ -10,21 +10,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
+from whyformer.errors import BadInput, NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
+from whyformer.inputs.tensors import check_mask, check_one_text
 from whyformer.models.borrow import borrowed, lock_of
-from whyformer.models.failures import CHECKPOINTED, named_failures
-from whyformer.models.loading import input_embeddings, unwrapped
+from whyformer.models.failures import CHECKPOINTED, FLEX, named_failures
+from whyformer.models.loading import input_embeddings, text_config, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.given import check_inputs, expanded
 from whyformer.recorder.lrp.layout import layouts
 from whyformer.recorder.lrp.merged import Composites
-from whyformer.recorder.lrp.sites import Site
-from whyformer.recorder.mode import Recorder, finite
+from whyformer.recorder.lrp.sites import Site, nodes_below
+from whyformer.recorder.mode import Recorder
 from whyformer.recorder.trace import Layers, Trace, differentiating
 from whyformer.tasks.task import Outputs, Task, arguments_of, said_by
 
+CONTENT = ("input_ids", "inputs_embeds", "pixel_values")  # one of them says how many examples there are
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
@@ -55,7 +56,7 @@ def record(
     the same model. Runs of one model wait for each other, so that threads may share it.
     """
     inputs = expanded(inputs)
-    batch = check_inputs(unwrapped(model), inputs)
+    batch = _check_inputs(unwrapped(model), inputs)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
     with ExitStack() as stack:
         stack.enter_context(differentiating())
@@ -68,9 +69,8 @@ def record(
         recorder = Recorder(tokens, batch, calls, relevance)
         if "inputs_embeds" in kwargs:
             embedded = kwargs["inputs_embeds"].detach()
-            tokens.leaf = kwargs["inputs_embeds"] = (
-                at_embeddings(embedded) if at_embeddings else embedded
-            ).requires_grad_()
+            edited = at_embeddings(embedded) if at_embeddings else embedded
+            tokens.leaf = kwargs["inputs_embeds"] = edited.requires_grad_()
         if "pixel_values" in kwargs:
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
         if relevance:
@@ -78,6 +78,33 @@ def record(
         with recorder:
             output = model(**arguments_of(model, kwargs))
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
+
+
+def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs, with positions [1, units] that transformers takes for all examples repeated for each."""
+    batch = next((len(inputs[name]) for name in CONTENT if name in inputs and inputs[name].dim()), 1)
+    return {
+        name: tensor.expand(batch, *tensor.shape[1:]) if name == "position_ids" and len(tensor) == 1 else tensor
+        for name, tensor in inputs.items()
+    }
+
+
+def _check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> int:
+    """Raise if tensors cannot be a batch of texts or images for this model; the number of examples."""
+    ids = inputs.get("input_ids")
+    check_one_text(ids)
+    tokens = ids if ids is not None else inputs.get("inputs_embeds")
+    if tokens is not None and "attention_mask" in inputs:
+        check_mask(inputs["attention_mask"], tokens.shape[:2])
+    sizes = {name: t.shape[0] for name, t in inputs.items() if isinstance(t, Tensor) and t.dim()}
+    if not sizes or len(set(sizes.values())) != 1 or 0 in sizes.values():
+        raise BadInput(f"inputs need one batch size; found {sizes or 'no tensors'}")
+    if torch.get_default_device().type == "meta":
+        raise BadInput("torch's default device is meta, which holds no numbers: torch.set_default_device('cpu')")
+    flex = getattr(text_config(model), "_attn_implementation", None) == "flex_attention"
+    if flex and not torch.cuda.is_available():  # it would be compiled first, and then fail
+        raise NoAttention(f"{type(model).__name__} cannot be explained: {FLEX}")
+    return next(iter(sizes.values()))
 
 
 def _trace(
@@ -206,16 +233,7 @@ def _layers(name: str, attentions: Sequence[Attention], calls: Calls, logits: Te
 
 def _runs_under_checkpoint(logits: Tensor) -> bool:
     """Whether a part of the graph is there only once it is run again: `torch.utils.checkpoint`, the reentrant form."""
-    waiting, seen = [logits.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        if node.name().startswith("CheckpointFunction"):
-            return True
-        seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
-    return False
+    return any(node.name().startswith("CheckpointFunction") for node in nodes_below([logits.grad_fn]))
 
 
 def _check_stack(name: str, layers: Sequence[Call], calls: Calls) -> None:
@@ -247,7 +265,7 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
             "logits [batch, units, vocabulary]"
         )
     logits, task = read
-    if not finite(logits):
+    if not bool(torch.isfinite(logits).all()):
         raise UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "
             "explain; check its weights, or load it in float32"

@@ -123,16 +123,12 @@ class Trace:
         tensors = (of,) if isinstance(of, Tensor) else of
         with self.lock, named_failures("the model", backward=True):
             gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
-        found = _filled(tensors, gradients)
-        return found[0] if isinstance(of, Tensor) else found
+        filled = _filled(tensors, gradients)
+        return filled[0] if isinstance(of, Tensor) else filled
 
     @differentiating()
     def relevance(
-        self,
-        of: Tensors,
-        book: str | Book = "z_plus",
-        target: Target = None,
-        versus: Target = None,
+        self, of: Tensors, book: str | Book = "z_plus", target: Target = None, versus: Target = None
     ) -> Tensors:
         """The relevance of each example's explained output at tensors of this trace, under a rule book.
 
@@ -162,8 +158,8 @@ class Trace:
         self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor
     ) -> tuple[Tensor, ...]:
         with self.lock, named_failures("the model"), scratch(), governed(book.opened(sites), book.rule_of):
-            found = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
-        carried = _filled(tensors, found)
+            relevances = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
+        carried = _filled(tensors, relevances)
         if book.carries == "gradient":
             return tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
         return carried
@@ -189,8 +185,8 @@ class Trace:
     def _layer_of(self) -> dict[Node, int]:
         """The layer of each product of attention and values, by its node: the layer whose map is its first factor."""
         maps = {get_gradient_edge(attention).node: layer for layer, attention in enumerate(self.attention)}
-        found = {s.node: _layer_below(s.sources[0], maps) for s in self.sites if s.kind == "attend"}
-        layers = {node: layer for node, layer in found.items() if layer is not None}
+        below = {s.node: _layer_below(s.sources[0], maps) for s in self.sites if s.kind == "attend"}
+        layers = {node: layer for node, layer in below.items() if layer is not None}
         if unseen := set(range(len(maps))) - set(layers.values()):
             raise UnsupportedModel(f"the values behind the attention of layer {min(unseen)} were not seen")
         return layers
@@ -241,6 +237,6 @@ def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:
     return None if node is None else maps[node]
 
 
-def _filled(tensors: tuple[Tensor, ...], found: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+def _filled(tensors: tuple[Tensor, ...], gradients: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
     """Zeros where torch has nothing."""
-    return tuple(torch.zeros_like(t) if f is None else f for t, f in zip(tensors, found, strict=True))
+    return tuple(torch.zeros_like(t) if g is None else g for t, g in zip(tensors, gradients, strict=True))

@@ -50,8 +50,7 @@ class Answers(Task):
         """The best span that ends where it starts or later, and is no longer than `ANSWER_LENGTH`."""
         blocked = torch.finfo(outputs.logits.dtype).min
         start, end = outputs.logits.detach().masked_fill(~outputs.attended[:, None], blocked).unbind(1)
-        both = _spans(start, end)
-        best = both.flatten(1).argmax(1)
+        best = _spans(start, end).flatten(1).argmax(1)
         return torch.stack((best // start.shape[1], best % start.shape[1]), 1)
 
     def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
@@ -105,7 +104,7 @@ class Answers(Task):
         return [chosen.masked_fill(torch.arange(2, device=chosen.device) != part, -1) for part in range(2)]
 
     def positions(self, chosen: Tensor) -> Tensor:
-        """Where it starts and ends."""
+        """Where the answer starts and ends."""
         return chosen
 
     def moved(self, chosen: Tensor, places: Sequence[Mapping[int, int]]) -> Tensor:
@@ -131,7 +130,8 @@ class Answers(Task):
         assert isinstance(chosen, tuple)
         logits = of.logits[:, : len(of.example.units)].clone()
         logits[:, chosen[0] : chosen[1] + 1] = -torch.inf
-        if not bool(logits[:, [*of.example.context, *_none(of.example)]].isfinite().any()):
+        none = of.example.no_answer
+        if not bool(logits[:, [*of.example.context, *([] if none is None else [none])]].isfinite().any()):
             raise BadOption("versus='runner_up': nothing is left beside the answer to set it against")
         return best_answer(logits, of.example)
 
@@ -175,10 +175,7 @@ def best_answer(logits: Tensor, example: TextInput) -> tuple[int, int]:
     `logits` are those of the start and the end, [2, units]. The answer is given by its first and last token.
     """
     context, none = example.context, example.no_answer
-    start, end = logits[:, context]
-    both = start[:, None] + end
-    allowed = torch.ones_like(both).triu().tril(ANSWER_LENGTH - 1).bool()
-    both = both.masked_fill(~allowed, -torch.inf)
+    both = _spans(*logits[:, context].unsqueeze(1))[0]
     if none is not None and logits[:, none].sum() > both.max():
         return none, none
     first, last = divmod(int(both.argmax()), len(context))
@@ -217,10 +214,6 @@ def _answer_called(example: TextInput, text: str) -> tuple[int, int]:
         f"target {shown(text)} does not stand in the context: copy the answer from there, or give its first and last "
         "token as (start, end)"
     )
-
-
-def _none(example: TextInput) -> list[int]:
-    return [] if example.no_answer is None else [example.no_answer]
 
 
 def _spans(start: Tensor, end: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class Classes(Task):
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
-        """With the names and the kind of the classes, as the configuration has them."""
+        """The task with the names and the kind of the classes, as the configuration has them."""
         return cls(labels_of(model), is_multi_label(model))
 
     def logits(self, output: Any) -> Tensor | None:

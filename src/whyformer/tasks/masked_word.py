@@ -41,7 +41,7 @@ class MaskedWord(Vocabulary):
         return [masks[counted(asked.position, len(masks), "the masks of this text")]]
 
     def follows_a_word(self, position: int, of: ExampleOutputs) -> bool:
-        """Unless it is the first: the space in front of a mask may be part of it."""
+        """Whether the mask is not the first token: the space in front of a mask may be part of it."""
         span = of.example.units[position].span
         return position > 1 if span is None else span[0] > 0
 

@@ -29,7 +29,7 @@ class NextToken(Vocabulary):
         return [len(of.example.units) - 1 if asked.position is None else position_of(of, asked.position)]
 
     def follows_a_word(self, position: int, of: ExampleOutputs) -> bool:
-        """Unless the text ends with a space there."""
+        """Whether the token stands behind a word: always, unless the text ends with a space there."""
         unit = of.example.units[position]
         if unit.span is None or unit.part is None:
             return False

@@ -52,11 +52,11 @@ class Score(Classes):
         super().check(outputs, model)
 
     def probabilities(self, logits: Tensor) -> None:
-        """A score has none."""
+        """A score has no probability."""
         return
 
     def loss(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Tensor:
-        """A score has none."""
+        """A score has no cross-entropy."""
         raise BadOption("a model of scores, or with one output, has no cross-entropy: explain the logit")
 
     def called(self, chosen: int) -> str:

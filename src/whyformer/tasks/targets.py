@@ -17,9 +17,8 @@ def plain_target(target: Target) -> Any:
     """A target given as any kind of number, array or sequence, as plain numbers, names, tuples and lists."""
     if target is None or isinstance(target, str):
         return target
-    given: Any = target
-    if hasattr(given, "tolist"):  # of torch and numpy
-        listed = given.tolist()
+    if hasattr(target, "tolist"):  # of torch and numpy
+        listed = target.tolist()
         if isinstance(listed, list):
             return [tuple(t) if isinstance(t, list) else _plain_number(t) for t in listed]
         return _plain_number(listed)

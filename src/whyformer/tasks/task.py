@@ -79,15 +79,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class ExampleOutputs:
-    """What a model gave for one text of a batch: the outputs, and the text as the model saw it."""
+    """What a model gave for one text of a batch: the outputs, and the text as the model saw it.
+
+    Where the text has several rows, `row` is the first of them, and `examples` are what the model saw in each.
+    """
 
     outputs: Outputs
     row: int
     example: TextInput
     tokenizer: Any = None
-    examples: tuple[
-        TextInput, ...
-    ] = ()  # those of all rows that the text has, where it has several; `row` is the first
+    examples: tuple[TextInput, ...] = ()
 
     @property
     def of_rows(self) -> Tensor:
@@ -199,11 +200,10 @@ class Task(ABC):
         Targets of one example serve for a batch of its copies.
         """
         flat = logits.flatten(1)
-        indices = [(1, part) for part in self.parts(logits, chosen)]
-        indices += [] if versus is None else [(-1, part) for part in self.parts(logits, versus)]
-        return torch.stack([sign * flat.gather(1, i.expand(len(flat))[:, None]).squeeze(1) for sign, i in indices]).sum(
-            0
-        )
+        signed = [(1, part) for part in self.parts(logits, chosen)]
+        signed += [] if versus is None else [(-1, part) for part in self.parts(logits, versus)]
+        outputs = [sign * flat.gather(1, part.expand(len(flat))[:, None]).squeeze(1) for sign, part in signed]
+        return torch.stack(outputs).sum(0)
 
     def single(self, chosen: Tensor) -> list[Tensor]:
         """The targets that are explained one by one and added up: by default the target itself."""

@@ -53,11 +53,9 @@ class TokenLabels(NamedTokens):
                 f"second occurrence, by its index, or {ALL!r} for every word with a label"
             )
         if asked.word == ALL:
-            return [members[0] for _, members in words if self._predicted_at(members[0], of) != NO_LABEL]
+            first_tokens = [members[0] for _, members in words]
+            return [p for p in first_tokens if self.name_of(int(of.at(p).argmax()), of) != NO_LABEL]
         return [words[0][1][0] if asked.word is None else _first_token(asked.word, words, of)]
-
-    def _predicted_at(self, position: int, of: ExampleOutputs) -> str:
-        return self.name_of(int(of.at(position).argmax()), of)
 
     def place_of(self, position: int, of: ExampleOutputs) -> Place:
         """Where the word stands that the token begins or belongs to."""

@@ -61,11 +61,11 @@ def _token_called(text: str, tokenizer: Any, follows_a_word: bool) -> int:
         raise BadOption("the target is an empty text: give the text of a token, or its id")
     apart = text[0].isalnum() and follows_a_word
     spellings = (f" {text}", text) if apart else (text, f" {text}")
-    tokens = [_ids(spelling, tokenizer) for spelling in spellings]
+    tokens = [list(tokenizer(spelling, add_special_tokens=False)["input_ids"]) for spelling in spellings]
     unknown = getattr(tokenizer, "unk_token_id", None)
     single = next((ids[0] for ids in tokens if len(ids) == 1 and ids[0] != unknown), None)
     if single is not None:
-        return single
+        return int(single)
     vocabulary = tokenizer.get_vocab()
     if text in vocabulary:  # the tokenizer's own spelling, as ##ing
         return int(vocabulary[text])
@@ -78,7 +78,3 @@ def _token_called(text: str, tokenizer: Any, follows_a_word: bool) -> int:
         f"target {shown(text)} is {len(pieces)} tokens of this model, {listed(pieces)}, and one is explained at a "
         "time: give one token"
     )
-
-
-def _ids(text: str, tokenizer: Any) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

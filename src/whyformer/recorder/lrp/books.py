@@ -15,7 +15,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UncoveredOperation, nearest
 from whyformer.recorder.lrp import rules
-from whyformer.recorder.lrp.sites import Rule, Site
+from whyformer.recorder.lrp.sites import Rule, Site, nodes_below
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Book:
 
     def opened(self, sites: Iterable[Site]) -> list[Site]:
         """The sites, with those inside a module where this book looks into it."""
-        found: list[Site] = []
+        opened: list[Site] = []
         for site in sites:
-            found += self.opened(site.inside) if self._ruling(site) == "inside" else [site]
-        return found
+            opened += self.opened(site.inside) if self._ruling(site) == "inside" else [site]
+        return opened
 
     def _ruling(self, site: Site) -> Rule | Literal["inside"] | None:
         rule = self.rules.get(site.kind)
@@ -126,9 +126,8 @@ ATTN = Book("attn", _BY_GRADIENT, "gradient", starts_from="value")
 CONSERVATIVE = Book(
     "conservative",
     {
-        **{
-            kind: rule for kind, rule in _BY_GRADIENT.items() if kind != "softmax"
-        },  # one that is reached is no constant
+        # attention is held constant, so a softmax that relevance reaches is another one, and has no rule
+        **{kind: rule for kind, rule in _BY_GRADIENT.items() if kind != "softmax"},
         "attend": rules.first_held,
         "gated": rules.first_held,
     },
@@ -237,14 +236,8 @@ def _below(node: Node, by_node: Mapping[Node, Site], held: Collection[str]) -> l
 def _above(node: Node, by_node: Mapping[Node, Site]) -> str:
     """In which module a node lies that is no site: where the nearest site above it is."""
     for site in by_node.values():
-        waiting, seen = [source for source in site.sources if source is not None], set()
-        while waiting:
-            here = waiting.pop()
-            if here is node:
-                return site.path
-            if here not in by_node and here not in seen:
-                seen.add(here)
-                waiting += [following for following, _ in here.next_functions if following is not None]
+        if node in nodes_below(site.sources, through=lambda below: below not in by_node):
+            return site.path
     return "above all layers"
 
 

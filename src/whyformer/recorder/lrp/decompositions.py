@@ -19,10 +19,9 @@ def is_in_place(name: str) -> bool:
 
 def steps_of(name: str) -> Callable[..., Tensor] | None:
     """The function of this name, written out; None if it is not."""
-    found = WRITTEN_OUT.get(name)
-    if found is None and is_in_place(name) and name[:-1] in GOVERNABLE and hasattr(torch, name[:-1]):
+    if name not in WRITTEN_OUT and is_in_place(name) and name[:-1] in GOVERNABLE and hasattr(torch, name[:-1]):
         return _in_place_of(getattr(torch, name[:-1]))
-    return found
+    return WRITTEN_OUT.get(name)
 
 
 def is_hidden(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
@@ -48,7 +47,7 @@ def _subtracted(minuend: Any, subtrahend: Any, *, alpha: float = 1) -> Any:
 
 
 def _subtracted_from(subtrahend: Any, minuend: Any) -> Any:
-    """`rsub`: the same, the other way round."""
+    """`rsub`: a sum with the negative of its first operand."""
     return minuend + -subtrahend
 
 
@@ -121,13 +120,13 @@ def multi_head_attention(
 
 def _masks(attended: Tensor | None, padding: Tensor | None, scores: Tensor) -> list[Tensor]:
     """Masks of torch's multi-head attention as summands of the scores: of queries and keys, and of padding."""
-    given = []
+    masks = []
     if attended is not None:
-        given.append(attended if attended.dim() == 2 else attended.view(scores.shape))
+        masks.append(attended if attended.dim() == 2 else attended.view(scores.shape))
     if padding is not None:
-        given.append(padding[:, None, None])
+        masks.append(padding[:, None, None])
     zeros = torch.zeros((), dtype=scores.dtype, device=scores.device)
-    return [zeros.masked_fill(m, float("-inf")) if m.dtype == torch.bool else m.to(scores.dtype) for m in given]
+    return [zeros.masked_fill(m, float("-inf")) if m.dtype == torch.bool else m.to(scores.dtype) for m in masks]
 
 
 MULTI_HEAD = "multi_head_attention_forward"

@@ -29,34 +29,35 @@ Governed = tuple[str, Callable[..., Tensor], tuple[Tensor, ...], tuple[Any, ...]
 Call = Callable[..., Any]
 
 
-def _flows(value: Any) -> bool:
+def flows(value: Any) -> bool:
+    """Whether a value is a tensor in the graph."""
     return isinstance(value, Tensor) and value.requires_grad
 
 
 def _linear(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     named = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
     x, weight, bias = named["input"], named["weight"], named.get("bias")
-    if not _flows(x) or _flows(weight) or _flows(bias):
+    if not flows(x) or flows(weight) or flows(bias):
         return None
     return "linear", lambda x: func(x, weight, bias), (x,), (weight, bias)
 
 
 def _addmm(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
-    if kwargs or len(args) != 3 or not _flows(args[1]) or _flows(args[0]) or _flows(args[2]):
+    if kwargs or len(args) != 3 or not flows(args[1]) or flows(args[0]) or flows(args[2]):
         return None
     bias, x, weight = args
     return "linear", lambda x: func(bias, x, weight), (x,), (weight.T, bias)
 
 
 def _matmul(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
-    if kwargs or len(args) != 2 or not any(map(_flows, args)):
+    if kwargs or len(args) != 2 or not any(map(flows, args)):
         return None
     left, right = args
-    if _flows(left) and _flows(right):
+    if flows(left) and flows(right):
         return "matmul", func, args, ()
-    if _flows(left) and right.dim() == 2:
+    if flows(left) and right.dim() == 2:
         return "linear", lambda x: func(x, right), (left,), (right.mT, None)
-    if _flows(left):
+    if flows(left):
         return "linear_map", lambda x: func(x, right), (left,), (right, func)
     return "linear_map", lambda x: func(left, x), (right,), (left, lambda x, matrix: func(matrix, x))
 
@@ -68,11 +69,11 @@ def _einsum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Govern
     if len(operands) != 2 or not isinstance(equation, str):
         return None
     left, right = operands
-    if _flows(left) and _flows(right):
+    if flows(left) and flows(right):
         return "matmul", lambda a, b: func(equation, a, b), (left, right), ()
-    if _flows(left):
+    if flows(left):
         return "linear_map", lambda x: func(equation, x, right), (left,), (right, lambda x, m: func(equation, x, m))
-    if _flows(right):
+    if flows(right):
         return "linear_map", lambda x: func(equation, left, x), (right,), (left, lambda x, m: func(equation, m, x))
     return None
 
@@ -81,7 +82,7 @@ def _convolution(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> G
     named = dict(zip(("input", "weight", "bias", "stride", "padding", "dilation", "groups"), args, strict=False))
     named |= kwargs
     x, weight, bias = named.pop("input"), named.pop("weight"), named.pop("bias", None)
-    if not _flows(x) or _flows(weight):
+    if not flows(x) or flows(weight):
         return None
     return (
         "linear_map",
@@ -93,7 +94,7 @@ def _convolution(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> G
 
 def _experts(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """Rows sorted by expert, each group with its expert's matrix."""
-    if len(args) < 2 or not _flows(args[0]) or _flows(args[1]):
+    if len(args) < 2 or not flows(args[0]) or flows(args[1]):
         return None
     x, weight, *rest = args
     bias = kwargs.get("bias")
@@ -110,7 +111,7 @@ def _experts(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gover
 def _add(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if kwargs or len(args) != 2:
         return None
-    if not all(map(_flows, args)):
+    if not all(map(flows, args)):
         return _one("add_constant")(func, args, kwargs)
     return "add", func, args, ()
 
@@ -119,8 +120,8 @@ def _one(kind: str) -> Callable[..., Governed | None]:
     """One differentiable operand, wherever it stands."""
 
     def look(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
-        flowing = [n for n, a in enumerate(args) if _flows(a)]
-        if len(flowing) != 1 or any(_flows(v) for v in kwargs.values()):
+        flowing = [n for n, a in enumerate(args) if flows(a)]
+        if len(flowing) != 1 or any(flows(v) for v in kwargs.values()):
             return None
         place = flowing[0]
         return kind, lambda x: func(*args[:place], x, *args[place + 1 :], **kwargs), (args[place],), ()
@@ -129,7 +130,7 @@ def _one(kind: str) -> Callable[..., Governed | None]:
 
 
 def _softmax(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
-    if not args or not _flows(args[0]):
+    if not args or not flows(args[0]):
         return None
     dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
     return "softmax", lambda x: func(x, *args[1:], **kwargs), (args[0],), (dim,)
@@ -139,7 +140,7 @@ def _norm(names: tuple[str, ...], epsilon: float | None) -> Callable[..., Govern
     def look(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
         named = dict(zip(names, args, strict=False)) | kwargs
         x = named.pop("input")
-        if not _flows(x) or any(map(_flows, named.values())):
+        if not flows(x) or any(map(flows, named.values())):
             return None
         eps = named.get("eps", epsilon)
         eps = torch.finfo(x.dtype).eps if eps is None else eps
@@ -153,7 +154,7 @@ def _norm(names: tuple[str, ...], epsilon: float | None) -> Callable[..., Govern
 def _product(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if kwargs or len(args) != 2:
         return None
-    if not all(map(_flows, args)):
+    if not all(map(flows, args)):
         return _one("scaling")(func, args, kwargs)
     left, right = args
     if _is_one_number(left, right):
@@ -164,9 +165,9 @@ def _product(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gover
 
 
 def _quotient(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
-    if kwargs or len(args) != 2 or not _flows(args[0]):
+    if kwargs or len(args) != 2 or not flows(args[0]):
         return None
-    if not _flows(args[1]):
+    if not flows(args[1]):
         return _one("scaling")(func, args, kwargs)
     if _is_one_number(args[1], args[0]):
         return "scaled", lambda number, x: func(x, number), (args[1], args[0]), ()
@@ -175,7 +176,7 @@ def _quotient(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gove
 
 def _shifted(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """A vector less its own maximum, as before a softmax; other differences are written out as sums."""
-    if kwargs or len(args) != 2 or not all(map(_flows, args)) or not _is_one_number(args[1], args[0]):
+    if kwargs or len(args) != 2 or not all(map(flows, args)) or not _is_one_number(args[1], args[0]):
         return None
     node = args[1].grad_fn
     while node is not None and node.name().startswith(("Unsqueeze", "View")):
@@ -192,7 +193,7 @@ def _is_one_number(factor: Tensor, other: Tensor) -> bool:
 
 def _sum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """A sum or mean over some dimensions; the rule needs that of the sizes."""
-    if not args or not _flows(args[0]) or (len(args) < 2 and not kwargs.keys() & {"dim", "axis"}):
+    if not args or not flows(args[0]) or (len(args) < 2 and not kwargs.keys() & {"dim", "axis"}):
         return None
     sizes = func(args[0].detach().abs(), *args[1:], **kwargs)
     return "sum", lambda x: func(x, *args[1:], **kwargs), (args[0],), (sizes,)
@@ -200,7 +201,7 @@ def _sum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed 
 
 def _index_add(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """Rows added up in their places, to nothing else."""
-    if kwargs or len(args) != 4 or _flows(args[0]) or not _flows(args[3]):
+    if kwargs or len(args) != 4 or flows(args[0]) or not flows(args[3]):
         return None
     nothing, dim, index, rows = args
     sizes = func(nothing, dim, index, rows.detach().abs())

@@ -46,11 +46,11 @@ class Gates:
         return "scaled" if left.of() is right.of() is not None else "gated", call, operands
 
     def _origin(self, tensor: Tensor) -> Origin:
-        found = self._origins.get(id(tensor))
-        own = weakref.ref(tensor)
-        return found if found is not None and found.result() is tensor else Origin(own, own, False)
+        origin = self._origins.get(id(tensor))
+        itself = weakref.ref(tensor)
+        return origin if origin is not None and origin.result() is tensor else Origin(itself, itself, False)
 
 
 def swapped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same function of two, the other way round."""
+    """The function of two operands, with its operands the other way round."""
     return lambda first, second: function(second, first)

@@ -66,19 +66,19 @@ class HeadGate:
     def _score(self, layer: int, site: Site, relevance: Tensor) -> None:
         """Remember the relevance of the whole map, as the matrix product gives it to one factor alone."""
         attention, values = site.operands
-        found = site.by_head(attention * (divide(relevance, site.value) @ values.mT))
-        self._maps[layer] = self._maps[layer] + found if layer in self._maps else found
+        scores = site.by_head(attention * (divide(relevance, site.value) @ values.mT))
+        self._maps[layer] = self._maps[layer] + scores if layer in self._maps else scores
 
     def maps(self, attention: tuple[Tensor, ...]) -> list[Tensor]:
         """The unmasked relevance of each layer's map, zeros where none arrived."""
-        found = [self._maps.get(layer, torch.zeros_like(a)).to(a.dtype) for layer, a in enumerate(attention)]
-        for layer, (one, other) in enumerate(zip(found, attention, strict=True)):
+        maps = [self._maps.get(layer, torch.zeros_like(a)).to(a.dtype) for layer, a in enumerate(attention)]
+        for layer, (one, other) in enumerate(zip(maps, attention, strict=True)):
             if one.shape != other.shape:
                 raise UnsupportedModel(
                     f"the attention of layer {layer} has the shape {tuple(other.shape)}, and {tuple(one.shape)} where "
                     "it meets its values: its relevance has no place in the map; use variant='paper'"
                 )
-        return found
+        return maps
 
     def lost_above(self, layer: int) -> Tensor:
         """How much of each example's relevance did not pass in the layers above this one, [batch]."""

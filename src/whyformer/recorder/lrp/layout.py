@@ -5,7 +5,7 @@ any tensor which of its numbers are that example's, however the model lays them 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -76,10 +76,10 @@ def _is_plain(shape: torch.Size, batch: int) -> bool:
     return shape[0] == batch and (len(shape) < 2 or shape[1] != batch)
 
 
-def _settle(found: dict[Node, Layout], example: int, batch: int, site: Site, gradient: Tensor) -> None:
+def _settle(known: dict[Node, Layout], example: int, batch: int, site: Site, gradient: Tensor) -> None:
     layout = layout_of(gradient.view_as(site.value), example, batch)
     if layout is not None:
-        found.setdefault(site.node, layout)
+        known.setdefault(site.node, layout)
 
 
 def _one(logits: Tensor, example: int) -> Tensor:
@@ -93,9 +93,7 @@ def _noting(sites: Iterable[Site], note: Callable[[Site, Tensor], None]) -> Iter
     def noted(site: Site, gradients: tuple[Tensor, ...]) -> None:
         note(site, gradients[0])
 
-    handles = [site.node.register_prehook(partial(noted, site)) for site in sites]
-    try:
+    with ExitStack() as hooks:
+        for site in sites:
+            hooks.enter_context(site.node.register_prehook(partial(noted, site)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -4,45 +4,37 @@ Function by function `0.5 x (1 + tanh(…))` or `x · rsqrt(mean(x²))` would sp
 number and lose some of it. As a whole they change numbers one by one, and relevance passes them unchanged.
 """
 
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from whyformer.recorder.calls import Calls, Hooked, in_this_thread
-from whyformer.recorder.lrp.gates import Gates
-from whyformer.recorder.lrp.sites import Site
+from whyformer.recorder.calls import in_this_thread
+from whyformer.recorder.lrp.sites import Site, nodes_below
+from whyformer.recorder.mode import Recorder
 
 NORM_NAMES = ("RMSNorm", "LayerNorm")
 ACTIVATION_NAMES = ("Gelu", "GELU")
 MIXING = frozenset({"linear", "linear_map", "pixels", "attend", "matmul", "softmax"})  # no part of a norm or activation
 
 
-class SiteList(Protocol):
-    """What a composite needs of the recorder."""
-
-    sites: list[Site]
-    batch: int
-    gates: Gates
-    calls: Calls
-
-
-class Composites(Hooked):
+class Composites(ExitStack):
     """Makes one site of each run of a composite module in this thread, while it is entered.
 
     The hooks are torch's global ones, because some models make their activation anew at each call.
     """
 
-    def __init__(self, recorder: SiteList):
+    def __init__(self, recorder: Recorder):
         super().__init__()
         self.recorder = recorder
         self._open: list[tuple[nn.Module, Tensor, int]] = []  # the alias that went in, and how many sites there were
 
-    def __enter__(self) -> "Composites":
-        self._handles.append(register_module_forward_pre_hook(in_this_thread(self._enter)))
-        self._handles.append(register_module_forward_hook(in_this_thread(self._leave)))
+    def __enter__(self) -> Self:
+        self.enter_context(register_module_forward_pre_hook(in_this_thread(self._enter)))
+        self.enter_context(register_module_forward_hook(in_this_thread(self._leave)))
         return self
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -74,16 +66,8 @@ class Composites(Hooked):
 
 def _comes_from(node: Node, source: Node) -> bool:
     """Whether everything below a node that was made after `source` ends in `source`: no other input flows in."""
-    waiting, seen = [node], {source}
-    while waiting:
-        here = waiting.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        if not here.next_functions or here._sequence_nr() < source._sequence_nr():
-            return False
-        waiting += [following for following, _ in here.next_functions if following is not None]
-    return True
+    between = (n for n in nodes_below([node], through=lambda n: n is not source) if n is not source)
+    return all(n.next_functions and n._sequence_nr() >= source._sequence_nr() for n in between)
 
 
 def is_composite(module: nn.Module) -> bool:

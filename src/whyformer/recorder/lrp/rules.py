@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -138,7 +137,7 @@ def map_positive(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     none = positive <= 8 * torch.finfo(x.dtype).eps * sizes
     shares = divide(relevance, positive).masked_fill_(none, 0)
     instead = divide(relevance, sizes).masked_fill_(~none, 0)
-    by_size = x.abs() * _sent_back(lambda part: product(part, matrix.abs()), x, shares / 2 + instead)
+    by_size = x.abs() * _sent_back(product, matrix.abs(), x, shares / 2 + instead)
     return shares, lambda position, sent: by_size + x * sent / 2
 
 
@@ -147,7 +146,7 @@ def map_two_sided(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     x, matrix, product = site.operands
     total = torch.zeros_like(x)
     for part, side in ((x.clamp(min=0), matrix.clamp(min=0)), (x.clamp(max=0), matrix.clamp(max=0))):
-        total += part * _sent_back(partial(_with, product, side), x, divide(relevance, product(part, side)))
+        total += part * _sent_back(product, side, x, divide(relevance, product(part, side)))
     return relevance, lambda position, sent: total
 
 
@@ -156,7 +155,7 @@ def map_excitatory(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     x, matrix, product = site.operands
     part, side = x.clamp(min=0), matrix.clamp(min=0)
     shares = divide(relevance, product(part, side))
-    return relevance, lambda position, sent: part * _sent_back(lambda p: product(p, side), x, shares)
+    return relevance, lambda position, sent: part * _sent_back(product, side, x, shares)
 
 
 def linear_gamma(site: Site, relevance: Tensor, *, gamma: float) -> tuple[Tensor, Finish]:
@@ -175,19 +174,15 @@ def map_gamma(site: Site, relevance: Tensor, *, gamma: float) -> tuple[Tensor, F
     agreeing = plain + plain.sign() * product(x.abs(), matrix.abs())  # twice the terms that have the sign of the sum
     denominator = plain + gamma / 2 * agreeing
     shares = (relevance / denominator).masked_fill(plain == 0, 0)
-    by_size = x.abs() * _sent_back(lambda part: product(part, matrix.abs()), x, shares * plain.sign())
+    by_size = x.abs() * _sent_back(product, matrix.abs(), x, shares * plain.sign())
     return shares, lambda position, sent: (1 + gamma / 2) * x * sent + gamma / 2 * by_size
 
 
-def _with(product: Callable[[Tensor, Tensor], Tensor], matrix: Tensor, x: Tensor) -> Tensor:
-    return product(x, matrix)
-
-
-def _sent_back(product: Callable[[Tensor], Tensor], x: Tensor, shares: Tensor) -> Tensor:
-    """The transpose of a linear map, applied to `shares`."""
+def _sent_back(product: Callable[[Tensor, Tensor], Tensor], matrix: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    """The transpose of the linear map `product(x, matrix)`, applied to `shares`."""
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
-        return torch.autograd.grad(product(leaf), leaf, shares)[0]
+        return torch.autograd.grad(product(leaf, matrix), leaf, shares)[0]
 
 
 def pixels(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
@@ -197,8 +192,8 @@ def pixels(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
     high = x.flatten(1).amax(1).view(-1, *[1] * (x.dim() - 1)).expand_as(x)
     positive, negative = weight.clamp(min=0), weight.clamp(max=0)
     shares = divide(relevance, product(x, weight) - product(low, positive) - product(high, negative))
-    lows = low * _sent_back(lambda p: product(p, positive), x, shares)
-    highs = high * _sent_back(lambda p: product(p, negative), x, shares)
+    lows = low * _sent_back(product, positive, x, shares)
+    highs = high * _sent_back(product, negative, x, shares)
     return shares, lambda position, sent: x * sent - lows - highs
 
 

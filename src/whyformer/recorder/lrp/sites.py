@@ -7,7 +7,7 @@ before the function's own backward runs, and what leaves it towards an operand i
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -118,24 +118,33 @@ def _node(result: Tensor) -> Node:
     return node
 
 
+def nodes_below(starts: Iterable[Node | None], through: Callable[[Node], bool] = lambda node: True) -> Iterator[Node]:
+    """Some nodes of the graph and all below them, each once; the way down leads only `through` nodes that pass."""
+    waiting, seen = list(starts), set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        if through(node):
+            waiting += [following for following, _ in node.next_functions]
+
+
 @contextmanager
 def governed(sites: Iterable[Site], rule_of: Callable[[Site], Rule | None]) -> Iterator[None]:
     """Within it, backward passes carry relevance by the rules; a site without one keeps its derivative."""
-    handles = []
-    for site in sites:
-        rule = rule_of(site)
-        if rule is None:
-            continue
-        exchange = _Exchange(site, rule)
-        handles.append(site.node.register_prehook(exchange.arrive))
-        for position, source in enumerate(site.sources):
-            if source is not None:
-                handles.append(source.register_prehook(exchange.leaver(position)))
-    try:
+    with ExitStack() as hooks:
+        for site in sites:
+            rule = rule_of(site)
+            if rule is None:
+                continue
+            exchange = _Exchange(site, rule)
+            hooks.enter_context(site.node.register_prehook(exchange.arrive))
+            for position, source in enumerate(site.sources):
+                if source is not None:
+                    hooks.enter_context(source.register_prehook(exchange.leaver(position)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class _Exchange:
@@ -158,10 +167,10 @@ class _Exchange:
     def leaver(self, position: int) -> Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]:
         def leave(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             assert self.finish is not None
-            found = self.finish(position, gradients[0]).to(gradients[0].dtype)
+            relevance = self.finish(position, gradients[0]).to(gradients[0].dtype)
             self.waiting -= 1
             if not self.waiting:
                 self.finish = None  # and with it what the rule has computed
-            return (found,)
+            return (relevance,)
 
         return leave

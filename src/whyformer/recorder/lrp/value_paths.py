@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.autograd.graph import Node
 from whyformer.errors import UnsupportedModel
 from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import moves
-from whyformer.recorder.lrp.sites import Site
+from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.trace import Trace
 
 SAME = 1e-3  # of the peak; the same numbers by another way, in float32
@@ -34,9 +35,10 @@ class ValuePath:
     centred: bool = False
 
     def precise(self) -> "ValuePath":
-        """The same in at least float32."""
-        tensors = {n: v.to(torch.promote_types(v.dtype, torch.float32)) for n, v in vars(self).items() if _is_tensor(v)}
-        return replace(self, **tensors)
+        """The path in at least float32."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        precise: dict[str, Any] = {n: t.to(torch.promote_types(t.dtype, torch.float32)) for n, t in tensors.items()}
+        return replace(self, **precise)
 
 
 def value_paths(trace: Trace) -> list[ValuePath]:
@@ -121,23 +123,19 @@ def _with_norm(norm: Site, states: Tensor, weight: Tensor) -> ValuePath:
 
 
 def _next(site: Site, consumers: dict[Node, list[tuple[Site, int]]], kind: str) -> Site:
-    found = [s for s, _ in consumers[site.node]]
-    if len(found) != 1 or found[0].kind != kind:
-        if len(found) > 1 and {s.kind for s in found} == {kind}:
-            raise _none(
-                site, f"after {site.kind} come {len(found)} of {kind}, not one: merge adapters such as LoRA first"
-            )
-        kinds = ", ".join(sorted({s.kind for s in found})) or "nothing"
-        raise _none(site, f"after {site.kind} comes {kinds}, not {kind}")
-    return found[0]
+    following = [s for s, _ in consumers[site.node]]
+    kinds = {s.kind for s in following}
+    if kinds != {kind}:
+        raise _none(site, f"after {site.kind} comes {', '.join(sorted(kinds)) or 'nothing'}, not {kind}")
+    if len(following) > 1:
+        raise _none(
+            site, f"after {site.kind} come {len(following)} of {kind}, not one: merge adapters such as LoRA first"
+        )
+    return following[0]
 
 
 def _none(site: Site, reason: str) -> UnsupportedModel:
     return UnsupportedModel(f"the attention in {site.path} has no plain value path: {reason}")
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -148,27 +146,19 @@ def _same(one: Tensor, other: Tensor) -> bool:
 def _consumers(sites: Sequence[Site]) -> dict[Node, list[tuple[Site, int]]]:
     """For the node of each site: which sites take its result, and as which operand."""
     nodes = {site.node for site in sites}
-    found: dict[Node, list[tuple[Site, int]]] = defaultdict(list)
+    consumers: dict[Node, list[tuple[Site, int]]] = defaultdict(list)
     for site in sites:
         for position, source in enumerate(site.sources):
             if source is not None:
                 for node in _makers(source, nodes):
-                    found[node].append((site, position))
-    return found
+                    consumers[node].append((site, position))
+    return consumers
 
 
 def _makers(source: Node, nodes: set[Node]) -> set[Node]:
     """The sites whose results arrive at a node, through functions that only move numbers."""
-    makers, waiting, seen = set(), [source], {source}
-    while waiting:
-        node = waiting.pop()
-        if node in nodes:
-            makers.add(node)
-        elif moves(node) or node is source:
-            below = [f for f, _ in node.next_functions if f is not None and f not in seen]
-            seen.update(below)
-            waiting += below
-    return makers
+    passed = nodes_below([source], through=lambda node: node not in nodes and (moves(node) or node is source))
+    return nodes.intersection(passed)
 
 
 def rows_at_once(units: int, width: int, batch: int, budget: int = 2**24) -> int:
