@@ -172,6 +172,7 @@ def test_units_are_hidden_once() -> None:
 def test_groups_of_texts_and_of_tensors() -> None:
     text, ready = predicted(["the actors"]), dict(subject().tokenizer("the actors", return_tensors="pt"))
     (own,) = inputs_of(text)
+    assert own.source == ("the actors",)
     assert (own.groups("token"), own.groups("word")) == ([[1], [2], [3]], [[1], [2, 3]])
     left = own.without([1], hide_named("delete"))
     assert [unit.text for unit in left.units] == [unit.text for n, unit in enumerate(own.units) if n != 1]

@@ -53,6 +53,11 @@ class TextInput(TensorInput):
     no_answer: int | None = None  # the position that says that there is no answer
     counted: bool = True  # else at least `dropped` tokens did not fit: a very long text is not read to its end
 
+    @property
+    def source(self) -> tuple[str, ...]:
+        """The texts."""
+        return self.texts
+
     @cached_property
     def words(self) -> list[tuple[Unit, list[int]]]:
         """The words, each with the places of its tokens."""

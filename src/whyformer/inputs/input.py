@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -32,6 +32,31 @@ NOTHING_LEFT = (
 TWICE = "units of this input are hidden already: hide all of them at once"
 
 
+class Input(Protocol):
+    """One example as a model is given it, without padding: what hiding, metrics and the engine know of it."""
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """What gets a score, in order; ready tensors do not say."""
+
+    @property
+    def source(self) -> Any:
+        """What people read or see: the texts, or an image."""
+
+    @property
+    def tensors(self) -> Mapping[str, Numbers | Tensor]:
+        """What the model is given, by name."""
+
+    def groups(self, kind: Any) -> list[list[int]]:
+        """The places that are ranked and hidden as one: each token, or the tokens of each word, or each patch."""
+
+    def without(self, places: Places, hide: "Hide") -> "Input":
+        """The same input with the units at some places hidden."""
+
+    def __len__(self) -> int:
+        """How many units there are."""
+
+
 @dataclass(frozen=True, eq=False)
 class TensorInput:
     """Ready tensors of one example, without padding.
@@ -53,6 +78,11 @@ class TensorInput:
 
     def __len__(self) -> int:
         return len(self.tensors["input_ids"]) if self.length is None else self.length
+
+    @property
+    def source(self) -> Any:
+        """The tensors."""
+        return self.tensors
 
     def groups(self, kind: Kind) -> list[list[int]]:
         """The places of what is ranked and hidden as one: units that are not special."""
