@@ -130,7 +130,7 @@ of(
     ("raw_attention", "prediction.read(a.mean(1))", "prediction.read(a.amax(1))"),
     ("raw_attention", "= -1) -> Tensor", "= 0) -> Tensor"),
     ("from_layer", "layers[first_layer:]", "layers[: first_layer + 1]", f"{GOLDEN}::test_class_agnostic_methods"),
-    ("attention_flow", "found / found.sum()", "found", f"{DERIVED}::test_attention_flow"),
+    ("attention_flow", "to_units / to_units.sum()", "to_units", f"{DERIVED}::test_attention_flow"),
     (
         "attention_flow",
         "layer[example][real][:, real]",
@@ -377,12 +377,12 @@ of(
 of(
     "methods.paths",
     f"{CAPTUM}::test_integrated_gradients_from_zero_agree_with_captum",
-    ("integrated_gradients", "found.sum(-1)", "found.abs().sum(-1)"),
+    ("_Path.scores", "vectors.detach().sum(-1)", "vectors.detach().abs().sum(-1)"),
     ("_Path.of", "torch.where(example.free[:, None]", "torch.where(~example.free[:, None]"),
     (
-        "_Path.completeness",
-        "said[0], said[1:].double().mean()",
-        "said[1:].double().mean(), said[0]",
+        "_Path.scores",
+        "self.at_ends[0], self.at_ends[1:].double().mean()",
+        "self.at_ends[1:].double().mean(), self.at_ends[0]",
         f"{CAPTUM}::test_integrated_gradients_add_up_the_better_the_more_steps",
     ),
     ("_allennlp_integrated", '"riemann_left"', '"riemann_right"', f"{CAPTUM}::test_the_protocol_of_allennlp_in_loops"),

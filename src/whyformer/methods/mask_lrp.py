@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.methods.recorded import shipped_file
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.relevance import conservation, transformer_attribution
 from whyformer.methods.rollout import roll_out, with_residual
-from whyformer.models.loading import BUNDLED, bundled_models
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
 
@@ -134,9 +134,7 @@ def _stored(prediction: Prediction, head_mask: str | Path | None, seed: int) -> 
 
     if head_mask not in (None, "random"):
         return HeadMask.load(str(head_mask))
-    folder = Path(getattr(getattr(prediction.model, "config", None), "_name_or_path", ""))
-    shipped = folder / "heads.json"
-    if folder.parent == BUNDLED and folder.name in bundled_models() and shipped.exists():
+    if shipped := shipped_file(prediction.model, "heads.json"):
         mask = HeadMask.load(shipped)
         return mask if head_mask is None else mask.random(seed)
     if head_mask == "random":
