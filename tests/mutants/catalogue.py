@@ -316,7 +316,7 @@ of(
         "shares.topk(min(top, shares.shape[2]), 2)",
         f"{DECODED}::test_the_matrix_holds_what_counts",
     ),
-    ("_layer_score", "return found.clamp(min=0)", "return found", f"{DECODED}::test_every_score"),
+    ("_layer_score", "return weights.clamp(min=0)", "return weights", f"{DECODED}::test_every_score"),
     (
         "_layer_score",
         "attention_gradients[layer - 1].clamp(min=0)",
@@ -362,7 +362,7 @@ of(
     ),
     (
         "_Walk.drops",
-        "lost * own / total if total else",
+        "lost * score / total if total else",
         "lost / size if total else",
         f"{STEPWISE}::test_it_is_what_loops_find",
     ),
