@@ -221,4 +221,4 @@ def _check(prediction: Prediction, layer: int | str | None, layers: str | None, 
 
 def _stacked(tensors: list[Any], layers: str | None, dim: int) -> Tensor:
     """Of one layer its tensor, of all of them a stack."""
-    return torch.stack(tensors, dim) if layers else tensors[0]  # type: ignore[no-any-return]
+    return torch.stack(tensors, dim) if layers else tensors[0]

@@ -1,7 +1,7 @@
 """Methods that take the gradient of the explained output, with respect to attention or embeddings."""
 
 from collections.abc import Iterator
-from functools import reduce
+from functools import partial, reduce
 from typing import Annotated, Literal
 
 import torch
@@ -167,4 +167,8 @@ def _noisy(prediction: Prediction, at: Place, samples: int, noise: float, seed: 
             deviation = noise * (present.max() - present.min())
             normal = torch.randn(present.shape, generator=stream, dtype=torch.float32)
             added[example, real[example]] = normal.to(clean) * deviation
-        yield prediction.edited(Edit(at, lambda states, added=added: states + added.to(states.dtype)))
+        yield prediction.edited(Edit(at, partial(_plus, added)))
+
+
+def _plus(added: Tensor, states: Tensor) -> Tensor:
+    return states + added.to(states.dtype)

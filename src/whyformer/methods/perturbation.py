@@ -160,7 +160,8 @@ def _of_free(explain: Explain) -> Explain:
     """Explain the units that may be hidden, if there are any; the others score 0."""
 
     def of_all(example: Copies) -> tuple[Tensor, Report]:
-        scores, report = torch.zeros(example.units, dtype=torch.float32), {}
+        scores = torch.zeros(example.units, dtype=torch.float32)
+        report: Report = {}
         if bool(example.free.any()):
             scores[example.free], report = explain(example)
         return scores, report

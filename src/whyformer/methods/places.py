@@ -1,4 +1,4 @@
-"""Where in a model embeddings are taken, and what is said of them there: one vocabulary for all methods."""
+"""Where in a model embeddings are taken, and when their products are refused: one vocabulary for all methods."""
 
 from typing import Annotated, Literal
 

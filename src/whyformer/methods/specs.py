@@ -23,7 +23,7 @@ class MethodSpec(Spec[Method]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What determines a number: that of the method, and of the method that it is made of."""
+        """What determines a number: the facts of the method, and of the method that it is made of."""
         facts = super().facts
         return facts if self.made_of is None else facts | {"made_of": self.made_of.facts}
 
@@ -46,7 +46,7 @@ class MethodSpec(Spec[Method]):
         return spec
 
     def made_of_label(self, label: str) -> "MethodSpec":
-        """The same, made of the method that is written so."""
+        """The same method, made of the one that is written as `label`."""
         return self if self.of_option is None else MethodSpec(self.of, {**self.options, self.of_option: label})
 
     @property

@@ -195,7 +195,7 @@ def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, relevance:
 
 @contextmanager
 def _running(prediction: Prediction, shortened: bool) -> Iterator[None]:
-    """Say why a model does not run on what is left, as one that looks for a token that was deleted."""
+    """Say why a model does not run on what is left: it may look for a token that was deleted."""
     try:
         yield
     except ValueError as error:
