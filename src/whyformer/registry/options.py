@@ -93,7 +93,8 @@ class Option:
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The types that a value may have."""
-        return _alternatives(self.annotation)
+        plain = get_args(self.annotation)[0] if get_origin(self.annotation) is Annotated else self.annotation
+        return get_args(plain) if get_origin(plain) in (types.UnionType, typing.Union) else (plain,)
 
     @property
     def names_method(self) -> bool:
@@ -164,21 +165,13 @@ class Option:
         return self._extra(Count)
 
     def _extra(self, kind: type[E]) -> E | None:
-        """What is said of the option beside its type."""
+        """What of this kind the annotation holds beside the type."""
         extras = get_args(self.annotation)[1:] if get_origin(self.annotation) is Annotated else ()
         return next((extra for extra in extras if isinstance(extra, kind)), None)
 
 
 def _exchanged(others: Mapping[Any, Any], value: Any) -> Any:
     return others.get(value, value) if value is None or isinstance(value, str) else value
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
-    if get_origin(annotation) in (types.UnionType, typing.Union):
-        return get_args(annotation)
-    return (annotation,)
 
 
 def _described(kind: Any) -> str:
