@@ -148,7 +148,9 @@ def _changing() -> Iterator[dict[str, dict[str, Any]]]:
         before = json.dumps(held)
         yield held
         if json.dumps(held) != before:
-            _write(held)
+            layers = {"layers": held["layers"]} if held["layers"] else {}  # earlier versions did not know these
+            data = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "models": held["models"], **layers}
+            write(path, json.dumps(data, indent=1))
     finally:
         lock.release()
 
@@ -163,12 +165,6 @@ def _read() -> dict[str, dict[str, Any]]:
     except BadInput as error:
         raise BadInput(f"could not read {str(path)!r}: {error}; mend it, or remove it") from error
     return {"models": data["models"], "layers": data.get("layers", {})}
-
-
-def _write(held: Mapping[str, Mapping[str, Any]]) -> Path:
-    layers = {"layers": held["layers"]} if held["layers"] else {}  # earlier versions did not know these
-    data = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "models": held["models"], **layers}
-    return write(choices_file(), json.dumps(data, indent=1))
 
 
 _NUMBERS = {

@@ -2,11 +2,10 @@
 
 import warnings
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadOption
@@ -59,11 +58,8 @@ def _others(chosen: Tensor, classes: int, against: int | None) -> list[Tensor]:
 def _tau(first: Floats, second: Floats, rankable: list[int], protocol: str | None) -> float:
     from scipy.stats import kendalltau
 
-    pair: list[NDArray[Any]]
-    if protocol == "attcat":
-        pair = [np.argsort(-scores, kind="stable") for scores in (first, second)]
-    else:
-        pair = [scores[rankable] for scores in (first, second)]
+    ordered = protocol == "attcat"
+    pair = [np.argsort(-scores, kind="stable") if ordered else scores[rankable] for scores in (first, second)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of one unit, or of equal scores: there is no correlation
         return float(kendalltau(*pair).statistic) if len(pair[0]) > 1 else float("nan")
