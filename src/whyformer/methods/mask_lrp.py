@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from whyformer.attention_heads import HeadMask
 
 MAKING = "make one with `whyformer heads --model … --treebank …`"
+ONLY_KEPT = "this mask tells only which are kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
 
 
 @method(family="relevance", signed=False, class_specific=True, paper="Song et al. 2024", relevance=True)
@@ -65,10 +66,7 @@ def _weighted(kinds: Tensor, rescale: str, weights: str) -> Tensor:
     """
     if len(kinds) == 1 and (rescale == "separate" or weights == "sum"):
         asked = "rescale='separate'" if rescale == "separate" else "weights='sum'"
-        raise BadOption(
-            f"{asked} needs to know which heads are syntactic and which positional, and this mask tells only which are "
-            "kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
-        )
+        raise BadOption(f"{asked} needs to know which heads are syntactic and which positional, and {ONLY_KEPT}")
     if weights == "binary":
         kinds = kinds & (kinds.cumsum(0) == 1)
     return kinds.double() if rescale == "separate" else kinds.double().sum(0, keepdim=True)
@@ -109,10 +107,7 @@ def _kinds(
 
 def _of_one_kind(kinds: Tensor, only: str) -> Tensor:
     if len(kinds) == 1:
-        raise BadOption(
-            f"only={only!r} needs a mask that tells syntactic from positional heads, and this one tells only which are "
-            "kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
-        )
+        raise BadOption(f"only={only!r} needs a mask that tells syntactic from positional heads, and {ONLY_KEPT}")
     kept = kinds[[("syntactic", "positional").index(only)]]
     if not bool(kept.any()):
         raise BadOption(f"only={only!r} leaves no head: this mask has no {only} ones")

@@ -7,6 +7,7 @@ from typing import Any
 from whyformer.errors import BadOption
 from whyformer.methods.registry import METHODS, Method, Scores, list_methods
 from whyformer.prediction import Prediction
+from whyformer.registry.options import MethodName
 from whyformer.registry.specs import Spec, Written, distinct, names_of, read_spec
 
 FAST = "fast"  # every method that runs the model once, forward and backward
@@ -30,7 +31,7 @@ class MethodSpec(Spec[Method]):
     @property
     def of_option(self) -> str | None:
         """The name of the option that says which method this one is made of, if it is made of one."""
-        return next((name for name, option in self.of.options.items() if option.names_method), None)
+        return next((name for name, option in self.of.options.items() if MethodName in option.kinds), None)
 
     @property
     def made_of(self) -> "MethodSpec | None":

@@ -87,7 +87,7 @@ class Option:
     @property
     def takes(self) -> str:
         """What it takes, for people."""
-        special = {int: self._count, str: self._names}
+        special = {int: self._extra(Count), str: self._names}
         return " | ".join(extra.takes if (extra := special.get(k)) else _described(k) for k in self.kinds)
 
     @property
@@ -95,11 +95,6 @@ class Option:
         """The types that a value may have."""
         plain = get_args(self.annotation)[0] if get_origin(self.annotation) is Annotated else self.annotation
         return get_args(plain) if get_origin(plain) in (types.UnionType, typing.Union) else (plain,)
-
-    @property
-    def names_method(self) -> bool:
-        """Whether its value is a method that this one is made of."""
-        return MethodName in self.kinds
 
     def checked(self, value: Any) -> Any:
         """The value as plain data, if the option takes it: rows of numbers as lists, a path as text."""
@@ -147,7 +142,7 @@ class Option:
         return value if spelling is None else _exchanged(spelling.former, value)
 
     def _check_count(self, value: Any) -> None:
-        count = self._count
+        count = self._extra(Count)
         if count is not None and isinstance(value, int) and not count.least <= value <= count.most:
             why = f": {count.why}" if value > count.most else ""
             raise BadOption(f"option {self.name} takes {self.takes}; found {value}{why}")
@@ -159,10 +154,6 @@ class Option:
     @property
     def _names(self) -> Names | None:
         return self._extra(Names)
-
-    @property
-    def _count(self) -> Count | None:
-        return self._extra(Count)
 
     def _extra(self, kind: type[E]) -> E | None:
         """What of this kind the annotation holds beside the type."""
