@@ -8,8 +8,7 @@ The model should be small and in float64, the inputs a batch of several lengths,
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -46,129 +45,117 @@ def check_method(
     far float32 may be from float64, as a share of the peak.
     """
 
-    def broken(name: str, clause: Callable[..., Iterator[str]]) -> list[Violation]:
+    def broken(name: str, clause: Callable[[_Trial], Iterator[str]], allowed: float = 0.0) -> list[Violation]:
         try:
-            found = next(clause(method, copy.deepcopy(model), inputs, options), None)
+            violation = next(clause(_Trial(method, copy.deepcopy(model), inputs, options, allowed)), None)
         except MissingExtra:  # says nothing about the method
             raise
         except (WhyformerError, TypeError) as error:
-            found = f"{type(error).__name__}: {error}"
-        return [Violation(name, found)] if found else []
+            violation = f"{type(error).__name__}: {error}"
+        return [Violation(name, violation)] if violation else []
 
-    if violations := broken("runs", _runs):
+    if violations := broken("runs", _Trial.runs):
         return violations
-    allowed = ROUNDING[arithmetic(lambda: Prediction(copy.deepcopy(model), batch_of(model, inputs), 0).trace)]
-    clauses: dict[str, Callable[..., Iterator[str]]] = {
-        "alone": partial(_alone, allowed),
-        "padded": partial(_padded, allowed),
-        "deterministic": partial(_deterministic, allowed),
-        "given back": _given_back,
-        "given back after an error": _given_back_after_error,
-        "facts": partial(_facts, allowed),
-        "precision": partial(_precision, in_float32),
-    }
-    return [violation for name, clause in clauses.items() for violation in broken(name, clause)]
+    rounding = ROUNDING[arithmetic(lambda: Prediction(copy.deepcopy(model), batch_of(model, inputs), 0).trace)]
+    return [
+        *broken("alone", _Trial.alone, rounding),
+        *broken("padded", _Trial.padded, rounding),
+        *broken("deterministic", _Trial.deterministic, rounding),
+        *broken("given back", _Trial.given_back),
+        *broken("given back after an error", _Trial.given_back_after_error),
+        *broken("facts", _Trial.facts, rounding),
+        *broken("precision", _Trial.precision, in_float32),
+    ]
 
 
-def _score(
-    method: Method,
-    model: nn.Module,
-    inputs: Inputs,
-    options: dict[str, Any],
-    target: int = 0,
-    versus: int | None = None,
-) -> Tensor:
-    return method(Prediction(model, batch_of(model, inputs), target, versus), **options).total
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A method on a copy of a model; each clause yields how it is broken. `allowed`: how far scores may be apart."""
 
+    method: Method
+    model: nn.Module
+    inputs: Inputs
+    options: dict[str, Any]
+    allowed: float
 
-def _runs(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """Right shape, every score a number."""
-    _score(method, model, inputs, options)
-    yield from ()
+    def score(self, inputs: Inputs | None = None, target: int = 0, versus: int | None = None) -> Tensor:
+        """The scores of the batch, or of other inputs."""
+        batch = batch_of(self.model, self.inputs if inputs is None else inputs)
+        return self.method(Prediction(self.model, batch, target, versus), **self.options).total
 
+    def apart(self, scores: Tensor, expected: Tensor, what: str) -> Iterator[str]:
+        """That scores differ, if they do."""
+        apart = distance(scores, expected)
+        if not apart <= self.allowed:
+            yield f"{what} the scores differ by {apart:.1e} of the peak"
 
-def _alone(allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """An example scores the same alone as in a batch."""
-    scores = _score(method, model, inputs, options)
-    for row in range(len(scores)):
-        length = int(inputs["attention_mask"][row].sum())
-        single = {name: tensor[row : row + 1, :length] for name, tensor in inputs.items()}
-        expected = _score(method, model, single, options)[0]
-        yield from _distance(scores[row, :length], expected, allowed, f"example {row} alone and in a batch")
+    def runs(self) -> Iterator[str]:
+        """Right shape, every score a number."""
+        self.score()
+        yield from ()
 
+    def alone(self) -> Iterator[str]:
+        """An example scores the same alone as in a batch."""
+        scores = self.score()
+        for row in range(len(scores)):
+            length = int(self.inputs["attention_mask"][row].sum())
+            single = {name: tensor[row : row + 1, :length] for name, tensor in self.inputs.items()}
+            yield from self.apart(scores[row, :length], self.score(single)[0], f"example {row} alone and in a batch")
 
-def _padded(allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """More padding changes nothing, and padding scores exactly 0."""
-    padding = getattr(getattr(model, "config", None), "pad_token_id", None) or 0
-    fill = {"input_ids": padding}
-    wider = {n: nn.functional.pad(t, (0, EXTRA_PADDING), value=fill.get(n, 0)) for n, t in inputs.items()}
-    scores, expected = _score(method, model, wider, options), _score(method, model, inputs, options)
-    if bool(scores[wider["attention_mask"] == 0].ne(0).any()):
-        yield "padding has a score"
-    yield from _distance(scores[:, :-EXTRA_PADDING], expected, allowed, "with more padding")
+    def padded(self) -> Iterator[str]:
+        """More padding changes nothing, and padding scores exactly 0."""
+        fill = {"input_ids": getattr(getattr(self.model, "config", None), "pad_token_id", None) or 0}
+        wider = {n: nn.functional.pad(t, (0, EXTRA_PADDING), value=fill.get(n, 0)) for n, t in self.inputs.items()}
+        scores = self.score(wider)
+        if bool(scores[wider["attention_mask"] == 0].ne(0).any()):
+            yield "padding has a score"
+        yield from self.apart(scores[:, :-EXTRA_PADDING], self.score(), "with more padding")
 
+    def deterministic(self) -> Iterator[str]:
+        """The same call gives the same scores."""
+        first = self.score()
+        torch.rand(7)
+        yield from self.apart(self.score(), first, "in two calls")
 
-def _deterministic(
-    allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]
-) -> Iterator[str]:
-    """The same call gives the same scores."""
-    first = _score(method, model, inputs, options)
-    torch.rand(7)
-    yield from _distance(_score(method, model, inputs, options), first, allowed, "in two calls")
+    def given_back(self) -> Iterator[str]:
+        """The model is as it was."""
+        before = state(self.model.train())
+        self.score()
+        yield from _differences(before, state(self.model))
 
+    def given_back_after_error(self) -> Iterator[str]:
+        """The model is as it was, also after its forward raised."""
 
-def _given_back(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """The model is as it was."""
-    before = state(model.train())
-    _score(method, model, inputs, options)
-    yield from _differences(before, state(model))
+        def fail(*_: Any) -> None:
+            raise ArithmeticError
 
+        handle = list(self.model.modules())[-1].register_forward_hook(fail)
+        before = state(self.model.train())
+        try:
+            self.score()
+            yield "an error inside the model was swallowed"
+        except ArithmeticError:
+            yield from _differences(before, state(self.model))
+        finally:
+            handle.remove()
 
-def _given_back_after_error(method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """The model is as it was, also after its forward raised."""
-    last = list(model.modules())[-1]
+    def facts(self) -> Iterator[str]:
+        """What the method declares about itself is true."""
+        first, second = self.score(target=0), self.score(target=1)
+        if not self.method.signed and bool((first < 0).any()):
+            yield "declared as not signed, but a score is negative"
+        if self.method.signed and not bool((self.score(target=0, versus=1) < 0).any()):
+            yield "declared as signed, but not even between two classes a score is negative"
+        same = distance(second, first) <= self.allowed
+        if self.method.class_specific and same:
+            yield "declared as class-specific, but two classes have the same scores"
+        if not self.method.class_specific and not same:
+            yield "declared as not class-specific, but two classes have different scores"
 
-    def fail(*_: Any) -> None:
-        raise ArithmeticError
-
-    handle = last.register_forward_hook(fail)
-    before = state(model.train())
-    try:
-        _score(method, model, inputs, options)
-        yield "an error inside the model was swallowed"
-    except ArithmeticError:
-        yield from _differences(before, state(model))
-    finally:
-        handle.remove()
-
-
-def _facts(allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """What the method declares about itself is true."""
-    first, second = (_score(method, model, inputs, options, target) for target in (0, 1))
-    if not method.signed and bool((first < 0).any()):
-        yield "declared as not signed, but a score is negative"
-    if method.signed and not bool((_score(method, model, inputs, options, 0, versus=1) < 0).any()):
-        yield "declared as signed, but not even between two classes a score is negative"
-    same = distance(second, first) <= allowed
-    if method.class_specific and same:
-        yield "declared as class-specific, but two classes have the same scores"
-    if not method.class_specific and not same:
-        yield "declared as not class-specific, but two classes have different scores"
-
-
-def _precision(
-    allowed: float, method: Method, model: nn.Module, inputs: Inputs, options: dict[str, Any]
-) -> Iterator[str]:
-    """Float32 is close to float64."""
-    single = copy.deepcopy(model).float()
-    scores, expected = (_score(method, m, inputs, options).double() for m in (single, model))
-    yield from _distance(scores, expected, allowed, "in float32 and float64")
-
-
-def _distance(scores: Tensor, expected: Tensor, allowed: float, what: str) -> Iterator[str]:
-    apart = distance(scores, expected)
-    if not apart <= allowed:
-        yield f"{what} the scores differ by {apart:.1e} of the peak"
+    def precision(self) -> Iterator[str]:
+        """Float32 is close to float64."""
+        single = replace(self, model=copy.deepcopy(self.model).float())
+        yield from self.apart(single.score().double(), self.score().double(), "in float32 and float64")
 
 
 def state(model: nn.Module) -> dict[str, Any]:

@@ -130,7 +130,7 @@ of(
     ("raw_attention", "prediction.read(a.mean(1))", "prediction.read(a.amax(1))"),
     ("raw_attention", "= -1) -> Tensor", "= 0) -> Tensor"),
     ("from_layer", "layers[first_layer:]", "layers[: first_layer + 1]", f"{GOLDEN}::test_class_agnostic_methods"),
-    ("attention_flow", "found / found.sum()", "found", f"{DERIVED}::test_attention_flow"),
+    ("attention_flow", "to_units / to_units.sum()", "to_units", f"{DERIVED}::test_attention_flow"),
     (
         "attention_flow",
         "layer[example][real][:, real]",
@@ -316,7 +316,7 @@ of(
         "shares.topk(min(top, shares.shape[2]), 2)",
         f"{DECODED}::test_the_matrix_holds_what_counts",
     ),
-    ("_layer_score", "return found.clamp(min=0)", "return found", f"{DECODED}::test_every_score"),
+    ("_layer_score", "return weights.clamp(min=0)", "return weights", f"{DECODED}::test_every_score"),
     (
         "_layer_score",
         "attention_gradients[layer - 1].clamp(min=0)",
@@ -362,7 +362,7 @@ of(
     ),
     (
         "_Walk.drops",
-        "lost * own / total if total else",
+        "lost * score / total if total else",
         "lost / size if total else",
         f"{STEPWISE}::test_it_is_what_loops_find",
     ),
@@ -377,12 +377,12 @@ of(
 of(
     "methods.paths",
     f"{CAPTUM}::test_integrated_gradients_from_zero_agree_with_captum",
-    ("integrated_gradients", "found.sum(-1)", "found.abs().sum(-1)"),
+    ("_Path.scores", "vectors.detach().sum(-1)", "vectors.detach().abs().sum(-1)"),
     ("_Path.of", "torch.where(example.free[:, None]", "torch.where(~example.free[:, None]"),
     (
-        "_Path.completeness",
-        "said[0], said[1:].double().mean()",
-        "said[1:].double().mean(), said[0]",
+        "_Path.scores",
+        "self.at_ends[0], self.at_ends[1:].double().mean()",
+        "self.at_ends[1:].double().mean(), self.at_ends[0]",
         f"{CAPTUM}::test_integrated_gradients_add_up_the_better_the_more_steps",
     ),
     ("_allennlp_integrated", '"riemann_left"', '"riemann_right"', f"{CAPTUM}::test_the_protocol_of_allennlp_in_loops"),
@@ -859,8 +859,8 @@ of(
     ),
     (
         "sufficiency",
-        "order[count:]",
-        "order[:count]",
+        "revealing=True",
+        "revealing=False",
         f"{METRICS}::test_comprehensiveness_and_sufficiency_as_eraser_defines_them",
     ),
     ("_eraser", "up=True", "up=False", f"{METRICS}::test_comprehensiveness_and_sufficiency_as_eraser_defines_them"),
@@ -868,7 +868,8 @@ of(
     ("_authors_steps", "if place in rankable", "", "golden/test_metrics_goldens.py::test_hidden_tokens"),
     ("_kept", "lengths >= shortest", "lengths > shortest", "metrics/test_left_out.py"),
     ("_kept", "falls.whole >= min_probability", "falls.whole <= min_probability", "metrics/test_left_out.py"),
-    ("_falls", "count_of(q, len(o))", "count_of(q, len(o) - 1)"),
+    ("Deletion.steps", "count_of(q, len(order), up=up)", "count_of(q, len(order) - 1, up=up)"),
+    ("Deletion.steps", "order[n:] if revealing", "order[:n] if revealing", f"{METRICS}::test_games"),
     ("Falls.measured", "curve.nanmean(1)", "curve.nansum(1)"),
 )
 of(
@@ -880,7 +881,6 @@ of(
     ("_tau", "scores[rankable] for scores", "scores for scores", f"{METRICS}::test_kendall_tau"),
     ("hiding_game", "revealing=False", "revealing=True"),
     ("_game", "p.argmax(-1) == r", "p.argmin(-1) == r"),
-    ("_game", "order[n:] if revealing", "order[:n] if revealing"),
     ("_trapezoid", " / (at[-1] - at[0])", "", f"{METRICS}::test_an_area_is_divided_by_its_range"),
     (
         "_trapezoid",
@@ -901,19 +901,19 @@ of(
     ("word_record", "unit.text.lower()", "unit.text", "metrics/test_left_out.py"),
     ("top_words", "(-totals[word], word)", "(totals[word], word)"),
     ("shared_share", "(len(pairs) * k)", "len(pairs)"),
-    ("WordSums.add", "own[word] += score", "own[word] = score"),
+    ("WordSums.add", "sums[word] += score", "sums[word] = score"),
 )
 of(
     "metrics.plausibility",
     f"{METRICS}::test_precision_at_k_counts_the_answer_among_the_top",
-    ("precision_at_k", "said.answer[1] + 1", "said.answer[1]"),
-    ("precision_at_k", "-float(own[place])", "float(own[place])"),
+    ("precision_at_k", "annotation.answer[1] + 1", "annotation.answer[1]"),
+    ("precision_at_k", "-float(scores[place])", "float(scores[place])"),
     ("mean_or_ratio", "counts / lengths", "counts", "golden/test_metrics_goldens.py::test_precision_at_20"),
     ("_f1", "len(chosen) + len(evidence)", "2 * len(evidence)", f"{METRICS}::test_token_f1_as_eraser_defines_it"),
     (
         "token_f1",
-        "1 - len(evidence) / len(said.rationale.evidence)",
-        "len(evidence) / len(said.rationale.evidence)",
+        "1 - len(evidence) / len(rationale.evidence)",
+        "len(evidence) / len(rationale.evidence)",
         f"{METRICS}::test_token_f1_as_eraser_defines_it",
     ),
     (
@@ -925,7 +925,7 @@ of(
     ("_words", "span[0] >= end", "span[0] > end", "metrics/test_left_out.py"),
     (
         "_words",
-        'max(found.get(number, -float("inf")), float(scores[place]))',
+        'max(highest.get(number, -float("inf")), float(scores[place]))',
         "float(scores[place])",
         f"{METRICS}::test_token_f1_as_eraser_defines_it",
     ),
@@ -933,7 +933,7 @@ of(
 of(
     "metrics.case",
     f"{METRICS}::test_aopc",
-    ("Case.ranked", "-float(reduce(own[group]))", "float(reduce(own[group]))"),
+    ("Case.ranked", "-float(reduce(row[group]))", "float(reduce(row[group]))"),
     ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
     (
         "Case.ordered",

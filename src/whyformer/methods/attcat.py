@@ -7,11 +7,10 @@ from torch import Tensor
 
 from whyformer.methods.attention import at_layer
 from whyformer.methods.places import check_cancelled, summed
-from whyformer.methods.registry import method
+from whyformer.methods.registry import Scores, method
 from whyformer.prediction import Prediction, Queries
 
 States = Literal["outputs", "inputs"]
-
 
 INPUTS = "take what enters each layer, states='inputs' (--states inputs), or a method of relevance, such as attn_lrp"
 
@@ -76,6 +75,5 @@ def attcat(
         return prediction.over_queries(joint, attention_query)
 
     scores, terms = joined([p.sum(-1) for p in products]), joined([p.abs().sum(-1) for p in products])
-    layered = scores.dim() == 3
-    check_cancelled(prediction, scores.sum(0) if layered else scores, terms.sum(0) if layered else terms, INPUTS)
+    check_cancelled(prediction, Scores(scores).total, Scores(terms).total, INPUTS)
     return scores

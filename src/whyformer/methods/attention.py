@@ -72,6 +72,6 @@ def attention_flow(prediction: Prediction, *, slow: bool = False) -> Tensor:
     flows = torch.zeros_like(prediction.reader)
     for example, real in enumerate(prediction.real.bool()):
         maps = [layer[example][real][:, real] for layer in layers]
-        found = maximum_flows(prediction.reader[example][real], maps)
-        flows[example, real] = (found / found.sum()).to(flows)
+        to_units = maximum_flows(prediction.reader[example][real], maps)
+        flows[example, real] = (to_units / to_units.sum()).to(flows)
     return flows

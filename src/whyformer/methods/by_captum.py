@@ -29,14 +29,10 @@ MISSES = "misses"  # in a report: whether they are further off
 _DRAWING = threading.RLock()  # the random states are those of all threads, so those who set them wait for each other
 
 
-def captum_attr(*, surrogate: bool = False) -> Any:
-    """The module `captum.attr`, and for `surrogate` models scikit-learn, which fits them.
-
-    Importing that draws from Python's random state, which is then what it was.
-    """
-    names = (*(["sklearn.linear_model"] if surrogate else []), "captum.attr")
-    with nullcontext() if all(name in sys.modules for name in names) else drawing(0, torch.device("cpu")):
-        return [importlib.import_module(name) for name in names][-1]
+def captum_attr() -> Any:
+    """The module `captum.attr`; what importing it draws leaves the random states as they were."""
+    with nullcontext() if "captum.attr" in sys.modules else drawing(0, torch.device("cpu")):
+        return importlib.import_module("captum.attr")
 
 
 @contextmanager
@@ -92,16 +88,16 @@ def one_by_one(
         example.runner.expected = max(1, runs(example))
         drawn = nullcontext() if seed is None else drawing(example.seed(seed), example.device)
         with progress.part(row, total), drawn:
-            found, report = explain(example)
+            scores, report = explain(example)
             progress.report(1, 1)
-        spread = found.new_zeros(prediction.padding.shape[1], *found.shape[1:], device=prediction.real.device)
-        spread[example.positions.to(spread.device)] = found.to(spread)
+        spread = scores.new_zeros(prediction.padding.shape[1], *scores.shape[1:], device=prediction.real.device)
+        spread[example.positions.to(spread.device)] = scores.to(spread)
         values.append(spread.to(prediction.real.dtype))
         reports.append({**report, "evaluations": torch.tensor(example.evaluations)})
     _warn(reports, name, advice)
-    told = sorted({key for report in reports for key in report} - {MISSES})
+    keys = sorted({key for report in reports for key in report} - {MISSES})
     nothing = torch.zeros((), dtype=torch.float64)
-    return Scores(torch.stack(values), {key: torch.stack([r.get(key, nothing) for r in reports]) for key in told})
+    return Scores(torch.stack(values), {key: torch.stack([r.get(key, nothing) for r in reports]) for key in keys})
 
 
 def _warn(reports: Sequence[Report], name: str, advice: str) -> None:

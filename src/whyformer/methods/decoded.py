@@ -57,21 +57,16 @@ def decoded_grad_cam(
     if not decode:
         return Scores(_stacked(weights, layers, 0), {"decoded": report})
     with torch.no_grad():
-        rows = Rows.of(prediction)
-        head = head_for(
-            prediction.model,
-            None if lm_head is None else str(lm_head),
-            prediction.hidden[0],
-            prediction.batch.tokenizer,
-        )
+        rows, source = Rows.of(prediction), None if lm_head is None else str(lm_head)
+        head = head_for(prediction.model, source, prediction.hidden[0], prediction.batch.tokenizer)
         read = [_read(head, prediction.hidden[n], rows, vocabulary) for n in chosen]
-        shares = [_largest(found.shares, top) for found in read]
+        shares = [_largest(layer_read.shares, top) for layer_read in read]
         scores = [rows.at_positions(torch.einsum("btn,bn->bt", d, a)) for d, a in zip(shares, weights, strict=True)]
     if matrix:
-        report |= {"tokens": rows.told(rows.tokens), "D": rows.told(_stacked(shares, layers, 1))}
+        report |= {"tokens": rows.distinct, "D": rows.matrices(_stacked(shares, layers, 1))}
     if vocabulary:
-        report["vocabulary"] = rows.at_real(_stacked([found.likely for found in read], layers, 1))
-        report["probabilities"] = rows.at_real(_stacked([found.probabilities for found in read], layers, 1))
+        report["vocabulary"] = rows.at_real(_stacked([layer_read.likely for layer_read in read], layers, 1))
+        report["probabilities"] = rows.at_real(_stacked([layer_read.probabilities for layer_read in read], layers, 1))
     return Scores(_stacked(scores, layers, 0), {"decoded": report})
 
 
@@ -85,17 +80,17 @@ class Rows:
 
     @classmethod
     def of(cls, prediction: Prediction) -> "Rows":
-        """Those of a batch; special tokens are none."""
+        """The rows of a batch; special tokens have none."""
         ids, special = prediction.batch.tensors.get("input_ids"), prediction.batch.special
         if ids is None:
             raise BadInput("an LM head knows tokens, and this input has no input_ids: use decode=False")
         real = ~prediction.padding
-        own = real if special is None else real & ~special
-        of_position, found = torch.full_like(ids, -1), []
-        for example, held in enumerate(own):
+        with_row = real if special is None else real & ~special
+        of_position, tokens = torch.full_like(ids, -1), []
+        for example, held in enumerate(with_row):
             distinct, of_position[example, held] = ids[example, held].unique(return_inverse=True)
-            found.append(distinct)
-        return cls(torch.nn.utils.rnn.pad_sequence(found, batch_first=True, padding_value=-1), of_position, real)
+            tokens.append(distinct)
+        return cls(torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=-1), of_position, real)
 
     def at_positions(self, scores: Tensor) -> Tensor:
         """The scores [batch, tokens] of the positions' tokens, [batch, units]; 0 where a position has none."""
@@ -103,17 +98,19 @@ class Rows:
             return scores.new_zeros(self.of_position.shape)
         return scores.gather(1, self.of_position.clamp(min=0)).masked_fill(self.of_position < 0, 0)
 
-    def told(self, found: Tensor) -> PerExample:
-        """Of tokens [batch, tokens] and matrices [batch, …, tokens, units] what is each text's own."""
-        counts = (self.tokens >= 0).sum(1).tolist()
-        if found is self.tokens:
-            return PerExample(one[:count] for one, count in zip(found, counts, strict=True))
-        parts = zip(found, counts, self.real.to(found.device), strict=True)
-        return PerExample(one[..., :count, :][..., held] for one, count, held in parts)
+    @property
+    def distinct(self) -> PerExample:
+        """The tokens of each text."""
+        return PerExample(tokens[tokens >= 0] for tokens in self.tokens)
 
-    def at_real(self, found: Tensor) -> PerExample:
-        """Of numbers [batch, …, units, count] those of each text's own positions."""
-        return PerExample(one[..., held, :] for one, held in zip(found, self.real.to(found.device), strict=True))
+    def matrices(self, of_batch: Tensor) -> PerExample:
+        """The matrix of each text from [batch, …, tokens, units], without the rows and positions of longer texts."""
+        texts = zip(of_batch, self.distinct, self.real.to(of_batch.device), strict=True)
+        return PerExample(matrix[..., : len(tokens), :][..., real] for matrix, tokens, real in texts)
+
+    def at_real(self, numbers: Tensor) -> PerExample:
+        """The numbers [batch, …, units, count] at the positions of each text."""
+        return PerExample(n[..., real, :] for n, real in zip(numbers, self.real.to(numbers.device), strict=True))
 
 
 @dataclass(frozen=True)
@@ -136,9 +133,9 @@ def _read(head: LmHead, hidden: Tensor, rows: Rows, count: int) -> Read:
     shares = (logits - everywhere[:, None]).exp().masked_fill(outside, 0).to(hidden.device)
     if not count:
         return Read(shares, None, None)
-    found, values = head.most_likely(states_of_real, min(count, head.vocabulary))
-    likely = found.new_full((*real.shape, found.shape[1]), -1)
-    likely[real] = found
+    tokens, values = head.most_likely(states_of_real, min(count, head.vocabulary))
+    likely = tokens.new_full((*real.shape, tokens.shape[1]), -1)
+    likely[real] = tokens
     probabilities = values.new_zeros(likely.shape)
     probabilities[real] = (values - normaliser[:, None]).exp()
     return Read(shares, likely.to(hidden.device), probabilities.to(hidden.device))
@@ -167,10 +164,10 @@ def _layer_score(prediction: Prediction, layer: int, score: Score, *, alone: boo
     if score == "att_grads":
         maps = prediction.attention[layer - 1] * prediction.attention_gradients[layer - 1].clamp(min=0)
         return torch.einsum("bq,bqk->bk", prediction.real, maps.mean(1))
-    found = (prediction.hidden[layer] * prediction.hidden_gradients[layer]).sum(-1)
+    weights = (prediction.hidden[layer] * prediction.hidden_gradients[layer]).sum(-1)
     if score == "attcat":
-        found = found * prediction.over_queries(prediction.attention[layer - 1].mean(1), "mean")
-    return found.clamp(min=0)
+        weights = weights * prediction.over_queries(prediction.attention[layer - 1].mean(1), "mean")
+    return weights.clamp(min=0)
 
 
 def _check_cancelled(prediction: Prediction, layers: Sequence[int]) -> None:
@@ -224,5 +221,4 @@ def _check(prediction: Prediction, layer: int | str | None, layers: str | None, 
 
 def _stacked(tensors: list[Any], layers: str | None, dim: int) -> Tensor:
     """Of one layer its tensor, of all of them a stack."""
-    found: Tensor = torch.stack(tensors, dim) if layers else tensors[0]
-    return found
+    return torch.stack(tensors, dim) if layers else tensors[0]

@@ -28,12 +28,12 @@ def _contributions(path: ValuePath, attention: Tensor, values: Tensor, offset: f
     """[batch, queries, units], rows normalised."""
     batch, _, units, _ = attention.shape
     step = rows_at_once(units, path.output.shape[-1], batch)
-    found = []
+    by_rows = []
     for start in range(0, units, step):
         rows = slice(start, start + step)
         output = path.output[:, rows, None]
         distances = (parts(path, attention, values, rows) - output + offset).abs().sum(-1)
-        found.append((output.abs().sum(-1) - distances).clamp(min=0))
-    contributions = torch.cat(found, 1)
+        by_rows.append((output.abs().sum(-1) - distances).clamp(min=0))
+    contributions = torch.cat(by_rows, 1)
     sums = contributions.sum(-1, keepdim=True)
     return contributions / torch.where(sums > 0, sums, 1)

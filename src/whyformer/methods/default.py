@@ -53,10 +53,7 @@ def effort_named(effort: str) -> Effort:
 
 
 def methods_for(subject: Subject | None, written: Written, effort: str | None = None) -> tuple[MethodSpec, ...]:
-    """The methods named, as `method_specs` gives them; `auto` is what it means for this model, with this effort.
-
-    So is `layer=best`.
-    """
+    """The methods named; `auto`, with this effort, and `layer=best` are what they mean for this model."""
     names = [] if written in EVERY else names_of(written)
     if effort is not None and "auto" not in names:
         raise BadOption(

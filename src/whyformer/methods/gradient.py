@@ -1,7 +1,7 @@
 """Methods that take the gradient of the explained output, with respect to attention or embeddings."""
 
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
 from typing import Annotated, Literal
 
 import torch
@@ -110,11 +110,10 @@ def smooth_grad(
     if noise < 0:
         raise BadOption(f"smooth_grad needs noise of at least 0; found {noise}")
     at: Place = "token_embeddings" if protocol == "allennlp" else "embedding_output"
-    total: Tensor | None = None
-    for noisy in _noisy(prediction, at, samples, noise, seed):
-        gradients = _loss_gradient(noisy, at) if protocol == "allennlp" else noisy.hidden_gradients[0]
-        total = gradients if total is None else total + gradients
-    assert total is not None
+    runs = _noisy(prediction, at, samples, noise, seed)
+    total = reduce(
+        torch.add, (_loss_gradient(r, at) if protocol == "allennlp" else r.hidden_gradients[0] for r in runs)
+    )
     mean = total / samples
     return _allennlp(prediction, mean) if protocol == "allennlp" else _lengths(mean)
 

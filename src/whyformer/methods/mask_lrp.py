@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.methods.recorded import shipped_file
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.relevance import conservation, transformer_attribution
 from whyformer.methods.rollout import roll_out, with_residual
-from whyformer.models.loading import BUNDLED, bundled_models
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from whyformer.attention_heads import HeadMask
 
 MAKING = "make one with `whyformer heads --model … --treebank …`"
+ONLY_KEPT = "this mask tells only which are kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
 
 
 @method(family="relevance", signed=False, class_specific=True, paper="Song et al. 2024", relevance=True)
@@ -65,10 +66,7 @@ def _weighted(kinds: Tensor, rescale: str, weights: str) -> Tensor:
     """
     if len(kinds) == 1 and (rescale == "separate" or weights == "sum"):
         asked = "rescale='separate'" if rescale == "separate" else "weights='sum'"
-        raise BadOption(
-            f"{asked} needs to know which heads are syntactic and which positional, and this mask tells only which are "
-            "kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
-        )
+        raise BadOption(f"{asked} needs to know which heads are syntactic and which positional, and {ONLY_KEPT}")
     if weights == "binary":
         kinds = kinds & (kinds.cumsum(0) == 1)
     return kinds.double() if rescale == "separate" else kinds.double().sum(0, keepdim=True)
@@ -109,10 +107,7 @@ def _kinds(
 
 def _of_one_kind(kinds: Tensor, only: str) -> Tensor:
     if len(kinds) == 1:
-        raise BadOption(
-            f"only={only!r} needs a mask that tells syntactic from positional heads, and this one tells only which are "
-            "kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
-        )
+        raise BadOption(f"only={only!r} needs a mask that tells syntactic from positional heads, and {ONLY_KEPT}")
     kept = kinds[[("syntactic", "positional").index(only)]]
     if not bool(kept.any()):
         raise BadOption(f"only={only!r} leaves no head: this mask has no {only} ones")
@@ -134,9 +129,7 @@ def _stored(prediction: Prediction, head_mask: str | Path | None, seed: int) -> 
 
     if head_mask not in (None, "random"):
         return HeadMask.load(str(head_mask))
-    folder = Path(getattr(getattr(prediction.model, "config", None), "_name_or_path", ""))
-    shipped = folder / "heads.json"
-    if folder.parent == BUNDLED and folder.name in bundled_models() and shipped.exists():
+    if shipped := shipped_file(prediction.model, "heads.json"):
         mask = HeadMask.load(shipped)
         return mask if head_mask is None else mask.random(seed)
     if head_mask == "random":

@@ -4,12 +4,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
@@ -24,7 +23,7 @@ from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
 from whyformer.perturb.runner import exchanging, in_parts
 from whyformer.prediction import Prediction
-from whyformer.recorder import Edit, Layers, Trace, record
+from whyformer.recorder import Edit, Layers, record
 from whyformer.recorder.calls import in_this_thread
 from whyformer.registry.options import Count
 
@@ -59,15 +58,15 @@ def integrated_gradients(
     reports by how much they do not, and a warning tells if it is more than 5 %. Without `steps` there are 50, doubled
     up to 400 while the scores miss by that much. The path lies at the token embeddings; for images, and with
     `at="embedding_output"`, after positions and norm. Thermostat's settings are `steps=25, at="embedding_output"`.
-    `protocol="allennlp"`
-    is the Decoded paper's "Integrated": 10 steps from zero embeddings, special tokens included, left end of each step;
-    the mean loss gradient times the token embedding, summed over width, absolute, as shares of the sum.
+    `protocol="allennlp"` is the Decoded paper's "Integrated": 10 steps from zero embeddings, special tokens included,
+    left end of each step; the mean loss gradient times the token embedding, summed over width, absolute, as shares of
+    the sum.
     """
     count = steps if steps is not None else ALLENNLP_STEPS if protocol else STEPS
-    if protocol and count < 2:
-        raise BadOption(f"protocol='allennlp' needs steps of at least 2; found {count}")
     attr = captum_attr()
     if protocol == "allennlp":
+        if count < 2:
+            raise BadOption(f"protocol='allennlp' needs steps of at least 2; found {count}")
         if at == "embedding_output" or baseline not in ("pad_attended", "zero"):
             raise BadOption("protocol='allennlp' goes from zero to the token embeddings: leave `at` and `baseline` out")
         return _allennlp_integrated(prediction, attr, count)
@@ -76,13 +75,11 @@ def integrated_gradients(
 
     def explain(example: Copies) -> tuple[Tensor, Report]:
         path, taken = _Path.of(example, place), count
-        ends = path.said()
         integrating = attr.IntegratedGradients(path.outputs)
         while True:
-            found = _integrated(integrating, path, taken, "gausslegendre")
-            report = path.completeness(found, ends)
+            scores, report = path.scores(_integrated(integrating, path, taken, "gausslegendre"))
             if taken >= most or not report[MISSES]:
-                return found.sum(-1), {**report, "steps": torch.tensor(taken)}
+                return scores, {**report, "steps": torch.tensor(taken)}
             taken = min(2 * taken, most)
 
     return one_by_one(
@@ -112,8 +109,8 @@ def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Score
         integrating = attr.IntegratedGradients(path.outputs, multiply_by_inputs=False)
         return _integrated(integrating, path, steps, "riemann_left"), {}
 
-    found = one_by_one(prediction, explain, "zero", runs=lambda _: steps + 1, on_path=True)
-    return Scores(_allennlp(prediction, found.values), found.diagnostics, signed=False)
+    gradients = one_by_one(prediction, explain, "zero", runs=lambda _: steps + 1, on_path=True)
+    return Scores(_allennlp(prediction, gradients.values), gradients.diagnostics, signed=False)
 
 
 @method(family="path", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
@@ -137,8 +134,7 @@ def gradient_shap(
         path = _Path.of(example, at)
         sampling = attr.GradientShap(path.outputs)
         sampling.gradient_func = path.gradients
-        found = sampling.attribute(path.end, baselines=path.start, n_samples=samples, stdevs=0.0)[0].detach()
-        return found.sum(-1), path.completeness(found, path.said())
+        return path.scores(sampling.attribute(path.end, baselines=path.start, n_samples=samples, stdevs=0.0)[0])
 
     return one_by_one(
         prediction,
@@ -171,12 +167,12 @@ def deep_lift_shap(
         path = _Path.of(example, at)
         zero = torch.where(example.free[:, None].to(path.end.device), 0, path.end)
         path = replace(path, start=torch.cat((path.start, zero)))
-        with _met(example.model) as modules:
-            said = path.said()
+        with _modules_met(example.model) as modules:
+            _ = path.at_ends
         with _nothing_left_at(example.model):
             lifting = attr.DeepLiftShap(_Network(path.outputs, modules))
-            found = lifting.attribute(path.end, baselines=path.start)[0].detach()
-        return found.sum(-1), path.completeness(found, said)
+            vectors = lifting.attribute(path.end, baselines=path.start)[0]
+        return path.scores(vectors)
 
     return one_by_one(
         prediction, explain, baseline, runs=lambda _: 9, seed=0, name="deep_lift_shap", advice=NOT_COVERED, on_path=True
@@ -207,7 +203,8 @@ def _hooked_in_this_thread(module: nn.Module) -> Iterator[None]:
     """Hooks that the module gets are passed by in other threads, which may be running it."""
     kinds = ("register_forward_hook", "register_forward_pre_hook")
     for kind in kinds:
-        vars(module)[kind] = partial(_registered, getattr(module, kind))
+        register = getattr(module, kind)
+        vars(module)[kind] = lambda hook, register=register: register(in_this_thread(hook))
     try:
         yield
     finally:
@@ -215,17 +212,13 @@ def _hooked_in_this_thread(module: nn.Module) -> Iterator[None]:
             del vars(module)[kind]
 
 
-def _registered(register: Callable[..., RemovableHandle], hook: Callable[..., Any]) -> RemovableHandle:
-    return register(in_this_thread(hook))
-
-
 @contextmanager
-def _met(model: nn.Module) -> Iterator[dict[nn.Module, None]]:
+def _modules_met(model: nn.Module) -> Iterator[dict[nn.Module, None]]:
     """Notes the modules that are run on something in the graph."""
     met: dict[nn.Module, None] = {}
 
-    def note(module: nn.Module, given: tuple[Any, ...]) -> None:
-        if any(isinstance(one, Tensor) and one.requires_grad for one in given):
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if any(isinstance(one, Tensor) and one.requires_grad for one in inputs):
             met[module] = None
 
     handles = [module.register_forward_pre_hook(in_this_thread(note)) for module in model.modules()]
@@ -275,11 +268,13 @@ class _Path:
         replacing = not isinstance(example.hide, Zero)  # zeros are zeros at the place itself
         free = example.free.nonzero().flatten().tolist()
         inputs = [example.without([]), example.without(free)] if replacing else [example.input]
-        given = together(inputs, example.device)
-        with exchanging(example.model, inputs, given.get("input_ids")):
-            trace = record(example.model, given, relevance=False)
+        tensors = together(inputs, example.device)
+        with exchanging(example.model, inputs, tensors.get("input_ids")):
+            trace = record(example.model, tensors, relevance=False)
         example.ran(len(inputs))
-        states = _token_embeddings(trace) if place == "token_embeddings" else trace.hidden[0]
+        states = trace.embeddings if place == "token_embeddings" else trace.hidden[0]
+        if states is None:
+            raise BadOption("the model's token embeddings were not seen; use at='embedding_output'")
         states = states.detach().to(example.dtype)
         start = torch.where(example.free[:, None].to(states.device), states[1:] if replacing else 0, states[:1])
         first = trace.layers.calls[0] if isinstance(trace.layers, Layers) else -1
@@ -293,46 +288,37 @@ class _Path:
     def outputs(self, states: Tensor) -> Tensor:
         """The explained output, [copies], for copies with these embeddings; in the graph."""
         example, count = self.example, len(states)
-        given = example.copies(count)
+        tensors = example.copies(count)
         edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
-        trace = record(example.model, given, relevance=False, edit=edit, first_layer=self.first_layer)
-        chosen = _repeated(example.target, count), None if example.versus is None else _repeated(example.versus, count)
-        copies = Prediction(example.model, Batch(given, None, None), chosen=chosen, trace=trace)
+        trace = record(example.model, tensors, relevance=False, edit=edit, first_layer=self.first_layer)
+        versus = None if example.versus is None else example.versus.repeat_interleave(count, 0)
+        chosen = example.target.repeat_interleave(count, 0), versus
+        copies = Prediction(example.model, Batch(tensors, None, None), chosen=chosen, trace=trace)
         example.ran(count)
         explained = copies.loss(trace.logits) if self.of_loss else trace.output(*chosen)
         return explained.to(example.dtype)
 
     def gradients(self, forward_fn: Any, inputs: tuple[Tensor, ...], *_: Any, **__: Any) -> tuple[Tensor, ...]:
         """What captum takes for its gradients: those of each copy's output, in batches that fit into memory."""
-        return (torch.cat([g for part in inputs[0].detach().split(self.at_once) for g in self._gradients(part)]),)
-
-    def _gradients(self, states: Tensor) -> list[Tensor]:
         gradients: list[Tensor] = []
-        for attempt in in_parts(states):
-            with attempt as part:
-                gradients.append(self._gradient(part))
-        return gradients
+        for states in inputs[0].detach().split(self.at_once):
+            for attempt in in_parts(states):
+                with attempt as part:
+                    gradients.append(self._gradient(part))
+        return (torch.cat(gradients),)
 
     def _gradient(self, states: Tensor) -> Tensor:
         leaf = states.clone().requires_grad_()
         with torch.enable_grad(), named_failures("the model", backward=True):
             return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
 
-    def said(self) -> Tensor:
+    @cached_property
+    def at_ends(self) -> Tensor:
         """The explained output at the end of the path, then at each start, [1 + baselines]."""
         ends = torch.cat((self.end, self.start)).split(self.at_once)
         return torch.cat([self.outputs(part).detach() for part in ends])
 
-    def completeness(self, found: Tensor, said: Tensor) -> Report:
-        """How far vectors [units, width] are from adding up to the difference of the outputs, the starts' mean."""
-        return adding_up(self.example, found, said[0], said[1:].double().mean())
-
-
-def _repeated(target: Tensor, count: int) -> Tensor:
-    return target.repeat(count, *(1 for _ in target.shape[1:]))
-
-
-def _token_embeddings(trace: Trace) -> Tensor:
-    if trace.embeddings is None:
-        raise BadOption("the model's token embeddings were not seen; use at='embedding_output'")
-    return trace.embeddings
+    def scores(self, vectors: Tensor) -> tuple[Tensor, Report]:
+        """Vectors [units, width] summed over width, and how far they are from adding up to what the output gains."""
+        whole, nothing = self.at_ends[0], self.at_ends[1:].double().mean()
+        return vectors.detach().sum(-1), adding_up(self.example, vectors, whole, nothing)

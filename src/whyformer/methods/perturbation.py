@@ -1,13 +1,12 @@
-"""Baselines that do not look inside the model: they ask what it says when units give way."""
+"""Baselines that do not look inside the model: they ask what it says when units are hidden."""
 
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption
-from whyformer.methods.by_captum import Report, adding_up, captum_attr, one_by_one
+from whyformer.methods.by_captum import Explain, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.registry import Scores, method
 from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
@@ -36,19 +35,20 @@ def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
 
 @method(family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many")
 def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline = "pad_attended") -> Scores:
-    """What the output loses when a window of neighbouring units gives way, averaged over the windows around a unit.
+    """What the output loses when a window of neighbouring units is hidden, averaged over the windows around a unit.
 
-    The window moves by one unit; special tokens inside it stay. Of a text shorter than the window all units give way at
-    once. `baseline` says what takes the place of a unit: the padding, mask or unknown token, or a zero embedding.
+    The window moves by one unit; special tokens inside it stay. Of a text shorter than the window all units are
+    hidden at once. `baseline` says what takes the place of a unit: the padding, mask or unknown token, or a zero
+    embedding.
     """
     attr = captum_attr()
 
     def explain(example: Copies) -> tuple[Tensor, Report]:
         there, size = torch.ones(1, example.units), min(window, example.units)
-        found = attr.Occlusion(example.outputs).attribute(
+        scores = attr.Occlusion(example.outputs).attribute(
             there, sliding_window_shapes=(size,), baselines=0, perturbations_per_eval=example.units
         )
-        return found[0] * example.free, {}
+        return scores[0] * example.free, {}
 
     return one_by_one(prediction, explain, baseline, runs=lambda example: example.units)
 
@@ -65,7 +65,7 @@ def lime(
 ) -> Scores:
     """The weights of a linear model that is fitted to what the model says of random parts of the text.
 
-    In each of the `samples`, a unit gives way with probability `hidden`. A sample weighs as much as the share of the
+    In each of the `samples`, a unit is hidden with probability `hidden`. A sample weighs as much as the share of the
     text's tokens that stay; the linear model (ridge regression with `penalty`) is told which units are there. These are
     Thermostat's settings, but for one: its code tells the linear model the token ids, so that weights depend on how
     tokens are numbered.
@@ -74,6 +74,7 @@ def lime(
         raise BadOption(f"lime hides a share between 0 and 1, with a penalty from 0; found {hidden} and {penalty}")
     attr = captum_attr()
 
+    @_of_free
     def explain(example: Copies) -> tuple[Tensor, Report]:
         from captum._utils.models.linear_model import SkLearnRidge
 
@@ -90,7 +91,7 @@ def lime(
         )
         return surrogate.attribute(torch.ones(1, free), n_samples=samples, perturbations_per_eval=samples)[0], {}
 
-    return one_by_one(prediction, partial(_of_free, explain), baseline, runs=lambda _: samples, seed=seed)
+    return one_by_one(prediction, explain, baseline, runs=lambda _: samples, seed=seed)
 
 
 @method(
@@ -105,32 +106,28 @@ def shapley_value_sampling(
 ) -> Scores:
     """What a unit adds to the units before it, averaged over random orders of the units.
 
-    `samples` orders. The scores of a text add up to what the output loses when all units give way; `delta` reports by
+    `samples` orders. The scores of a text add up to what the output loses when all units are hidden; `delta` reports by
     how much they do not.
     """
     attr = captum_attr()
 
+    @_of_free
     def explain(example: Copies) -> tuple[Tensor, Report]:
         free = int(example.free.sum())
         _ask_ahead(example, free, samples)
-        found = attr.ShapleyValueSampling(example.of_free).attribute(
-            torch.ones(1, free), baselines=0, n_samples=samples, perturbations_per_eval=free
-        )
-        return found[0], _additive(example, found[0])
+        options = {"baselines": 0, "n_samples": samples, "perturbations_per_eval": free}
+        scores = attr.ShapleyValueSampling(example.of_free).attribute(torch.ones(1, free), **options)[0]
+        return scores, _additive(example, scores)
 
     return one_by_one(
         prediction,
-        partial(_of_free, explain),
+        explain,
         baseline,
-        runs=partial(_orders, samples=samples),
+        runs=lambda example: samples * int(example.free.sum()),
         seed=seed,
         name="shapley_value_sampling",
         advice=PRECISION,
     )
-
-
-def _orders(example: Copies, samples: int) -> int:
-    return samples * int(example.free.sum())
 
 
 @method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
@@ -144,34 +141,32 @@ def kernel_shap(
     """
     attr = captum_attr()
 
+    @_of_free
     def explain(example: Copies) -> tuple[Tensor, Report]:
         free = int(example.free.sum())
         if free == 1:  # captum draws how many of several units are there
-            found = (example.of_free(torch.ones(1, 1)) - example.of_free(torch.zeros(1, 1))).float()
+            scores = (example.of_free(torch.ones(1, 1)) - example.of_free(torch.zeros(1, 1))).float()
         else:
-            there = torch.ones(1, free)
             options = {"baselines": 0, "n_samples": samples, "perturbations_per_eval": samples}
-            found = attr.KernelShap(example.of_free).attribute(there, **options)[0]
-        return found, _additive(example, found)
+            scores = attr.KernelShap(example.of_free).attribute(torch.ones(1, free), **options)[0]
+        return scores, _additive(example, scores)
 
     return one_by_one(
-        prediction,
-        partial(_of_free, explain),
-        baseline,
-        runs=lambda _: samples,
-        seed=seed,
-        name="kernel_shap",
-        advice=PRECISION,
+        prediction, explain, baseline, runs=lambda _: samples, seed=seed, name="kernel_shap", advice=PRECISION
     )
 
 
-def _of_free(explain: Any, example: Copies) -> tuple[Tensor, Report]:
-    """The scores of an example, 0 where a unit may not give way."""
-    scores = torch.zeros(example.units, dtype=torch.float32)
-    if not bool(example.free.any()):
-        return scores, {}
-    scores[example.free], report = explain(example)
-    return scores, report
+def _of_free(explain: Explain) -> Explain:
+    """Explain the units that may be hidden, if there are any; the others score 0."""
+
+    def of_all(example: Copies) -> tuple[Tensor, Report]:
+        scores = torch.zeros(example.units, dtype=torch.float32)
+        report: Report = {}
+        if bool(example.free.any()):
+            scores[example.free], report = explain(example)
+        return scores, report
+
+    return of_all
 
 
 def _ask_ahead(example: Copies, free: int, samples: int) -> None:

@@ -1,4 +1,4 @@
-"""Where in a model embeddings are taken, and what is said of them there: one vocabulary for all methods."""
+"""Where in a model embeddings are taken, and when their products are refused: one vocabulary for all methods."""
 
 from typing import Annotated, Literal
 
@@ -24,9 +24,7 @@ CANCELLED: dict[Place, float] = {"token_embeddings": 1e-3, "embedding_output": 2
 
 def place_of(prediction: Prediction, at: Place | None) -> Place:
     """The place that is asked for; by default the token embeddings, or the embedding output of an image."""
-    if at is not None:
-        return at
-    return "embedding_output" if prediction.trace.embeddings is None else "token_embeddings"
+    return at or ("embedding_output" if prediction.trace.embeddings is None else "token_embeddings")
 
 
 def check_cancelled(

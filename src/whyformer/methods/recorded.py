@@ -20,7 +20,6 @@ from whyformer.storage.forms import Format, count, fields, named, number, text
 
 SCHEMA = "whyformer/choices"
 SCHEMA_VERSION = 1
-SHIPPED_LAYER = "layer.json"
 PATIENCE = 60  # seconds to wait for another process, which takes a moment
 
 
@@ -55,9 +54,9 @@ class LayerChoice(Choice):
 
 def choices_file() -> Path:
     """`$WHYFORMER_CACHE/choices.json`, else `$XDG_CACHE_HOME/whyformer/…`, else `~/.cache/whyformer/…`."""
-    own = os.environ.get("WHYFORMER_CACHE")
-    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whyformer"
-    return folder / "choices.json"
+    if folder := os.environ.get("WHYFORMER_CACHE"):
+        return Path(folder) / "choices.json"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "whyformer" / "choices.json"
 
 
 def recorded(subject: Subject) -> Choice | None:
@@ -72,25 +71,29 @@ def recorded_layer(model: nn.Module) -> LayerChoice | None:
     return None if numbers is None else LayerChoice(**numbers)
 
 
+def shipped_file(model: nn.Module, name: str) -> Path | None:
+    """The file of that name that a bundled model comes with, if it comes with one."""
+    folder = Path(getattr(getattr(model, "config", None), "_name_or_path", ""))
+    is_bundled = folder.parent == BUNDLED and folder.name in bundled_models()
+    return folder / name if is_bundled and (folder / name).exists() else None
+
+
 def shipped_layer(model: nn.Module) -> LayerChoice | None:
     """The layer that a bundled model comes with."""
-    folder = Path(getattr(getattr(model, "config", None), "_name_or_path", ""))
-    file = folder / SHIPPED_LAYER
-    if folder.parent != BUNDLED or folder.name not in bundled_models() or not file.exists():
-        return None
-    return LayerChoice(**read_json(file))
+    file = shipped_file(model, "layer.json")
+    return None if file is None else LayerChoice(**read_json(file))
 
 
 def best_layer(model: nn.Module) -> int:
     """The layer that was recorded for this model, or that it comes with, or an error that says how to record one."""
-    found = recorded_layer(model) or shipped_layer(model)
-    if found is None:
+    choice = recorded_layer(model) or shipped_layer(model)
+    if choice is None:
         raise BadOption(
             "layer='best' is the layer that was recorded for this model, and none is: have one chosen on texts of your "
             "own, `whyformer recommend --layers --data FILE` (an LM head is given as --methods "
             "'decoded_grad_cam(lm_head=FOLDER)') or recommend(data, layers=True), or give a number"
         )
-    return found.layer
+    return choice.layer
 
 
 def record(subject: Subject, choice: Choice) -> Path:
@@ -99,7 +102,7 @@ def record(subject: Subject, choice: Choice) -> Path:
 
 
 def record_layer(model: nn.Module, choice: LayerChoice) -> Path:
-    """Record the layer for this model, likewise."""
+    """Record the layer for this model, as `record` does the method."""
     return _recorded("layers", choice, unwrapped(model))
 
 
@@ -145,7 +148,9 @@ def _changing() -> Iterator[dict[str, dict[str, Any]]]:
         before = json.dumps(held)
         yield held
         if json.dumps(held) != before:
-            _write(held)
+            layers = {"layers": held["layers"]} if held["layers"] else {}  # earlier versions did not know these
+            data = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "models": held["models"], **layers}
+            write(path, json.dumps(data, indent=1))
     finally:
         lock.release()
 
@@ -160,12 +165,6 @@ def _read() -> dict[str, dict[str, Any]]:
     except BadInput as error:
         raise BadInput(f"could not read {str(path)!r}: {error}; mend it, or remove it") from error
     return {"models": data["models"], "layers": data.get("layers", {})}
-
-
-def _write(held: Mapping[str, Mapping[str, Any]]) -> Path:
-    layers = {"layers": held["layers"]} if held["layers"] else {}  # earlier versions did not know these
-    data = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "models": held["models"], **layers}
-    return write(choices_file(), json.dumps(data, indent=1))
 
 
 _NUMBERS = {

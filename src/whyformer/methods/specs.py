@@ -7,6 +7,7 @@ from typing import Any
 from whyformer.errors import BadOption
 from whyformer.methods.registry import METHODS, Method, Scores, list_methods
 from whyformer.prediction import Prediction
+from whyformer.registry.options import MethodName
 from whyformer.registry.specs import Spec, Written, distinct, names_of, read_spec
 
 FAST = "fast"  # every method that runs the model once, forward and backward
@@ -23,14 +24,14 @@ class MethodSpec(Spec[Method]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What determines a number: that of the method, and of the method that it is made of."""
+        """What determines a number: the facts of the method, and of the method that it is made of."""
         facts = super().facts
         return facts if self.made_of is None else facts | {"made_of": self.made_of.facts}
 
     @property
     def of_option(self) -> str | None:
         """The name of the option that says which method this one is made of, if it is made of one."""
-        return next((name for name, option in self.of.options.items() if option.names_method), None)
+        return next((name for name, option in self.of.options.items() if MethodName in option.kinds), None)
 
     @property
     def made_of(self) -> "MethodSpec | None":
@@ -46,7 +47,7 @@ class MethodSpec(Spec[Method]):
         return spec
 
     def made_of_label(self, label: str) -> "MethodSpec":
-        """The same, made of the method that is written so."""
+        """The same method, made of the one that is written as `label`."""
         return self if self.of_option is None else MethodSpec(self.of, {**self.options, self.of_option: label})
 
     @property

@@ -46,7 +46,7 @@ def stepwise(
     explaining = _explaining(of, report)
     way = hide_named(hide)
     walks = [_Walk(text, steps) for text in hideable(prediction, units, way)]
-    seen = _Said(prediction, steps)
+    seen = _Outputs(prediction, steps)
     signed = _walk(prediction, walks, seen, explaining, way)
     shape = tuple(prediction.padding.shape)
     values, hidden_in, signs = np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -111,11 +111,11 @@ class _Walk:
         for (before, after), (_, size) in zip(pairwise(at), self.turns, strict=True):
             sizes = [abs(score) for score in self.scores[len(shared) : len(shared) + size]]
             total, lost = math.fsum(sizes), outputs[before] - outputs[after]
-            shared += [lost * own / total if total else lost / size for own in sizes]
+            shared += [lost * score / total if total else lost / size for score in sizes]
         return shared
 
 
-class _Said:
+class _Outputs:
     """What the model said of each text after every step: the explained output, and the probabilities of classes.
 
     A step that was skipped has NaN.
@@ -131,16 +131,14 @@ class _Said:
         """Keep what a prediction says of its rows: of texts by their numbers, each after a step."""
         at, trace = (torch.tensor(numbers), torch.tensor(steps)), prediction.trace
         self.logits[at] = trace.output(prediction.target, prediction.versus).detach().double().cpu()
-        task = prediction.task
-        shares = task.probabilities(trace.logits.detach()) if task.form == "classes" else None
-        if shares is None:
-            return
-        if self.shares is None:
-            self.shares = torch.full((*self.logits.shape, shares.shape[-1]), torch.nan, dtype=torch.float64)
-        self.shares[at] = shares.cpu()
+        shares = prediction.task.probabilities(trace.logits.detach()) if prediction.task.form == "classes" else None
+        if shares is not None:
+            if self.shares is None:
+                self.shares = torch.full((*self.logits.shape, shares.shape[-1]), torch.nan, dtype=torch.float64)
+            self.shares[at] = shares.cpu()
 
     def of(self, number: int, hide: str, hidden_in: Sequence[int]) -> Seen:
-        """What was said of one text."""
+        """What the model said of one text, and in which step each position was hidden."""
         outputs = tuple(None if math.isnan(logit) else logit for logit in self.logits[number].tolist())
         if self.shares is None:
             return Seen(hide, tuple(hidden_in), outputs)
@@ -160,7 +158,7 @@ def _explaining(of: str, report: Report) -> MethodSpec:
     return spec
 
 
-def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Said, explaining: MethodSpec, hide: Hide) -> bool:
+def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Outputs, explaining: MethodSpec, hide: Hide) -> bool:
     """Take the steps, all texts side by side; the run of a step is let go before the next. Whether scores had signs."""
     current, turns = prediction, max((len(walk.turns) for walk in walks), default=0)
     signed = explaining.of.signed
@@ -197,7 +195,7 @@ def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, relevance:
 
 @contextmanager
 def _running(prediction: Prediction, shortened: bool) -> Iterator[None]:
-    """Say why a model does not run on what is left, as one that looks for a token that was deleted."""
+    """Say why a model does not run on what is left: it may look for a token that was deleted."""
     try:
         yield
     except ValueError as error:

@@ -1,18 +1,12 @@
 """One decorated function per metric, a file per family. Importing this package registers them all."""
 
-from whyformer.metrics import confidence, faithfulness, overlap, plausibility
-from whyformer.metrics.case import Annotation, Case, Rationale, answer_tokens, measure
-from whyformer.metrics.idf import Idf
-
-__all__ = [
-    "Annotation",
-    "Case",
-    "Idf",
-    "Rationale",
-    "answer_tokens",
-    "confidence",
-    "faithfulness",
-    "measure",
-    "overlap",
-    "plausibility",
-]
+from whyformer.metrics import confidence as confidence
+from whyformer.metrics import faithfulness as faithfulness
+from whyformer.metrics import overlap as overlap
+from whyformer.metrics import plausibility as plausibility
+from whyformer.metrics.case import Annotation as Annotation
+from whyformer.metrics.case import Case as Case
+from whyformer.metrics.case import Rationale as Rationale
+from whyformer.metrics.case import answer_tokens as answer_tokens
+from whyformer.metrics.case import measure as measure
+from whyformer.metrics.idf import Idf as Idf

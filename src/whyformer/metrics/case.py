@@ -82,11 +82,11 @@ class Case:
     @property
     def given(self) -> dict[str, bool]:
         """What of `registry.NEEDS` is there. A question without an answer has one that is nowhere."""
-        said = self.annotations
+        annotations = self.annotations
         return {
-            "gold": bool(said) and all(a.gold is not None for a in said),
-            "answer": any(a.answer is not None or a.unanswered for a in said),
-            "rationale": any(a.rationale is not None for a in said),
+            "gold": bool(annotations) and all(a.gold is not None for a in annotations),
+            "answer": any(a.answer is not None or a.unanswered for a in annotations),
+            "rationale": any(a.rationale is not None for a in annotations),
             "idf": self.idf is not None,
             "classes": self.scores_for is not None,
         }
@@ -118,11 +118,10 @@ class Case:
         if target == "gold":
             if not self.given["gold"]:
                 raise BadInput("target='gold' needs the gold label of each example, which is not given")
-            found = torch.tensor([a.gold for a in self.annotations])
-            wrong = [int(c) for c in found if not 0 <= c < self.classes]
-            if wrong:
+            gold = torch.tensor([a.gold for a in self.annotations])
+            if wrong := [int(label) for label in gold if not 0 <= label < self.classes]:
                 raise BadInput(f"gold label {wrong[0]} is no class of this model: it has 0 … {self.classes - 1}")
-            return found
+            return gold
         return (self.prediction.predicted if target == "predicted" else self.prediction.target).cpu()
 
     @property
@@ -135,16 +134,17 @@ class Case:
 
     def scores_of(self, classes: Tensor) -> list[Floats]:
         """The scores of each example for a class, without padding."""
-        scores = self._for(classes).detach().double().cpu().numpy()
-        return [row[real] for row, real in zip(scores, self.real, strict=True)]
-
-    def _for(self, classes: Tensor) -> Tensor:
         if self.scores_for is None or torch.equal(classes, self.prediction.target.cpu()):
-            return self.scores
+            return self.without_padding(self.scores)
         key = tuple(classes.tolist())
         if key not in self._other:
             self._other[key] = self.scores_for(classes)
-        return self._other[key]
+        return self.without_padding(self._other[key])
+
+    def without_padding(self, scores: Tensor) -> list[Floats]:
+        """Scores [batch, units] of each example, without padding."""
+        rows = scores.detach().double().cpu().numpy()
+        return [row[real] for row, real in zip(rows, self.real, strict=True)]
 
     def units(self, units: Units = "token") -> list[list[list[int]]]:
         """The places of each example that are ranked and hidden as one: tokens, or the tokens of each word."""
@@ -162,8 +162,8 @@ class Case:
         scores = self.scores_of(self.chosen(target))
         reduce = np.sum if combine == "sum" and not self.ranks else np.max
         return [
-            sorted(groups, key=lambda group: -float(reduce(own[group])))
-            for groups, own in zip(self.units(units), scores, strict=True)
+            sorted(groups, key=lambda group: -float(reduce(row[group])))
+            for groups, row in zip(self.units(units), scores, strict=True)
         ]
 
     def probabilities(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[Tensor]:
@@ -183,7 +183,7 @@ class Case:
     ) -> "Case":
         """The ceiling: the same case with scores that rank units in the best order that a search finds."""
         groups, classes = self.units(units), self.chosen(target).tolist()
-        searches = [Search(*found) for found in zip(self.inputs, groups, classes, strict=True)]
+        searches = list(map(Search, self.inputs, groups, classes))
         return self.ordered(best_orders(self.outcomes, searches, self.classes, hide=hide, beam=beam), units, combine)
 
     def ordered(self, orders: Sequence[Sequence[int]], units: Units = "token", combine: Combine = "sum") -> "Case":
@@ -198,12 +198,11 @@ class Case:
     def shuffled(self, units: Units = "token", combine: Combine = "sum") -> "Case":
         """The same case with units ranked by the score of their first token, so that a word's length does not matter.
 
-        Of scores that are random this makes a random order of words.
+        Random scores so make a random order of words.
         """
-        own = [row[real] for row, real in zip(self.scores.double().cpu().numpy(), self.real, strict=True)]
         orders = [
             sorted(range(len(groups)), key=lambda unit, groups=groups, row=row: -row[groups[unit][0]])  # type: ignore[misc]
-            for groups, row in zip(self.units(units), own, strict=True)
+            for groups, row in zip(self.units(units), self.without_padding(self.scores), strict=True)
         ]
         return self.ordered(orders, units, combine)
 
@@ -236,6 +235,6 @@ def measure(questions: Sequence[Question]) -> list[Measured]:
 
 def refuse_together(protocol: str | None, **options: Any) -> None:
     """Raise if an option is given beside a protocol that fixes it."""
-    given = [name for name, value in options.items() if value is not None]
-    if protocol is not None and given:
-        raise BadOption(f"protocol={protocol!r} fixes {given[0]}: leave it out")
+    stated = [name for name, value in options.items() if value is not None]
+    if protocol is not None and stated:
+        raise BadOption(f"protocol={protocol!r} fixes {stated[0]}: leave it out")

@@ -31,5 +31,4 @@ def scores_by(method: MethodSpec, prediction: Prediction) -> Scores:
     """What a method gives; that scores do not add up is not reported for every batch: how good they are is measured."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompletenessWarning)
-        scores: Scores = method(prediction)
-    return scores
+        return method(prediction)

@@ -2,18 +2,17 @@
 
 import warnings
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
-from whyformer.metrics.faithfulness import TENTHS, Deletion, flat
+from whyformer.metrics.faithfulness import TENTHS, Deletion
 from whyformer.metrics.registry import Measured, metric
-from whyformer.perturb import HideName, count_of
+from whyformer.perturb import HideName
 
 
 @metric(
@@ -39,13 +38,13 @@ def kendall_tau(
     if case.classes < 2:
         raise BadOption("kendall_tau compares classes: the model has one")
     chosen = case.chosen(target)
-    own = case.scores_of(chosen)
+    scores = case.scores_of(chosen)
     values = []
     for other in _others(chosen, case.classes, against):
-        pairs = zip(own, case.scores_of(other), case.rankable, strict=True)
+        pairs = zip(scores, case.scores_of(other), case.rankable, strict=True)
         values.append([_tau(first, second, rankable, protocol) for first, second, rankable in pairs])
-    found = torch.tensor(values, dtype=torch.float64).mean(0)  # of [others, batch]
-    return found if against is None else found.masked_fill(chosen == against, torch.nan)
+    taus = torch.tensor(values, dtype=torch.float64).mean(0)  # of [others, batch]
+    return taus if against is None else taus.masked_fill(chosen == against, torch.nan)
 
 
 def _others(chosen: Tensor, classes: int, against: int | None) -> list[Tensor]:
@@ -59,11 +58,8 @@ def _others(chosen: Tensor, classes: int, against: int | None) -> list[Tensor]:
 def _tau(first: Floats, second: Floats, rankable: list[int], protocol: str | None) -> float:
     from scipy.stats import kendalltau
 
-    pair: list[NDArray[Any]]
-    if protocol == "attcat":
-        pair = [np.argsort(-scores, kind="stable") for scores in (first, second)]
-    else:
-        pair = [scores[rankable] for scores in (first, second)]
+    ordered = protocol == "attcat"
+    pair = [np.argsort(-scores, kind="stable") if ordered else scores[rankable] for scores in (first, second)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of one unit, or of equal scores: there is no correlation
         return float(kendalltau(*pair).statistic) if len(pair[0]) > 1 else float("nan")
@@ -114,12 +110,8 @@ def revealing_game(
 def _game(case: Case, deletion: Deletion, revealing: bool) -> Measured:
     at = deletion.at(TENTHS)
     weights = _trapezoid(at)
-    steps = []
-    for order in deletion.ranked(case):
-        counts = [count_of(q, len(order)) for q in at]
-        steps.append([flat(order[n:] if revealing else order[:n]) for n in counts])
-    said = case.probabilities(steps, deletion.hide)
-    curve = torch.stack([(p.argmax(-1) == r).double() for p, r in zip(said, case.right, strict=True)])
+    shares = case.probabilities(deletion.steps(case, at, revealing=revealing), deletion.hide)
+    curve = torch.stack([(p.argmax(-1) == r).double() for p, r in zip(shares, case.right, strict=True)])
     return Measured((curve * weights).sum(1), curve, at)
 
 

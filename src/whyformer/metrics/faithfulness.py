@@ -1,6 +1,6 @@
 """Faithfulness: how far the prediction falls when the units that an explanation ranks highest are hidden."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,14 +47,19 @@ class Deletion:
 
     def at(self, usual: Sequence[float]) -> tuple[float, ...]:
         """Fractions of the units, if each is one."""
-        wrong = [q for q in self.fractions or () if not 0 <= q <= 1]
-        if wrong:
+        if wrong := [q for q in self.fractions or () if not 0 <= q <= 1]:
             raise BadOption(f"fractions lie between 0 and 1; found {wrong[0]}")
         return tuple(float(q) for q in (self.fractions or usual))
 
-    def ranked(self, case: Case) -> list[list[list[int]]]:
-        """The units of each example, highest score first."""
-        return case.ranked(self.target, self.units, self.combine)
+    def steps(
+        self, case: Case, at: Sequence[float], *, revealing: bool = False, up: bool = False
+    ) -> list[list[list[int]]]:
+        """The places of each example that are hidden at each step: its highest units, or all others if `revealing`."""
+        steps = []
+        for order in case.ranked(self.target, self.units, self.combine):
+            counts = [count_of(q, len(order), up=up) for q in at]
+            steps.append([flat(order[n:] if revealing else order[:n]) for n in counts])
+        return steps
 
 
 @metric(
@@ -141,7 +146,7 @@ def comprehensiveness(
 
     ERASER: the mean of `p(all) - p(without the top ⌈q N⌉)`.
     """
-    return _eraser(case, Deletion(hide, fractions, target, units, combine), lambda order, count: order[:count])
+    return _eraser(case, Deletion(hide, fractions, target, units, combine), revealing=False)
 
 
 @metric(family="faithfulness", higher_is_better=False, bounds=(-1, 1), hides=True, paper="DeYoung et al. 2020")
@@ -158,14 +163,12 @@ def sufficiency(
 
     ERASER: the mean of `p(all) - p(only the top ⌈q N⌉)`; special tokens stay.
     """
-    return _eraser(case, Deletion(hide, fractions, target, units, combine), lambda order, count: order[count:])
+    return _eraser(case, Deletion(hide, fractions, target, units, combine), revealing=True)
 
 
-def _eraser(case: Case, deletion: Deletion, chosen: Callable[[list[list[int]], int], list[list[int]]]) -> Measured:
+def _eraser(case: Case, deletion: Deletion, revealing: bool) -> Measured:
     at = deletion.at(ERASER)
-    orders = deletion.ranked(case)
-    steps = [[flat(chosen(order, count_of(q, len(order), up=True))) for q in at] for order in orders]
-    falls = _probabilities(case, steps, deletion, at)
+    falls = _probabilities(case, deletion.steps(case, at, revealing=revealing, up=True), deletion, at)
     return falls.measured(falls.whole[:, None] - falls.after, torch.ones(len(case), dtype=torch.bool))
 
 
@@ -175,31 +178,30 @@ def _falls(case: Case, deletion: Deletion, protocol: Protocol | None) -> Falls:
         at = tuple(np.linspace(0, 1, AUTHORS_STEPS)[1:].tolist())
         return _probabilities(case, _authors_steps(case, deletion.target), deletion, at)
     at = deletion.at(TENTHS)
-    steps = [[flat(o[: count_of(q, len(o))]) for q in at] for o in deletion.ranked(case)]
-    return _probabilities(case, steps, deletion, at)
+    return _probabilities(case, deletion.steps(case, at), deletion, at)
 
 
 def _authors_steps(case: Case, target: Explained) -> list[list[list[int]]]:
     """What AttCAT's and Mask-LRP's code hides: special tokens are counted and ranked, but skipped when hiding."""
-    found = []
+    steps = []
     for scores, rankable in zip(case.scores_of(case.chosen(target)), case.rankable, strict=True):
         order = np.argsort(-scores, kind="stable")[:-1]  # the last is never reached
         hideable = [place for place in order.tolist() if place in rankable]
         counts = np.unique(np.round(np.linspace(0, 1, AUTHORS_STEPS) * len(scores)).astype(int))[1:]
-        found.append([hideable[:count] for count in counts])
-    return found
+        steps.append([hideable[:count] for count in counts])
+    return steps
 
 
 def _probabilities(
     case: Case, steps: Sequence[Sequence[list[int]]], deletion: Deletion, at: tuple[float, ...]
 ) -> Falls:
-    asked = [own if own and not own[0] else [[], *own] for own in steps]  # the first is the whole text
-    said = case.probabilities(asked, deletion.hide)
-    of_class = [p[:, c] for p, c in zip(said, case.chosen(deletion.target).tolist(), strict=True)]
+    asked = [hidden if hidden and not hidden[0] else [[], *hidden] for hidden in steps]  # the first is the whole text
+    shares = case.probabilities(asked, deletion.hide)
+    of_class = [p[:, c] for p, c in zip(shares, case.chosen(deletion.target).tolist(), strict=True)]
     after = torch.full((len(case), len(at)), torch.nan, dtype=torch.float64)
-    for row, own, found in zip(after, steps, of_class, strict=True):
-        row[: len(own)] = found[len(found) - len(own) :]
-    return Falls(torch.stack([found[0] for found in of_class]), after, at)
+    for row, hidden, p in zip(after, steps, of_class, strict=True):
+        row[: len(hidden)] = p[len(p) - len(hidden) :]
+    return Falls(torch.stack([p[0] for p in of_class]), after, at)
 
 
 def _kept(

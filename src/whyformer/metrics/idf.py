@@ -58,9 +58,11 @@ class Idf:
         return cls({word: rarity(count, documents) for word, count in counts.items()}, source)
 
     @classmethod
+    @cache
     def bundled(cls) -> "Idf":
         """The small table that comes along: in how many Wikipedia articles the commonest English words stand."""
-        return _bundled()
+        values = cls.read(BUNDLED_WORDS).values
+        return cls(values, f"the {len(values):,} commonest words of English Wikipedia")
 
     @classmethod
     def read(cls, path: str | Path) -> "Idf":
@@ -94,20 +96,14 @@ class Idf:
         return min(self.values.values(), default=1.0)
 
     def __getitem__(self, word: str) -> float:
-        found = self.values.get(_spelled(word))
-        if found is not None:
-            return found
+        value = self.values.get(_spelled(word))
+        if value is not None:
+            return value
         return self.smallest if _is_mark(word) and not self._lists_marks else self.largest
 
     @cached_property
     def _lists_marks(self) -> bool:
         return any(map(_is_mark, self.values))
-
-
-@cache
-def _bundled() -> Idf:
-    found = Idf.read(BUNDLED_WORDS)
-    return Idf(found.values, f"the {len(found.values):,} commonest words of English Wikipedia")
 
 
 def _spelled(word: str) -> str:
@@ -136,11 +132,10 @@ def _opened(path: Path) -> tuple[int | None, Entries]:
 
 def _from_lines(path: Path, text: str, tabs: bool) -> tuple[int | None, Entries]:
     lines = io.StringIO(text, newline="")
-    documents = None
-    place = 0
+    documents, place = None, 0
     while (line := lines.readline()).startswith("#"):
-        found = _DOCUMENTS.fullmatch(line)
-        documents = _documents(path, int(found[1])) if found else documents
+        if match := _DOCUMENTS.fullmatch(line):
+            documents = _documents(path, int(match[1]))
         place = lines.tell()
     lines.seek(place)
     rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines)
@@ -181,16 +176,16 @@ def _columns(path: Path, header: list[str], documents: int | None) -> tuple[int,
 
 def _from_json(path: Path, text: str) -> tuple[int | None, Entries]:
     try:
-        found = parsed_json(text)
+        data = parsed_json(text)
     except ValueError as error:
         raise BadInput(f"the word frequencies {str(path)!r} are not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadInput(f"{str(path)!r} holds no object of words and numbers, but a {type(found).__name__}")
-    if isinstance(found.get(COUNT), dict):
-        if "documents" not in found:
+    if not isinstance(data, dict):
+        raise BadInput(f"{str(path)!r} holds no object of words and numbers, but a {type(data).__name__}")
+    if isinstance(data.get(COUNT), dict):
+        if "documents" not in data:
             raise BadInput(f"{str(path)!r} has {COUNT!r} and does not say of how many 'documents'")
-        return _documents(path, found["documents"]), iter(found[COUNT].items())
-    return None, iter(found.items())
+        return _documents(path, data["documents"]), iter(data[COUNT].items())
+    return None, iter(data.items())
 
 
 def _parquet(path: Path) -> Entries:

@@ -35,9 +35,9 @@ class WordSums:
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in what `word_record` gave of one text."""
         self.texts[record["class"]] += 1
-        own = self._sums[record["class"]]
+        sums = self._sums[record["class"]]
         for word, score in record["words"]:
-            own[word] += score
+            sums[word] += score
 
     @property
     def totals(self) -> Totals:
@@ -92,6 +92,6 @@ def token_overlap(case: Case, *, k: int = 10) -> Measured:
     """
     assert case.idf is not None
     predicted = case.chosen("predicted")
-    found = zip(predicted.tolist(), case.scores_of(predicted), case.examples, strict=True)
-    records = tuple(word_record(index, own.units, own.texts, scores, case.idf) for index, scores, own in found)
+    examples = zip(predicted.tolist(), case.scores_of(predicted), case.examples, strict=True)
+    records = tuple(word_record(index, text.units, text.texts, scores, case.idf) for index, scores, text in examples)
     return Measured(torch.full((len(case),), torch.nan, dtype=torch.float64), records=records)

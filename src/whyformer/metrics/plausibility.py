@@ -43,13 +43,13 @@ def precision_at_k(case: Case, *, k: int | list[int] = 20, measure: Literal["cou
     sizes = _sizes(k)
     curve = torch.full((len(case), len(sizes)), torch.nan, dtype=torch.float64)
     records: list[dict[str, Any] | None] = []
-    scores = [row[real] for row, real in zip(case.scores.double().cpu().numpy(), case.real, strict=True)]
-    for row, (own, rankable, said) in enumerate(zip(scores, case.rankable, case.annotations, strict=True)):
-        if said.answer is None:
+    examples = zip(case.without_padding(case.scores), case.rankable, case.annotations, strict=True)
+    for row, (scores, rankable, annotation) in enumerate(examples):
+        if annotation.answer is None:
             records.append(None)
             continue
-        order = sorted(rankable, key=lambda place: -float(own[place]))
-        answer = range(said.answer[0], said.answer[1] + 1)
+        order = sorted(rankable, key=lambda place: -float(scores[place]))
+        answer = range(annotation.answer[0], annotation.answer[1] + 1)
         counts = [len(set(order[:size]) & set(answer)) for size in sizes]
         curve[row] = torch.tensor(counts, dtype=torch.float64)
         records.append({"counts": counts, "length": len(answer)})
@@ -75,13 +75,14 @@ def token_f1(case: Case, *, k: int | list[int] | None = None, target: Explained 
     sizes = _sizes(RATIONALE_SIZES if k is None else k)
     curve = torch.full((len(case), len(sizes)), torch.nan, dtype=torch.float64)
     beyond = torch.full((len(case),), torch.nan, dtype=torch.float64)
-    scores = case.scores_of(case.chosen(target))
-    for row, (own, example, said) in enumerate(zip(scores, case.examples, case.annotations, strict=True)):
-        if said.rationale is None or not said.rationale.evidence:
+    examples = zip(case.scores_of(case.chosen(target)), case.examples, case.annotations, strict=True)
+    for row, (scores, example, annotation) in enumerate(examples):
+        rationale = annotation.rationale
+        if rationale is None or not rationale.evidence:
             continue
-        words = _words(said.rationale, example, own)
-        evidence = said.rationale.evidence & set(words)
-        beyond[row] = 1 - len(evidence) / len(said.rationale.evidence)
+        words = _words(rationale, example, scores)
+        evidence = rationale.evidence & set(words)
+        beyond[row] = 1 - len(evidence) / len(rationale.evidence)
         if evidence:
             order = sorted(words, key=lambda word: -words[word])
             curve[row] = torch.tensor([_f1(set(order[:size]), evidence) for size in sizes], dtype=torch.float64)
@@ -90,7 +91,7 @@ def token_f1(case: Case, *, k: int | list[int] | None = None, target: Explained 
 
 def _words(rationale: Rationale, example: TextInput, scores: Floats) -> dict[int, float]:
     """The words that the model saw, by number, each with the highest score of its tokens."""
-    found: dict[int, float] = {}
+    highest: dict[int, float] = {}
     parts = rationale.parts or (0,) * len(rationale.words)
     for part in sorted(set(parts)):
         tokens = [(p, u.span) for p, u in enumerate(example.units) if u.part == part and u.span]
@@ -101,8 +102,8 @@ def _words(rationale: Rationale, example: TextInput, scores: Floats) -> dict[int
             for place, span in tokens[first:]:
                 if span[0] >= end:
                     break
-                found[number] = max(found.get(number, -float("inf")), float(scores[place]))
-    return found
+                highest[number] = max(highest.get(number, -float("inf")), float(scores[place]))
+    return highest
 
 
 def _f1(chosen: set[int], evidence: frozenset[int]) -> float:

@@ -73,11 +73,10 @@ class Metric(Registered):
     def __call__(self, case: Any, **options: Any) -> Measured:
         """Measure the explanations of a case (`whyformer.metrics.Case`)."""
         arguments = self.arguments(options)
-        refusal = self.refusal(case.given)
-        if refusal:
+        if refusal := self.refusal(case.given):
             raise BadInput(refusal)
-        found = self.function(case, **arguments)
-        measured: Measured = found if isinstance(found, Measured) else Measured(found)
+        result = self.function(case, **arguments)
+        measured: Measured = result if isinstance(result, Measured) else Measured(result)
         if tuple(measured.values.shape) != (len(case),):
             raise TypeError(f"{self.name} returned values of shape {tuple(measured.values.shape)}, not {(len(case),)}")
         return measured

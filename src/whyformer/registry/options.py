@@ -87,18 +87,14 @@ class Option:
     @property
     def takes(self) -> str:
         """What it takes, for people."""
-        special = {int: self._count, str: self._names}
+        special = {int: self._extra(Count), str: self._names}
         return " | ".join(extra.takes if (extra := special.get(k)) else _described(k) for k in self.kinds)
 
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The types that a value may have."""
-        return _alternatives(self.annotation)
-
-    @property
-    def names_method(self) -> bool:
-        """Whether its value is a method that this one is made of."""
-        return MethodName in self.kinds
+        plain = get_args(self.annotation)[0] if get_origin(self.annotation) is Annotated else self.annotation
+        return get_args(plain) if get_origin(plain) in (types.UnionType, typing.Union) else (plain,)
 
     def checked(self, value: Any) -> Any:
         """The value as plain data, if the option takes it: rows of numbers as lists, a path as text."""
@@ -146,7 +142,7 @@ class Option:
         return value if spelling is None else _exchanged(spelling.former, value)
 
     def _check_count(self, value: Any) -> None:
-        count = self._count
+        count = self._extra(Count)
         if count is not None and isinstance(value, int) and not count.least <= value <= count.most:
             why = f": {count.why}" if value > count.most else ""
             raise BadOption(f"option {self.name} takes {self.takes}; found {value}{why}")
@@ -159,26 +155,14 @@ class Option:
     def _names(self) -> Names | None:
         return self._extra(Names)
 
-    @property
-    def _count(self) -> Count | None:
-        return self._extra(Count)
-
     def _extra(self, kind: type[E]) -> E | None:
-        """What is said of the option beside its type."""
+        """What of this kind the annotation holds beside the type."""
         extras = get_args(self.annotation)[1:] if get_origin(self.annotation) is Annotated else ()
         return next((extra for extra in extras if isinstance(extra, kind)), None)
 
 
 def _exchanged(others: Mapping[Any, Any], value: Any) -> Any:
     return others.get(value, value) if value is None or isinstance(value, str) else value
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
-    if get_origin(annotation) in (types.UnionType, typing.Union):
-        return get_args(annotation)
-    return (annotation,)
 
 
 def _described(kind: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-OURS = __name__.partition(".")[0]
+from whyformer.registry.plugins import OURS
 
 
 def code_of(*functions: Callable[..., Any] | None) -> str | None:
@@ -70,8 +70,8 @@ class _Reader:
         closed = tuple(self._cell(cell) for cell in function.__closure__ or ())
         defaults = self.value(function.__defaults__)  # those of options stand beside the code
         looked_up = [name for name in _names(function.__code__) if name in function.__globals__]
-        found = tuple((name, self._global(function.__globals__[name])) for name in looked_up)
-        return "function", self._code(function.__code__), closed, defaults, found
+        used = tuple((name, self._global(function.__globals__[name])) for name in looked_up)
+        return "function", self._code(function.__code__), closed, defaults, used
 
     def _global(self, value: Any) -> Any:
         return ("module", value.__name__) if isinstance(value, types.ModuleType) else self.value(value)

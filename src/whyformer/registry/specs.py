@@ -46,12 +46,11 @@ class Spec(Generic[R]):
         options = {name: option.default for name, option in sorted(known.items())} | dict(self.options)
         named = {name: _files(value) for name, value in options.items() if known[name].is_path(value)}
         files = {name: _digest(paths) for name, paths in named.items() if paths}
-        facts: dict[str, Any] = {"name": self.of.name}
-        facts["options"] = {name: known[name].in_key(value) for name, value in options.items()}
+        in_key = {name: known[name].in_key(value) for name, value in options.items()}
         named_code = (known[name].function(value) for name, value in options.items())
         code = code_of(self.of.function, getattr(self.of, "reduce", None), *named_code)
-        beside = {"files": files or None, "code": code}
-        return facts | {name: fact for name, fact in beside.items() if fact is not None}
+        facts = {"name": self.of.name, "options": in_key, "files": files or None, "code": code}
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 S = TypeVar("S", bound=Spec[Any])
