@@ -277,15 +277,13 @@ def _joined(sentences: Iterable[str]) -> str:
     return "; ".join([*methods_absent, *(sentence for sentence in every if not sentence.startswith(METHOD))])
 
 
-def published_table(
-    columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, tuple[str, ...]]
-) -> Published:
-    """Published numbers from a table as papers print it: a cell for every row and column, `0.1 / -2 ± .3`."""
+def published_table(columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, str]) -> Published:
+    """Published numbers from a table as papers print it: of every row a cell for each column, such as `0.1/-2±.3`."""
     numbers: dict[tuple[str, str, str], Number] = {}
     for row, cells in table.items():
-        for column, cell in zip(columns, cells, strict=True):
+        for column, cell in zip(columns, cells.split(), strict=True):
             for measure, written in zip(measures, cell.split("/"), strict=True):
                 value, _, spread = written.partition("±")
-                if value.strip() != "–":
+                if value != "–":
                     numbers[row, column, measure] = Number(float(value), float(spread) if spread else None)
     return MappingProxyType(numbers)
