@@ -275,7 +275,6 @@ def mask_lrp(
 def test_a_row_waits_for_its_method(monkeypatch: pytest.MonkeyPatch) -> None:
     unregistered(monkeypatch, "mask_lrp")
     table, figure = reproduction_named("mask-lrp-table-1"), reproduction_named("mask-lrp-figure-6")
-    assert table.missing == ("mask_lrp",)
     assert table.waiting == {"Random mask": "the method mask_lrp", "theirs": "the method mask_lrp"}
     assert table.refusal is None
     assert table.state == "ready but for Random mask, theirs: wait for the method mask_lrp"

@@ -1,5 +1,6 @@
 """Reproduction: a table or figure of a paper as a recipe, with the numbers that were published."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from whyformer.datasets import Dataset
-    from whyformer.papers.column import ReadyColumn
-    from whyformer.papers.result import Part, Reproduced
+    from whyformer.papers.result import Part, ReadyColumn, Reproduced
     from whyformer.show.grid import Grid
 
 METHOD = "the method "
@@ -51,6 +51,11 @@ class Column:
     architecture: str = "BERT-base"
     texts: int | None = None
     lm_head: str | None = None
+
+    @property
+    def slug(self) -> str:
+        """The label as the name of a file."""
+        return re.sub(r"[^a-z0-9]+", "-", self.label.casefold()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -190,14 +195,6 @@ class Reproduction(ABC):
         rows = {row.label: _row_waits(row, methods) for row in self.rows}
         measures = {measure.label: _measure_waits(measure, metrics) for measure in self.measures}
         return {label: sentence for label, sentence in (rows | measures).items() if sentence}
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The methods and metrics that are named here and not registered."""
-        named = [_name(spec) for row in self.rows for spec in row.readings]
-        measured = [_name(measure.metric) for measure in self.measures]
-        absent = [n for n in named if n not in list_methods()] + [n for n in measured if n not in list_metrics()]
-        return tuple(dict.fromkeys(absent))
 
     def rows_in(self, column: Column) -> tuple[Row, ...]:
         """The rows of a column."""

@@ -16,9 +16,8 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.encoding import Text
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
-from whyformer.papers.column import ReadyColumn
 from whyformer.papers.recipe import Column, LeftOut, Reproduction, Row
-from whyformer.papers.result import Part, Reproduced
+from whyformer.papers.result import Part, ReadyColumn, Reproduced
 from whyformer.results.explanation import Array
 from whyformer.show.grid import Grid
 
