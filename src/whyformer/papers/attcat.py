@@ -152,10 +152,7 @@ FIGURE_5 = MethodFigure(
     name="attcat-figure-5",
     paper=PAPER,
     title="(a) a question and its context, (b) one review by every method",
-    columns=(
-        Column("SQuAD v1", "squad@attcat", "squad"),
-        Column("SST2", "sst2@attcat", "sst2"),
-    ),
+    columns=(Column("SQuAD v1", "squad@attcat", "squad"), Column("SST2", "sst2@attcat", "sst2")),
     rows=(
         *(Row(row.label, row.method, columns=("SST2",)) for row in (*_ATTENTION, *_OF_CLASSES[:-1])),
         Row("AttCAT", "attcat(states=inputs)"),

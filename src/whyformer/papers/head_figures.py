@@ -13,6 +13,7 @@ from whyformer.papers.masks import is_parsed
 from whyformer.papers.recipe import Column, Reproduction
 from whyformer.papers.result import Part, ReadyColumn, Reproduced
 from whyformer.show.grid import NONE, Grid, plain_grid
+from whyformer.show.heads import heads_figure, positions_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,8 +101,6 @@ class HeadGridFigure(HeadMaskFigure):
 
     def draw(self, mask: HeadMask, name: str) -> "Figure":
         """The grid of heads."""
-        from whyformer.show.heads import heads_figure
-
         figure = heads_figure(mask)
         (axes,) = figure.axes
         axes.set_title(f"{name}: {axes.get_title(loc='left')}", loc="left", fontsize=10)
@@ -138,8 +137,6 @@ class PositionFigure(HeadMaskFigure):
 
     def draw(self, mask: HeadMask, name: str) -> "Figure":
         """The shares of relative positions."""
-        from whyformer.show.heads import positions_figure
-
         figure = positions_figure(mask)
         figure.suptitle(f"{name}: {figure.get_suptitle()}", x=0.01, ha="left", fontsize=11)
         return figure

@@ -19,17 +19,12 @@ TRIED = "a text"  # that tells how many hidden states a model has, and how wide 
 class ColumnHead:
     """The LM head of a column as the option `lm_head`, None for the model's own; how many layers there are to decode.
 
-    `origin` says where the head comes from, in words.
+    `sentence` says which head it is.
     """
 
     source: str | None
     layers: int
-    origin: str
-
-    @property
-    def sentence(self) -> str:
-        """Which head it is."""
-        return f"layers are decoded by {self.origin}"
+    sentence: str
 
 
 def lm_heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Given) -> dict[str, str]:
@@ -61,7 +56,7 @@ def column_head(opened: Opened, subject: Subject, settings: Settings) -> ColumnH
             without_advice = str(error).partition(": give ")[0]
             reason += f", and {source} does not do ({without_advice})" if source else ""
         else:
-            return ColumnHead(source, layers, _origin(subject, source, column))
+            return ColumnHead(source, layers, f"layers are decoded by {_origin(subject, source, column)}")
     return (
         f"{reason}: give --lm-head {column.folder}=FOLDER (lm_heads=), the pretrained model that it was fine-tuned from"
     )

@@ -16,8 +16,15 @@ _QQP = Column("QQP", "qqp@mask_lrp", "qqp", "modeltc/bert-base-uncased-qqp")
 _RAW = Row("RawAtt", "raw_attention(layer=-1)")
 _ROLLOUT = Row("Rollout", "rollout(row_normalised=true)")
 _ATTCAT = Row("AttCAT", "attcat(states=inputs)", also=("attcat(states=outputs)",))
-_AUTHORS, _PAPER = "mask_lrp(head_mask={heads}, variant=authors)", "mask_lrp(head_mask={heads}, variant=paper)"
-_THEIRS = Row("theirs", _AUTHORS, also=(_PAPER,))
+
+
+def _masked(label: str, options: str, runs: int = 1, at: float | None = None) -> Row:
+    """A row of their method: as the authors' code has it, and as the paper writes it."""
+    authors, paper = (f"mask_lrp({options}, variant={variant})" for variant in ("authors", "paper"))
+    return Row(label, authors, also=(paper,), runs=runs, at=at)
+
+
+_THEIRS = _masked("theirs", "head_mask={heads}")
 _BASELINES = (
     _RAW,
     _ROLLOUT,
@@ -28,12 +35,7 @@ _BASELINES = (
     Row("GradCAM", "grad_cam(over=map)", also=("grads(times_attention=true)",)),
     _ATTCAT,
 )
-_RANDOM_MASK = Row(
-    "Random mask",
-    "mask_lrp(head_mask=random, rate={rate}, seed={seed}, variant=authors)",
-    also=("mask_lrp(head_mask=random, rate={rate}, seed={seed}, variant=paper)",),
-    runs=5,
-)
+_RANDOM_MASK = _masked("Random mask", "head_mask=random, rate={rate}, seed={seed}", runs=5)
 
 _MEASURES = (
     Measure("AOPC", "aopc(hide=pad_attended, protocol=mask_lrp)"),
@@ -120,12 +122,6 @@ TABLE_2 = TableRecipe(
     ),
 )
 
-
-def _only(label: str, kind: str) -> Row:
-    first, second = (f"mask_lrp(head_mask={{heads}}, only={kind}, variant={own})" for own in ("authors", "paper"))
-    return Row(label, first, also=(second,))
-
-
 TABLE_3 = TableRecipe(
     name="mask-lrp-table-3",
     paper=PAPER,
@@ -133,8 +129,8 @@ TABLE_3 = TableRecipe(
     columns=(_SST2, _QQP),
     rows=(
         _THEIRS,
-        _only("without M_pos", "syntactic"),
-        _only("without M_synt", "positional"),
+        _masked("without M_pos", "head_mask={heads}, only=syntactic"),
+        _masked("without M_synt", "head_mask={heads}, only=positional"),
     ),
     measures=_MEASURES,
     published=published_table(
@@ -196,8 +192,7 @@ FIGURE_3 = CurveFigure(
 def _corrupted(percent: int) -> Row:
     drawn = "" if percent in (0, 100) else ", seed={seed}"
     more = f", corrupted={percent / 100:g}{drawn}" if percent else ""
-    first, second = (f"mask_lrp(head_mask={{heads}}, variant={own}{more})" for own in ("authors", "paper"))
-    return Row(f"{percent} %", first, also=(second,), runs=5 if drawn else 1, at=percent / 100)
+    return _masked(f"{percent} %", f"head_mask={{heads}}{more}", runs=5 if drawn else 1, at=percent / 100)
 
 
 _UNMASKED = Row("GAE", "transformer_attribution(row_normalised=true)", also=("transformer_attribution",))
@@ -238,7 +233,7 @@ FIGURE_6 = DifferenceFigure(
     paper=PAPER,
     title="Token by token, where their scores are higher and lower than each baseline's (with Figures 7-13)",
     columns=(_SST2, _MNLI, _IMDB, _YELP),
-    rows=(*_BASELINES, Row("theirs", _AUTHORS)),
+    rows=(*_BASELINES, Row("theirs", _THEIRS.method)),
     essential=("theirs",),
     notes=(
         "the first texts of each data set stand in for those of the figures",

@@ -36,7 +36,7 @@ def markdown(reproduced: Reproduced, pictures: Sequence[str] = ()) -> str:
 
 
 def text(reproduced: Reproduced) -> str:
-    """The same for a terminal, with colours if it has some."""
+    """All that `markdown` has, for a terminal, with colours if it has some."""
     from whyformer.show.terminal import Text, comparison_text, terminal_width, to_text
 
     width = terminal_width(otherwise=200)
@@ -91,16 +91,10 @@ def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
 def agreement(reproduced: Reproduced) -> Grid:
     """How far our order of the methods is the published one."""
     head = ("column", "measure", "rows", "rank correlation", "our best", "published best of these")
-    lines = [
-        (
-            a.column,
-            a.measure,
-            str(a.rows),
-            optional_number(a.correlation, 2),
-            *map(", ".join, (a.our_best, a.their_best)),
-        )
-        for a in reproduced.agreements
-    ]
+    lines = []
+    for a in reproduced.agreements:
+        best = (", ".join(a.our_best), ", ".join(a.their_best))
+        lines.append((a.column, a.measure, str(a.rows), optional_number(a.correlation, 2), *best))
     return plain_grid(head, lines)
 
 

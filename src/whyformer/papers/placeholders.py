@@ -12,10 +12,7 @@ from whyformer.papers.recipe import Column, Reproduction, Row
 
 
 def filled(
-    recipe: Reproduction,
-    column: Column,
-    mask: ColumnMask | str | None = None,
-    head: ColumnHead | str | None = None,
+    recipe: Reproduction, column: Column, mask: ColumnMask | str | None = None, head: ColumnHead | str | None = None
 ) -> tuple[Reproduction, list[str]]:
     """The recipe of one column, with the file of its head mask, the share of heads, and its LM head in its rows.
 

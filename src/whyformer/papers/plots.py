@@ -33,13 +33,12 @@ def draw_over_rows(axes: "Axes", part: Part, measure: Measure, over: str) -> Non
     """
     for number, by_row in enumerate(_by_reading(part, measure)):
         points = [(row.at, by_row[row.label]) for row in part.rows if row.at is not None and row.label in by_row]
-        numbers = [entry.ours.mean for _, entry in points if entry.ours]
+        numbers = [entry.mean for _, entry in points]
         colour = f"C{number}"
         if points:
             axes.plot([at for at, _ in points], numbers, marker=".", color=colour, label=points[0][1].method)
         for entry in (by_row[row.label] for row in part.rows if row.at is None and row.label in by_row):
-            assert entry.ours is not None
-            axes.axhline(entry.ours.mean, color=colour, linestyle="--", linewidth=1, label=entry.method)
+            axes.axhline(entry.mean, color=colour, linestyle="--", linewidth=1, label=entry.method)
     _titled(axes, part, measure, over)
 
 
@@ -78,15 +77,14 @@ def draw_bars(axes: "Axes", part: Part, measure: Measure) -> None:
     entries = [entry for entry in part.entries if entry.measure == measure.label and entry.measured]
     shown = [entry for entry in entries if entry.main]
     rows = [entry.row for entry in shown]
-    means = [entry.ours.mean for entry in shown if entry.ours]
-    axes.barh(range(len(shown)), means)
+    axes.barh(range(len(shown)), [entry.mean for entry in shown])
     for place, entry in enumerate(shown):
         if entry.published:
             axes.plot([entry.published.value], [place], "k|", markersize=14)
     axes.set_yticks(range(len(shown)), rows)
     for entry in entries:
-        if entry.ours and entry.row not in rows:
-            axes.axvline(entry.ours.mean, color="black", linestyle=":", label=entry.row)
+        if entry.row not in rows:
+            axes.axvline(entry.mean, color="black", linestyle=":", label=entry.row)
             axes.legend(fontsize=8)
     axes.invert_yaxis()
     marked = " (published: |)" if any(entry.published for entry in shown) else ""

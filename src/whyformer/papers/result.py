@@ -36,14 +36,19 @@ class Entry:
     spread: float | None = None
 
     @property
+    def mean(self) -> float:
+        """Our number; NaN if there is none."""
+        return self.ours.mean if self.ours else math.nan
+
+    @property
     def measured(self) -> bool:
         """Whether there is a number of ours."""
-        return self.ours is not None and not math.isnan(self.ours.mean)
+        return not math.isnan(self.mean)
 
     @property
     def difference(self) -> float | None:
         """Ours less the published number."""
-        return self.ours.mean - self.published.value if self.ours and self.measured and self.published else None
+        return self.mean - self.published.value if self.measured and self.published else None
 
 
 @dataclass(frozen=True)
@@ -213,9 +218,9 @@ def _mean(cells: list[Cell | None]) -> tuple[Cell | None, float | None]:
 
 def _agreement(column: Column, measure: Measure, entries: tuple[Entry, ...]) -> Agreement:
     pairs = {
-        entry.row: (settled(entry.ours.mean), entry.published.value)
+        entry.row: (settled(entry.mean), entry.published.value)
         for entry in entries
-        if entry.main and entry.measure == measure.label and entry.ours and entry.measured and entry.published
+        if entry.main and entry.measure == measure.label and entry.measured and entry.published
     }
     pick = max if measure.higher_is_better else min
     ours, theirs = ({row: numbers[which] for row, numbers in pairs.items()} for which in (0, 1))

@@ -150,8 +150,9 @@ def _rows(
             digits = 2 if measure.scale != 1 else 3
             cells.append(Words(_ours(entry, digits, interval=len(measures) <= FEW), entry is our_best))
             if measure.label in published:
-                best_of_all = entry.published is not None and entry.published == their_best and row != last
-                cells.append(Words(_published(entry, digits) if row != last else NONE, best_of_all))
+                number = entry.published if row != last else None
+                written = NONE if number is None else _spread_number(*number, digits)
+                cells.append(Words(written, number is not None and number == their_best))
                 cells.append(Words(optional_number(entry.difference, digits, sign=True)))
         last = row
         yield tuple(cells)
@@ -161,9 +162,8 @@ def _best(part: Part, measure: Measure) -> tuple[Entry | None, object]:
     """Our best entry, and the best published number."""
     sign = 1 if measure.higher_is_better else -1
     entries = [e for e in part.entries if e.measure == measure.label and e.main]
-    measured = [e for e in entries if e.measured and e.ours]
     published = [e.published for e in entries if e.published]
-    ours = max(measured, key=lambda e: sign * settled(e.ours.mean), default=None)  # type: ignore[union-attr]
+    ours = max((e for e in entries if e.measured), key=lambda e: sign * settled(e.mean), default=None)
     return ours, max(published, key=lambda number: sign * number.value, default=None)
 
 
@@ -174,15 +174,11 @@ def _ours(entry: Entry, digits: int, *, interval: bool) -> str:
     refused = f" ({cell.refused} refused)" if cell.refused else ""
     if not entry.measured:
         return f"{NONE}{refused}"
-    spread = "" if entry.spread is None else f" ± {entry.spread:.{digits}f}"
     bounds = f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]" if interval and not math.isnan(cell.low) else ""
-    return f"{cell.mean:.{digits}f}{spread}{bounds}{refused}"
+    return f"{_spread_number(cell.mean, entry.spread, digits)}{bounds}{refused}"
 
 
-def _published(entry: Entry, digits: int) -> str:
-    if entry.published is None:
-        return NONE
-    value, spread = entry.published
+def _spread_number(value: float, spread: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 

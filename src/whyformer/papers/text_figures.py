@@ -42,7 +42,7 @@ class TextFigure(Reproduction):
     searches_all: ClassVar[bool] = True
 
     def reads_data(self, column: Column, texts: Sequence[Text], *, searched: bool) -> bool:
-        """Unless the texts are known."""
+        """Unless all texts are known, and the head mask is not taken from the data."""
         known = texts or self.examples.get(column.label, ())
         return searched or not known or any(isinstance(text, LookedUp) for text in known)
 
@@ -83,7 +83,7 @@ class TextFigure(Reproduction):
         """What the figure has of one text, from the explanations by row."""
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
-        """None: the texts themselves are shown."""
+        """No table: the texts themselves are shown."""
         return []
 
     def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
@@ -165,5 +165,5 @@ def shares(explanation: Explanation) -> Array:
 
 
 def _called(label: str, explanation: Explanation) -> Explanation:
-    """The same under a label of the paper."""
+    """The explanation under a label of the paper."""
     return replace(explanation, method=label, options={}, layers=None)

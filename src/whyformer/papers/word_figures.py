@@ -44,7 +44,7 @@ def word_tables(part: Part) -> dict[str, TokenTable]:
 
 
 def compared_tables(part: Part) -> dict[str, TokenTable]:
-    """Those of several classes, which can be compared."""
+    """The tables that have several classes, which can be compared."""
     return {row: table for row, table in word_tables(part).items() if len(table.totals) > 1}
 
 
