@@ -154,7 +154,7 @@ class ColumnTexts:
 
 
 def _mask_of_texts(opened: Opened, subject: Subject, pipeline: Any, folder: Path) -> ColumnMask:
-    """The mask of the column's texts. Its file has a name of its own for each model, texts and parser."""
+    """The mask of the column's texts. Its file is named after model, texts and parser, and is read if it is there."""
     assert opened.data is not None
     texts = ColumnTexts(opened.data, apart=pipeline is not None)
     parsed = None if pipeline is None else parsed_by(pipeline, texts)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ class Measure:
 
 
 class LeftOut(BadInput):
-    """Why a column of a recipe cannot be shown; the others are."""
+    """Why a column of a recipe cannot be shown; the other columns are."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ from whyformer.results.table import Cell
 class Entry:
     """One number: a row of the paper's table by one reading of its method, in one column, by one measure.
 
-    `main` marks the first reading, which is compared with the others' order. A row that waits has no method. `spread`
-    is over the runs of a row that has several.
+    `main` marks the first reading of a row, by which the order of the rows is compared. A row that waits has no method.
+    `spread` is over the runs of a row that has several.
     """
 
     column: str

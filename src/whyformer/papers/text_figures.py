@@ -80,7 +80,7 @@ class TextFigure(Reproduction):
 
     @abstractmethod
     def shown(self, done: dict[str, Explanation]) -> Iterator[Explanation]:
-        """What the figure has of one text, from the explanations by row."""
+        """What the figure shows of one text, from the explanations by row."""
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
         """No table: the texts themselves are shown."""
