@@ -53,11 +53,11 @@ def heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Giv
     if heads and not recipe.masked:
         raise BadOption(f"{recipe.name} uses no head mask: leave --heads (heads=) out")
     if isinstance(heads, (str, Path)):
-        folders = check_columns(recipe, ())
         if len(columns) > 1:
+            folders = ", ".join(check_columns(recipe, ()))
             raise BadOption(
                 f"{str(heads)!r} is one head mask, and there are several columns: say for which, as COLUMN=FILE, of "
-                f"{', '.join(folders)}"
+                f"{folders}"
             )
         heads = {column.folder: heads for column in columns}
     check_columns(recipe, heads)
@@ -170,17 +170,14 @@ def _mask_of_texts(opened: Opened, subject: Subject, pipeline: Any, folder: Path
             raise KeyboardInterrupt
         mask = replace(mask, provenance={**mask.provenance, "of": facts})
         mask.save(make_folder(path.parent) / path.name)
-    return ColumnMask(mask, path, _origin(len(texts), parser, pairs=texts.apart and _has_pairs(opened.data)))
+    return ColumnMask(mask, path, _origin(texts, parser))
 
 
-def _origin(count: int, parser: Mapping[str, Any] | None, *, pairs: bool) -> str:
+def _origin(texts: ColumnTexts, parser: Mapping[str, Any] | None) -> str:
+    origin = f"found in the {len(texts):,} texts of the data itself"
     if parser is None:
-        return f"found in the {count:,} texts of the data itself (no parse)"
-    apart = ", each text of a pair by itself" if pairs else ""
+        return f"{origin} (no parse)"
     name = " ".join(filter(None, (parser["pipeline"], parser["pipeline_version"])))
-    return f"found in the {count:,} texts of the data itself, parsed by {name}{apart}"
-
-
-def _has_pairs(data: Dataset) -> bool:
-    first = next(iter(data), None)
-    return first is not None and not isinstance(first.text, str)
+    first = next(iter(texts.data), None)
+    pairs = first is not None and not isinstance(first.text, str)
+    return f"{origin}, parsed by {name}" + (", each text of a pair by itself" if pairs else "")

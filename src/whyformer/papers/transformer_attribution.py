@@ -1,5 +1,6 @@
 """The tables and figures of Transformer Attribution (Chefer, Gur and Wolf 2021)."""
 
+from itertools import product
 from typing import Any
 
 from whyformer.papers.recipe import Column, Measure, Row, published_table
@@ -26,17 +27,12 @@ _SEGMENTATION = (
 )
 
 
-def _perturbation(kind: str, target: str, higher_is_better: bool) -> Measure:
+def _perturbation(kind: str, target: str) -> Measure:
     metric = f"{kind}_perturbation(target={'gold' if target == 'target' else 'predicted'})"
-    return Measure(f"{kind}, {target}", metric, higher_is_better, scale=100)
+    return Measure(f"{kind}, {target}", metric, higher_is_better=kind == "negative", scale=100)
 
 
-_PERTURBATIONS = (
-    _perturbation("negative", "predicted", True),
-    _perturbation("negative", "target", True),
-    _perturbation("positive", "predicted", False),
-    _perturbation("positive", "target", False),
-)
+_PERTURBATIONS = tuple(_perturbation(*pair) for pair in product(("negative", "positive"), ("predicted", "target")))
 
 
 def _of_images(
