@@ -188,7 +188,7 @@ def test_the_written_rate_keeps_as_many_heads() -> None:
     prediction = cases.predicted(["the film is fine"])
     for kept in range(1, 9):
         mask = HeadMask((np.arange(8) < kept).reshape(2, 4))
-        own = placeholders.filled(SMALL, SMALL.columns[0], masks.ColumnMask(mask, Path("heads.json"), ""))
+        own, _ = placeholders.filled(SMALL, SMALL.columns[0], masks.ColumnMask(mask, Path("heads.json"), ""))
         written = next(row for row in own.rows if row.label == "Random mask").seeded(1)[0][0]
         rate = float(written.partition("rate=")[2].partition(",")[0])
         scores = method_named("mask_lrp")(prediction, head_mask="random", rate=rate)

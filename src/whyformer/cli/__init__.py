@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> None:
         from whyformer.cli.running import run, run_process
 
         status = run_process() if arguments is None else run(arguments)
-    except KeyboardInterrupt:  # before those handle it
+    except KeyboardInterrupt:  # before these functions handle it
         if sys.stderr is not None:
             sys.stderr.write("whyformer: interrupted\n")
         status = 130

@@ -32,12 +32,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ModelOption = Annotated[str, typer.Option("--model", "-m", help="A bundled model, a folder, or a hub id.")]
 HtmlOption = Annotated[Path | None, typer.Option(help="Write a page to this file.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
-PickleOption = Annotated[bool, typer.Option("--allow-pickle", help="Read weights that can run code.")]
-CodeOption = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")]
 NoCacheOption = Annotated[
     bool, typer.Option("--no-cache", help="Neither read nor write what was found best for a model.")
 ]
@@ -69,61 +66,51 @@ def options_for_all(
     """Why did it say that? Explain the predictions of Hugging Face Transformers."""
 
 
-@dataclass(frozen=True)
-class Loading:
-    """Which model is loaded, and how: what the flags of `with_model` say."""
+def with_flags(together: str, made: Callable[..., Any], first: int = 0) -> Callable[[Command], Command]:
+    """Give a command the parameters of `made` as flags; it gets what is made of them as one parameter.
 
-    model: str
-    device: str | None
-    dtype: str | None
-    allow_pickle: bool
-    trust_remote_code: bool
+    The `first` of these flags stand before the command's other ones, the rest behind them.
+    """
+    flags = list(inspect.signature(made).parameters.values())
+
+    def decorated(command: Command) -> Command:
+        signature = inspect.signature(command)
+        known = [parameter for parameter in signature.parameters.values() if parameter.name != together]
+        arguments = [parameter for parameter in known if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+        every = [*arguments, *flags[:first], *known[len(arguments) :], *flags[first:]]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            bundled = {flag.name: values.pop(flag.name) for flag in flags}
+            command(**values, **{together: made(**bundled)})
+
+        run.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+        return run
+
+    return decorated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """Which model is loaded, and how: flags by the names that `Explainer.load` has for its options."""
+
+    model: Annotated[str, typer.Option("--model", "-m", help="A bundled model, a folder, or a hub id.")] = "sentiment"
+    device: DeviceOption = None
+    dtype: DtypeOption = None
+    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help="Read weights that can run code.")] = False
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
+    ] = False
 
     def explainer(self, *, choices: bool = True) -> Explainer:
         """Load it without transformers' own remarks."""
         quiet_loading()
-        options = {name: value for name, value in vars(self).items() if name != "model"}
-        return Explainer.load(self.model, choices=choices, **options)
+        options = dict(vars(self))
+        return Explainer.load(options.pop("model"), choices=choices, **options)
 
 
-def with_model(command: Command) -> Command:
-    """Give a command the flags that say which model is loaded, and how; it gets them as `loading`."""
-    files = (("allow_pickle", PickleOption, False), ("trust_remote_code", CodeOption, False))
-    flags = flags_of(("device", DeviceOption, None), ("dtype", DtypeOption, None), *files)
-    first = flags_of(("model", ModelOption, "sentiment"))
-    return with_flags(command, "loading", flags, first, lambda values: Loading(**values))
-
-
-def flags_of(*facts: tuple[str, Any, Any]) -> list[inspect.Parameter]:
-    """Flags by their names, annotations and defaults."""
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, annotation, default in facts
-    ]
-
-
-def with_flags(
-    command: Command,
-    together: str,
-    flags: Sequence[inspect.Parameter],
-    first: Sequence[inspect.Parameter] = (),
-    made: Callable[[dict[str, Any]], Any] = dict,
-) -> Command:
-    """Give a command flags, `first` those before its other ones; it gets what is `made` of them as one parameter."""
-    signature = inspect.signature(command)
-    known = [parameter for parameter in signature.parameters.values() if parameter.name != together]
-    arguments = [parameter for parameter in known if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
-    every = [*arguments, *first, *known[len(arguments) :], *flags]
-    names = [parameter.name for parameter in (*first, *flags)]
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        bundled = {name: values.pop(name) for name in names}
-        command(**values, **{together: made(bundled)})
-
-    run.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
-    return run
+with_model = with_flags("loading", Loading, first=1)
 
 
 def quiet_loading() -> None:
@@ -151,10 +138,10 @@ def put_registry(
     if name is not None:
         put(described(registry.named(name), registry.source(name)))
         return
-    rows = {own: row(member) for own, member in registry.listed().items()}
+    rows = {label: row(member) for label, member in registry.listed().items()}
     if any(map(registry.source, rows)):
         columns = (*columns, "plug-in")
-        rows = {own: (*cells, registry.source(own)) for own, cells in rows.items()}
+        rows = {label: (*cells, registry.source(label)) for label, cells in rows.items()}
     put_listing(columns, rows.values())
 
 

@@ -1,23 +1,23 @@
 """The commands that measure: evaluate, recommend, reproduce, report, metrics."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from whyformer.cli.app import (
-    Command,
     DeviceOption,
     DtypeOption,
     EffortOption,
     ErrorOption,
+    HtmlOption,
     Loading,
     MethodsOption,
     NoCacheOption,
     TextColumn,
     app,
     check_files,
-    flags_of,
     put_listing,
     put_registry,
     quiet_loading,
@@ -42,25 +42,26 @@ from whyformer.models.loading import Subject
 from whyformer.show.render import text_of
 from whyformer.storage.files import write
 
-DataOption = Annotated[
-    str, typer.Option("--data", help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
-]
 SplitOption = Annotated[str | None, typer.Option(help="The split of a folder or hub data set.")]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="The column of the label.")]
 LimitOption = Annotated[int | None, typer.Option(help="How many examples are taken.")]
 EngineOption = Annotated[str, typer.Option(help="local, or ray: several workers, each with its own model.")]
 WorkersOption = Annotated[int | None, typer.Option(help="How many workers the engine ray has.")]
-ChunkOption = Annotated[int | None, typer.Option("--chunk", help="Rows that are measured and journalled together.")]
-BatchOption = Annotated[int | None, typer.Option("--tokens-per-batch", help="Tokens in one run of the model.")]
 
 
-SampleOption = Annotated[int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")]
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Which rows of a data set are read: flags by the names that `open_dataset` has for them."""
+
+    split: SplitOption = None
+    limit: LimitOption = None
+    sample: Annotated[int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")] = (
+        None
+    )
+    on_error: ErrorOption = "refuse"
 
 
-def with_rows(command: Command) -> Command:
-    """Give a command the flags that say which rows of a data set are read; it gets them as `rows`."""
-    known = (("split", SplitOption, None), ("limit", LimitOption, None), ("sample", SampleOption, None))
-    return with_flags(command, "rows", flags_of(*known, ("on_error", ErrorOption, "refuse")))
+with_rows = with_flags("rows", Rows)
 
 
 @app.command("evaluate")
@@ -68,7 +69,9 @@ def with_rows(command: Command) -> Command:
 @with_rows
 def evaluate_command(
     *,
-    data: DataOption,
+    data: Annotated[
+        str, typer.Option(help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
+    ],
     methods: MethodsOption = FAST,
     effort: EffortOption = None,
     metric_names: Annotated[str, typer.Option("--metrics", help="As --methods; see `whyformer metrics`.")] = METRICS,
@@ -87,30 +90,22 @@ def evaluate_command(
     ] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
-    chunk: ChunkOption = None,
-    tokens_per_batch: BatchOption = None,
-    rows: dict[str, Any],
+    chunk: Annotated[int | None, typer.Option(help="Rows that are measured and journalled together.")] = None,
+    tokens_per_batch: Annotated[int | None, typer.Option(help="Tokens in one run of the model.")] = None,
+    rows: Rows,
     loading: Loading,
 ) -> None:
     """Measure how good the explanations of methods are, on a data set."""
     subject = loading.explainer().subject
-    options: dict[str, Any] = {
-        "effort": effort,
-        "engine": engine,
-        "workers": workers,
-        "rows_per_chunk": chunk,
-        "tokens_per_batch": tokens_per_batch,
-    }
+    options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
+    options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch}
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
-    opened = _opened(subject, data, text, label, **rows)
+    opened = _opened(subject, data, text, label, **vars(rows))
     try:
         weights = None if idf is None else idf_called(idf, opened)
-        table = evaluate(
-            subject, opened, methods, metric_names, out=out, ceiling=searched, beam=beam, idf=weights, **options
-        )
+        table = evaluate(subject, opened, methods, metric_names, out=out, ceiling=searched, idf=weights, **options)
     except KeyboardInterrupt:
-        kept = "nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on"
-        say(kept)
+        say("nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on")
         raise
     put(str(table), coloured=True)
     if out is not None:
@@ -219,7 +214,7 @@ def reproduce_command(
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder that `evaluate --out` wrote.")],
     *,
-    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    html: HtmlOption = None,
     form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex, on standard output.")] = "text",
 ) -> None:
     """Show what an evaluation found, also while it runs: the table, or a page with tables and curves."""
@@ -238,19 +233,11 @@ def _listed(metric: Metric) -> tuple[str, ...]:
 
 
 @app.command("metrics")
-def metrics_command(
-    name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None,
-) -> None:
+def metrics_command(name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None) -> None:
     """List the metrics, or describe one."""
     put_registry(REGISTRY, name, ("metric", "family", "better", "needs", "what it measures", "paper"), _listed)
 
 
-def _opened(
-    subject: Subject,
-    data: str,
-    text: str | None,
-    label: str | None,
-    **options: Any,
-) -> Dataset:
+def _opened(subject: Subject, data: str, text: str | None, label: str | None, **options: Any) -> Dataset:
     labels = subject.labels if subject.task == "classes" else None
     return open_dataset(data, columns=columns_of(text, label), labels=labels, **options)

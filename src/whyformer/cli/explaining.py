@@ -1,7 +1,9 @@
 """The commands that explain: explain, compare, methods."""
 
+import inspect
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +12,6 @@ import typer
 
 from whyformer.cli.app import (
     LARGEST_BATCH,
-    Command,
     EffortOption,
     ErrorOption,
     HtmlOption,
@@ -19,7 +20,6 @@ from whyformer.cli.app import (
     TextColumn,
     app,
     check_files,
-    flags_of,
     limited,
     put_registry,
     with_flags,
@@ -39,38 +39,6 @@ from whyformer.registry.specs import names_of
 from whyformer.storage.files import read, write
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
-PairOption = Annotated[str | None, typer.Option(help="The second text of a pair.")]
-QuestionOption = Annotated[str | None, typer.Option(help="A question, for a model that answers them; see --context.")]
-ContextOption = Annotated[str | None, typer.Option(help="The text in which the answer stands.")]
-ContextFileOption = Annotated[Path | None, typer.Option(help="Read the context from this file.")]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The class to explain, or the token of a language model; or the answer: its text (where it first stands "
-        "in the context), or START,END: its first and last token. The predicted one if left out."
-    ),
-]
-VersusOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Explain the target rather than this class, answer or token; runner_up is the most probable other."
-    ),
-]
-ChoiceOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Of a model that chooses among texts: one of them; give this option for each."),
-]
-WordOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Of a model that labels tokens: the word, where it first stands; WORD,2 for the second time, the index "
-        "of a word, or all that have a label."
-    ),
-]
-PositionOption = Annotated[
-    int | None,
-    typer.Option(help="Which mask of several, or the token behind which a language model goes on; counted from 0."),
-]
 WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead of tokens.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Measure how far to believe it, beside random orders and the best order found.")
@@ -78,19 +46,44 @@ TrustOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AskedFlags:
-    """What is explained, as the flags of `with_question` say it: texts or a question, and which output."""
+    """What is explained: texts or a question, and which output."""
 
-    pair: str | None
-    question: str | None
-    context: str | None
-    context_file: Path | None
-    choice: list[str] | None
-    target: str | None
-    versus: str | None
-    word: str | None
-    position: int | None
+    pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None
+    question: Annotated[str | None, typer.Option(help="A question, for a model that answers them; see --context.")] = (
+        None
+    )
+    context: Annotated[str | None, typer.Option(help="The text in which the answer stands.")] = None
+    context_file: Annotated[Path | None, typer.Option(help="Read the context from this file.")] = None
+    choice: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a model that chooses among texts: one of them; give this option for each."),
+    ] = None
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="The class to explain, or the token of a language model; or the answer: its text (where it first "
+            "stands in the context), or START,END: its first and last token. The predicted one if left out."
+        ),
+    ] = None
+    versus: Annotated[
+        str | None,
+        typer.Option(
+            help="Explain the target rather than this class, answer or token; runner_up is the most probable other."
+        ),
+    ] = None
+    word: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a model that labels tokens: the word, where it first stands; WORD,2 for the second time, the "
+            "index of a word, or all that have a label."
+        ),
+    ] = None
+    position: Annotated[
+        int | None,
+        typer.Option(help="Which mask of several, or the token behind which a language model goes on; counted from 0."),
+    ] = None
 
     def inputs(
         self, text: str | None, file: Path | None = None, column: str | None = None, on_error: str = "refuse"
@@ -114,39 +107,32 @@ class AskedFlags:
         return {"target": self.target, "versus": self.versus, **where}
 
 
-def with_question(command: Command) -> Command:
-    """Give a command the flags that say what is explained; it gets them as `asked`."""
-    first = [("pair", PairOption), ("question", QuestionOption), ("context", ContextOption)]
-    first += [("context_file", ContextFileOption), ("choice", ChoiceOption), ("target", TargetOption)]
-    first += [("versus", VersusOption), ("word", WordOption), ("position", PositionOption)]
-    flags = flags_of(*((name, annotation, None) for name, annotation in first))
-    return with_flags(command, "asked", (), flags, lambda values: AskedFlags(**values))
+with_question = with_flags("asked", AskedFlags, first=len(fields(AskedFlags)))
 
 
-def with_method_options(command: Command) -> Command:
-    """Give a command a flag for every option of every method; it gets those that were used as `options`."""
-    owners: dict[str, list[tuple[Method, Option]]] = {}
+def _method_options() -> Callable[..., dict[str, str]]:
+    """A function with a parameter for every option of every method, which gives those that were used."""
+    users: dict[str, dict[str, Option]] = {}
     for method in list_methods().values():
         for option in method.options.values():
-            owners.setdefault(option.name, []).append((method, option))
-    flags = flags_of(*((name, _flag(users), None) for name, users in sorted(owners.items())))
-    return with_flags(command, "options", flags, made=_used)
+            users.setdefault(option.name, {})[method.name] = option
+    flags = []
+    for name, options in sorted(users.items()):
+        first, *_ = options.values()
+        text = f"{', '.join(options)}: {'; '.join(sorted({option.takes for option in options.values()}))}"
+        shown = typer.Option(first.flag, help=text, metavar="VALUE", rich_help_panel="Options of the methods")
+        annotation = Annotated[str | None, shown]
+        flags.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
 
+    def used(**values: str | None) -> dict[str, str]:
+        return {name: value for name, value in values.items() if value is not None}
 
-def _used(flags: dict[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in flags.items() if value is not None}
-
-
-def _flag(users: list[tuple[Method, Option]]) -> Any:
-    takes = sorted({option.takes for _, option in users})
-    text = f"{', '.join(m.name for m, _ in users)}: {'; '.join(takes)}"
-    return Annotated[
-        str | None, typer.Option(users[0][1].flag, help=text, metavar="VALUE", rich_help_panel="Options of the methods")
-    ]
+    used.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    return used
 
 
 @app.command()
-@with_method_options
+@with_flags("options", _method_options())
 @with_model
 @with_question
 def explain(
@@ -174,28 +160,33 @@ def explain(
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
     check_files([html])
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
-    given = asked.inputs(text, file, column, on_error)
+    inputs = asked.inputs(text, file, column, on_error)
     explainer = loading.explainer(choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
-        given = as_questions(given["text"], file)
+        inputs = as_questions(inputs["text"], file)
     chosen = explainer.method(method, way)
     if method == "auto":
         checked = _parsed(chosen.of, options)
-    if words and chosen.of.name == "stepwise" and "units" not in chosen.options:
-        checked = {"units": "word"} | checked  # its steps hide what is shown
+    if words:
+        checked = _word_steps(chosen) | checked
     done: list[Explanation] = []
     try:
         checked |= {**asked.outputs, "batch_size": batch_size, "progress": not trust}
-        stream = explainer.stream(method=method, effort=way, **given, **checked)
+        stream = explainer.stream(method=method, effort=way, **inputs, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
                 explainer.trust(some)
             for explanation in some:
                 done.append(explanation)
-                _show(explanation, as_json, first=len(done) == 1)
+                if as_json:
+                    put_json(explanation.to_dict())
+                else:
+                    put(("\n" if len(done) > 1 else "") + str(explanation), coloured=True)
     finally:
         if html and done:
-            _write_page(done, html)
+            from whyformer.show.html import page
+
+            say(f"wrote {write(html, page(done))}")
     if not done:
         say("nothing is explained: no word has a label")
 
@@ -225,38 +216,39 @@ def compare(
     if way is not None:
         methods_for(None, names, way)
     check_files([html])
-    given = asked.inputs(text)
+    inputs = {name: values[0] for name, values in asked.inputs(text).items() if values}
     explainer = loading.explainer()
-    one = {name: each[0] for name, each in given.items() if each}
-    chosen = names if names in EVERY else [_shown(explainer, name, way, words) for name in names_of(names)]
-    found = explainer.compare(one.pop("text", None), chosen, **asked.outputs, **one)
+    chosen = names if names in EVERY else [_written(explainer, name, way, words) for name in names_of(names)]
+    comparison = explainer.compare(inputs.pop("text", None), chosen, **asked.outputs, **inputs)
     if words:
-        found = Comparison(tuple(e.by_word() for e in found), found.refused)
+        comparison = Comparison(tuple(e.by_word() for e in comparison), comparison.refused)
     if trust:
-        explainer.trust(found)
+        explainer.trust(comparison)
     if as_json:
-        for explanation in found:
-            _show(explanation, as_json=True, first=True)
+        for explanation in comparison:
+            put_json(explanation.to_dict())
     else:
-        put(str(found), coloured=True)
+        put(str(comparison), coloured=True)
     if html:
-        found.to_html(html)
+        comparison.to_html(html)
         say(f"wrote {html}")
 
 
-def _shown(explainer: Explainer, name: str, effort: Effort | None, words: bool) -> str:
-    """A method as it is written; the steps of `stepwise` hide what is shown, tokens or words."""
+def _written(explainer: Explainer, name: str, effort: Effort | None, words: bool) -> str:
+    """A method as it is written with its options."""
     if name in EVERY:
         return name
     spec = explainer.method(name, effort if name == "auto" else None)
-    by_words = words and spec.of.name == "stepwise" and "units" not in spec.options
-    return MethodSpec(spec.of, {**spec.options, "units": "word"}).label if by_words else spec.label
+    return replace(spec, options={**spec.options, **_word_steps(spec)}).label if words else spec.label
+
+
+def _word_steps(spec: MethodSpec) -> dict[str, Any]:
+    """What lets the steps of `stepwise` hide what is shown where that is words, unless its options say otherwise."""
+    return {"units": "word"} if spec.of.name == "stepwise" and "units" not in spec.options else {}
 
 
 @app.command("methods")
-def methods_command(
-    name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None,
-) -> None:
+def methods_command(name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None) -> None:
     """List the methods, or describe one."""
     put_registry(METHODS, name, ("method", "family", "signed", "class", "what it gives", "paper"), _listed)
 
@@ -289,17 +281,3 @@ def _texts(text: str | None, pair: str | None, file: Path | None, column: str | 
     if text is None or text == "-":
         text = standard_input()
     return [text if pair is None else (text, pair)]
-
-
-def _show(explanation: Explanation, as_json: bool, first: bool) -> None:
-    if as_json:
-        put_json(explanation.to_dict())
-    else:
-        put(("" if first else "\n") + str(explanation), coloured=True)
-
-
-def _write_page(explanations: list[Explanation], path: Path) -> None:
-    from whyformer.show.html import page
-
-    write(path, page(explanations))
-    say(f"wrote {path}")

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from whyformer.attention_heads import HeadMask, Treebank, head_statistics, parsed_by, positional_statistics
+from whyformer.attention_heads import ParsedTexts, Treebank, head_statistics, parsed_by, positional_statistics
 from whyformer.cli.app import LARGEST_BATCH, Loading, app, check_files, limited, save_picture, with_model
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import texts_of
 from whyformer.errors import BadInput, BadOption
-from whyformer.models.loading import Subject
 from whyformer.progress import counting
+from whyformer.show.heads import heads_figure, positions_figure
 
 
 @app.command()
@@ -40,40 +40,28 @@ def heads(
     limited("--batch-size", batch_size, LARGEST_BATCH, "sentences in one run of the model")
     subject = loading.explainer().subject
     options: dict[str, Any] = {"limit": limit, "positional": positional, "batch_size": batch_size}
-    parse = {"direction": direction, "syntactic": syntactic}
-    mask = _found(subject, treebank, texts, spacy, options, parse)
+    with counting("heads"):
+        if texts is not None and spacy is None:
+            mask = positional_statistics(subject, texts_of(texts, on_error="skip"), **options)
+        else:
+            options |= {"direction": direction, "syntactic": syntactic}
+            mask = head_statistics(subject, _parsed(treebank, texts, spacy), **options)
     put(repr(mask))
     if mask.provenance.get("interrupted"):
         say(f"interrupted: this is of the first {mask.provenance['sentences']} sentences")
     if out is not None:
         say(f"wrote {mask.save(out) or out}")
-    _draw(mask, figure, positions)
-
-
-def _found(
-    subject: Subject,
-    treebank: Path | None,
-    texts: Path | None,
-    spacy: str | None,
-    options: dict[str, Any],
-    parse: dict[str, Any],
-) -> HeadMask:
-    with counting("heads"):
-        if treebank is not None:
-            return head_statistics(subject, Treebank(treebank), **options, **parse)
-        assert texts is not None
-        lines = texts_of(texts, on_error="skip")
-        if spacy is None:
-            return positional_statistics(subject, lines, **options)
-        plain = [line for line in lines if isinstance(line, str)]
-        if len(plain) < len(lines):
-            raise BadInput(f"{str(texts)!r} holds pairs of texts: --spacy parses single ones")
-        return head_statistics(subject, parsed_by(spacy, plain), **options, **parse)
-
-
-def _draw(mask: HeadMask, figure: Path | None, positions: Path | None) -> None:
-    from whyformer.show.heads import heads_figure, positions_figure
-
     for path, draw in ((figure, heads_figure), (positions, positions_figure)):
         if path is not None:
             save_picture(draw(mask), path)
+
+
+def _parsed(treebank: Path | None, texts: Path | None, spacy: str | None) -> Treebank | ParsedTexts:
+    if treebank is not None:
+        return Treebank(treebank)
+    assert texts is not None
+    lines = texts_of(texts, on_error="skip")
+    plain = [line for line in lines if isinstance(line, str)]
+    if len(plain) < len(lines):
+        raise BadInput(f"{str(texts)!r} holds pairs of texts: --spacy parses single ones")
+    return parsed_by(spacy, plain)

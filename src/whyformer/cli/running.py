@@ -1,4 +1,4 @@
-"""How a command line is run and how it ends: an error is one line, and Ctrl-C is."""
+"""How a command line is run and how it ends: an error is one line, and so is Ctrl-C."""
 
 import sys
 
@@ -36,11 +36,11 @@ def run(arguments: list[str], process: CtrlC | None = None) -> int:
             import traceback
 
             sys.stderr.write(visible(traceback.format_exc()))
-        return _told(error)
+        return _report(error)
 
 
-def _told(error: BaseException) -> int:
-    """Tell what went wrong, in one line."""
+def _report(error: BaseException) -> int:
+    """Tell what went wrong, in one line; the exit status."""
     if isinstance(error, WhyformerError | OSError):
         say(f"error: {error}")
         return 2

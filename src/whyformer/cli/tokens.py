@@ -1,22 +1,14 @@
 """The command that sums up words by class: tokens."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from whyformer.cli.app import (
-    Loading,
-    MethodsOption,
-    TextColumn,
-    app,
-    check_files,
-    limited,
-    save_picture,
-    with_model,
-)
-from whyformer.cli.evaluating import EngineOption, WorkersOption, with_rows
+from whyformer.cli.app import Loading, MethodsOption, TextColumn, app, check_files, limited, save_picture, with_model
+from whyformer.cli.evaluating import EngineOption, Rows, WorkersOption, with_rows
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
 from whyformer.datasets import open_dataset
@@ -59,7 +51,7 @@ def tokens_command(
     chunk: Annotated[int | None, typer.Option("--chunk", help="Rows that are explained together.")] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
-    rows: dict[str, Any],
+    rows: Rows,
     loading: Loading,
 ) -> None:
     """Find the words that speak for each class over many texts, and those that classes share."""
@@ -80,11 +72,11 @@ def tokens_command(
     if clouds is not None:
         _check_clouds(font)
     if made is not None:
-        tables = _made(made)
+        tables = _loaded(made)
     else:
         assert data is not None
         subject = loading.explainer().subject
-        opened = open_dataset(data, columns=columns_of(text), **rows)
+        opened = open_dataset(data, columns=columns_of(text), **vars(rows))
         options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk}
         with counting("tokens"):
             tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), **options)
@@ -92,10 +84,11 @@ def tokens_command(
     _remarks(tables)
     if out is not None:
         say(f"wrote {save_tables(tables, out)}")
-    _draw(tables, figures, top, seed=seed, font=font)
+    if any(figures):
+        _draw(tables, figures, top, seed=seed, font=font)
 
 
-def _made(path: Path) -> Tables:
+def _loaded(path: Path) -> Tables:
     if not path.is_dir():
         return load_tables(path)
     journal = Journal.read(path)
@@ -119,30 +112,25 @@ def _check_clouds(font: Path | None) -> None:
 
 def _remarks(tables: Tables) -> None:
     """What a reader must know beside the words."""
-    about = [table.provenance for table in tables.values()]
-    if about[0].get("interrupted"):
-        say(f"interrupted: this is of the first {about[0]['rows']} texts")
-    for name, said in (("skipped", "rows were skipped"), ("cut", "texts were cut at the model's window")):
-        if about[0].get(name):
-            first = f" (counted from 0), the first is {about[0].get('first_skipped')}" if name == "skipped" else ""
-            say(f"{about[0][name]} {said}{first}")
+    about = next(iter(tables.values())).provenance
+    if about.get("interrupted"):
+        say(f"interrupted: this is of the first {about['rows']} texts")
+    if about.get("skipped"):
+        first = about.get("first_skipped")
+        say(f"{about['skipped']} rows were skipped (counted from 0), the first is {first}")
+    if about.get("cut"):
+        say(f"{about['cut']} texts were cut at the model's window")
     for method, table in tables.items():
         for reason, count in table.provenance.get("refused", {}).items():
             say(f"{method} refused {count} texts: {reason}")
 
 
-def _draw(tables: Tables, figures: Sequence[Path | None], top: int, **options: Any) -> None:
-    """The shares, the counts and the clouds, where a file is given for them."""
-    if not any(figures):
-        return
+def _draw(tables: Tables, figures: Iterable[Path | None], top: int, **options: Any) -> None:
+    """Draw the shares, the counts and the clouds, each to its file if there is one."""
     from whyformer.show.clouds import clouds_figure
     from whyformer.show.overlaps import overlap_figure, shared_figure
 
-    ways: tuple[Callable[[], Any], ...] = (
-        lambda: overlap_figure(tables, top),
-        lambda: shared_figure(tables, top),
-        lambda: clouds_figure(tables, top, **options),
-    )
-    for path, way in zip(figures, ways, strict=True):
+    drawn: tuple[Callable[..., Any], ...] = (overlap_figure, shared_figure, partial(clouds_figure, **options))
+    for path, draw in zip(figures, drawn, strict=True):
         if path is not None:
-            save_picture(way(), path)
+            save_picture(draw(tables, top), path)

@@ -8,13 +8,10 @@ from whyformer.errors import BadOption, nearest
 from whyformer.papers import attcat, decoded, mask_lrp, transformer_attribution
 from whyformer.papers.recipe import Reproduction
 
-_ALL = (
-    *attcat.REPRODUCTIONS,
-    *transformer_attribution.REPRODUCTIONS,
-    *mask_lrp.REPRODUCTIONS,
-    *decoded.REPRODUCTIONS,
+_PAPERS = (attcat, transformer_attribution, mask_lrp, decoded)
+_BY_NAME: MappingProxyType[str, Reproduction] = MappingProxyType(
+    {recipe.name: recipe for paper in _PAPERS for recipe in paper.REPRODUCTIONS}
 )
-_BY_NAME = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 
 
 def reproductions() -> MappingProxyType[str, Reproduction]:
@@ -31,4 +28,4 @@ def reproduction_named(name: str) -> Reproduction:
 
 def listing() -> list[tuple[str, str, str]]:
     """The name of every table and figure, its title with the paper, and its state: ready, or what it waits for."""
-    return [(recipe.name, f"{recipe.paper}: {recipe.title}", recipe.state) for recipe in _ALL]
+    return [(recipe.name, f"{recipe.paper}: {recipe.title}", recipe.state) for recipe in _BY_NAME.values()]

@@ -9,20 +9,14 @@ import numpy as np
 
 from whyformer.attention_heads import RELATIONS, HeadMask
 from whyformer.inputs.encoding import Text
-from whyformer.papers.column import ReadyColumn
 from whyformer.papers.masks import is_parsed
 from whyformer.papers.recipe import Column, Reproduction
-from whyformer.papers.result import Part, Reproduced
+from whyformer.papers.result import Part, ReadyColumn, Reproduced
 from whyformer.show.grid import NONE, Grid, plain_grid
+from whyformer.show.heads import heads_figure, positions_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-HEAD_FIELDS = (
-    *("name", "column", "block", "head", "kept", "positional", "offset", "frequency", "syntactic"),
-    *(f"alpha_{relation}" for relation in RELATIONS),
-)
-POSITION_FIELDS = ("name", "column", "relation", "offset", "arcs", "share")
 
 Lines = list[tuple[str, ...]]
 
@@ -82,11 +76,23 @@ class HeadMaskFigure(Reproduction):
 class HeadGridFigure(HeadMaskFigure):
     """Which heads of each block are kept, positional or syntactic."""
 
-    fields: ClassVar[tuple[str, ...]] = HEAD_FIELDS
+    fields: ClassVar[tuple[str, ...]] = (
+        *("name", "column", "block", "head", "kept", "positional", "offset", "frequency", "syntactic"),
+        *(f"alpha_{relation}" for relation in RELATIONS),
+    )
 
     def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], Lines]:
-        """The heads of each block."""
-        return heads_by_block(mask)
+        """How many heads of each block, from 0 on, are kept and of each kind; and the mean block of each kind."""
+        flags = {"kept": mask.kept}
+        if mask.statistics is not None:
+            flags["positional"] = mask.positional
+        if is_parsed(mask):
+            flags |= {"syntactic": mask.syntactic, **mask.by_relation}
+        counts = np.stack([marked.sum(1) for marked in flags.values()], 1)  # [layers, kinds]
+        lines = [(str(block), *map(str, numbers)) for block, numbers in enumerate(counts)]
+        lines.append(("all", *map(str, counts.sum(0))))
+        means = [f"{np.nonzero(marked)[0].mean():.2f}" if marked.any() else NONE for marked in flags.values()]
+        return ("block", *flags), [*lines, ("mean block", *means)]
 
     def lines(self, column: str, mask: HeadMask) -> Iterator[tuple[object, ...]]:
         """One line for each head."""
@@ -95,8 +101,6 @@ class HeadGridFigure(HeadMaskFigure):
 
     def draw(self, mask: HeadMask, name: str) -> "Figure":
         """The grid of heads."""
-        from whyformer.show.heads import heads_figure
-
         figure = heads_figure(mask)
         (axes,) = figure.axes
         axes.set_title(f"{name}: {axes.get_title(loc='left')}", loc="left", fontsize=10)
@@ -108,11 +112,21 @@ class PositionFigure(HeadMaskFigure):
     """Where dependents stand from their heads, for each relation."""
 
     needs_parse: ClassVar[bool] = True
-    fields: ClassVar[tuple[str, ...]] = POSITION_FIELDS
+    fields: ClassVar[tuple[str, ...]] = ("name", "column", "relation", "offset", "arcs", "share")
 
     def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], Lines]:
-        """The arcs of each relation."""
-        return positions_by_relation(mask)
+        """The arcs of each relation, how many dependents stand before their head, and the most frequent place."""
+        assert mask.statistics is not None
+        lines: Lines = []
+        for relation, arcs in zip(RELATIONS, mask.statistics.arcs, strict=True):
+            total = sum(arcs.values())
+            if not total:
+                lines.append((relation, "0", NONE, NONE, NONE))
+                continue
+            before = sum(count for offset, count in arcs.items() if offset < 0)
+            best = max(arcs, key=lambda offset: (arcs[offset], -abs(offset)))
+            lines.append((relation, f"{total:,}", f"{before / total:.1%}", f"{best:+d}", f"{arcs[best] / total:.1%}"))
+        return ("relation", "arcs", "before the head", "most frequent place", "share there (max λ)"), lines
 
     def lines(self, column: str, mask: HeadMask) -> Iterator[tuple[object, ...]]:
         """One line for each relation and place."""
@@ -123,43 +137,9 @@ class PositionFigure(HeadMaskFigure):
 
     def draw(self, mask: HeadMask, name: str) -> "Figure":
         """The shares of relative positions."""
-        from whyformer.show.heads import positions_figure
-
         figure = positions_figure(mask)
         figure.suptitle(f"{name}: {figure.get_suptitle()}", x=0.01, ha="left", fontsize=11)
         return figure
-
-
-def heads_by_block(mask: HeadMask) -> tuple[tuple[str, ...], Lines]:
-    """How many heads of each block are kept, positional, and syntactic by relation; and the mean block of each kind.
-
-    Blocks are counted from 0, the first one.
-    """
-    flags = {"kept": mask.kept}
-    if mask.statistics is not None:
-        flags["positional"] = mask.positional
-    if is_parsed(mask):
-        flags |= {"syntactic": mask.syntactic, **mask.by_relation}
-    counts = np.stack([marked.sum(1) for marked in flags.values()], 1)  # [layers, kinds]
-    lines = [(str(block), *map(str, counts[block].tolist())) for block in range(len(counts))]
-    lines.append(("all", *map(str, counts.sum(0).tolist())))
-    means = [f"{np.nonzero(marked)[0].mean():.2f}" if marked.any() else NONE for marked in flags.values()]
-    return ("block", *flags), [*lines, ("mean block", *means)]
-
-
-def positions_by_relation(mask: HeadMask) -> tuple[tuple[str, ...], Lines]:
-    """The arcs of each relation, how many dependents stand before their head, and the most frequent place."""
-    assert mask.statistics is not None
-    lines: Lines = []
-    for relation, arcs in zip(RELATIONS, mask.statistics.arcs, strict=True):
-        total = sum(arcs.values())
-        if not total:
-            lines.append((relation, "0", NONE, NONE, NONE))
-            continue
-        before = sum(count for offset, count in arcs.items() if offset < 0)
-        best = max(arcs, key=lambda offset: (arcs[offset], -abs(offset)))
-        lines.append((relation, f"{total:,}", f"{before / total:.1%}", f"{best:+d}", f"{arcs[best] / total:.1%}"))
-    return ("relation", "arcs", "before the head", "most frequent place", "share there (max λ)"), lines
 
 
 def _facts(mask: HeadMask, block: int, head: int) -> tuple[object, ...]:

@@ -16,8 +16,15 @@ _QQP = Column("QQP", "qqp@mask_lrp", "qqp", "modeltc/bert-base-uncased-qqp")
 _RAW = Row("RawAtt", "raw_attention(layer=-1)")
 _ROLLOUT = Row("Rollout", "rollout(row_normalised=true)")
 _ATTCAT = Row("AttCAT", "attcat(states=inputs)", also=("attcat(states=outputs)",))
-_AUTHORS, _PAPER = "mask_lrp(head_mask={heads}, variant=authors)", "mask_lrp(head_mask={heads}, variant=paper)"
-_THEIRS = Row("theirs", _AUTHORS, also=(_PAPER,))
+
+
+def _masked(label: str, options: str, runs: int = 1, at: float | None = None) -> Row:
+    """A row of their method: as the authors' code has it, and as the paper writes it."""
+    authors, paper = (f"mask_lrp({options}, variant={variant})" for variant in ("authors", "paper"))
+    return Row(label, authors, also=(paper,), runs=runs, at=at)
+
+
+_THEIRS = _masked("theirs", "head_mask={heads}")
 _BASELINES = (
     _RAW,
     _ROLLOUT,
@@ -28,12 +35,7 @@ _BASELINES = (
     Row("GradCAM", "grad_cam(over=map)", also=("grads(times_attention=true)",)),
     _ATTCAT,
 )
-_RANDOM_MASK = Row(
-    "Random mask",
-    "mask_lrp(head_mask=random, rate={rate}, seed={seed}, variant=authors)",
-    also=("mask_lrp(head_mask=random, rate={rate}, seed={seed}, variant=paper)",),
-    runs=5,
-)
+_RANDOM_MASK = _masked("Random mask", "head_mask=random, rate={rate}, seed={seed}", runs=5)
 
 _MEASURES = (
     Measure("AOPC", "aopc(hide=pad_attended, protocol=mask_lrp)"),
@@ -61,46 +63,19 @@ TABLE_1 = TableRecipe(
         ("SST-2", "IMDB", "Yelp", "MNLI", "QQP"),
         ("AOPC", "LOdds"),
         {
-            "RawAtt": (
-                *("0.374 / -0.992", "0.354 / -1.593", "0.376 / -1.513"),
-                *("0.135 / -0.399", "0.447 / -5.828"),
-            ),
-            "Rollout": (
-                *("0.337 / -0.911", "0.334 / -1.456", "0.244 / -0.770"),
-                *("0.137 / -0.396", "0.437 / -5.489"),
-            ),
-            "LRP": (
-                *("0.336 / -0.888", "0.288 / -1.271", "0.163 / -0.464"),
-                *("0.131 / -0.395", "0.438 / -5.745"),
-            ),
-            "PartialLRP": (
-                *("0.396 / -1.052", "0.370 / -1.726", "0.401 / -1.688"),
-                *("0.136 / -0.401", "0.445 / -5.718"),
-            ),
-            "GAE": (
-                *("0.423 / -1.171", "0.384 / -1.853", "0.404 / -1.682"),
-                *("0.144 / -0.421", "0.447 / -5.923"),
-            ),
-            "CAM": (
-                *("0.399 / -1.086", "0.365 / -1.883", "0.298 / -1.473"),
-                *("0.132 / -0.386", "0.450 / -5.988"),
-            ),
-            "GradCAM": (
-                *("0.341 / -0.855", "0.236 / -0.974", "0.104 / -0.229"),
-                *("0.126 / -0.369", "0.449 / -5.953"),
-            ),
-            "AttCAT": (
-                *("0.405 / -1.110", "0.340 / -1.697", "0.397 / -2.034"),
-                *("0.138 / -0.419", "0.447 / -5.897"),
-            ),
+            "RawAtt": "0.374/-0.992 0.354/-1.593 0.376/-1.513 0.135/-0.399 0.447/-5.828",
+            "Rollout": "0.337/-0.911 0.334/-1.456 0.244/-0.770 0.137/-0.396 0.437/-5.489",
+            "LRP": "0.336/-0.888 0.288/-1.271 0.163/-0.464 0.131/-0.395 0.438/-5.745",
+            "PartialLRP": "0.396/-1.052 0.370/-1.726 0.401/-1.688 0.136/-0.401 0.445/-5.718",
+            "GAE": "0.423/-1.171 0.384/-1.853 0.404/-1.682 0.144/-0.421 0.447/-5.923",
+            "CAM": "0.399/-1.086 0.365/-1.883 0.298/-1.473 0.132/-0.386 0.450/-5.988",
+            "GradCAM": "0.341/-0.855 0.236/-0.974 0.104/-0.229 0.126/-0.369 0.449/-5.953",
+            "AttCAT": "0.405/-1.110 0.340/-1.697 0.397/-2.034 0.138/-0.419 0.447/-5.897",
             "Random mask": (
-                *("0.432 ± .005 / -1.205 ± .004", "0.387 ± .004 / -1.898 ± .003", "0.426 ± .005 / -1.886 ± .007"),
-                *("0.142 ± .002 / -0.415 ± .021", "0.448 ± .001 / -5.998 ± .012"),
+                "0.432±.005/-1.205±.004 0.387±.004/-1.898±.003 0.426±.005/-1.886±.007 "
+                "0.142±.002/-0.415±.021 0.448±.001/-5.998±.012"
             ),
-            "theirs": (
-                *("0.438 / -1.208", "0.392 / -1.906", "0.434 / -1.898"),
-                *("0.148 / -0.445", "0.451 / -6.001"),
-            ),
+            "theirs": "0.438/-1.208 0.392/-1.906 0.434/-1.898 0.148/-0.445 0.451/-6.001",
         },
     ),
     notes=(*_SETTINGS, _MASKS, "the paper claims 3.56 % better AOPC and LOdds"),
@@ -132,10 +107,10 @@ TABLE_2 = TableRecipe(
         tuple(label for label, _, _ in _QUESTIONS),
         ("Precision@20",),
         {
-            "Rollout": ("4.62", "5.86", "8.04", "6.15", "5.54", "5.87"),
-            "RawAtt": ("36.33", "28.97", "45.61", "4.69", "27.85", "18.09"),
-            "AttCAT": ("31.44", "17.53", "47.32", "18.81", "16.99", "23.39"),
-            "theirs": ("52.97", "51.62", "67.31", "27.03", "49.63", "56.41"),
+            "Rollout": "4.62 5.86 8.04 6.15 5.54 5.87",
+            "RawAtt": "36.33 28.97 45.61 4.69 27.85 18.09",
+            "AttCAT": "31.44 17.53 47.32 18.81 16.99 23.39",
+            "theirs": "52.97 51.62 67.31 27.03 49.63 56.41",
         },
     ),
     notes=(
@@ -147,12 +122,6 @@ TABLE_2 = TableRecipe(
     ),
 )
 
-
-def _only(label: str, kind: str) -> Row:
-    first, second = (f"mask_lrp(head_mask={{heads}}, only={kind}, variant={own})" for own in ("authors", "paper"))
-    return Row(label, first, also=(second,))
-
-
 TABLE_3 = TableRecipe(
     name="mask-lrp-table-3",
     paper=PAPER,
@@ -160,17 +129,17 @@ TABLE_3 = TableRecipe(
     columns=(_SST2, _QQP),
     rows=(
         _THEIRS,
-        _only("without M_pos", "syntactic"),
-        _only("without M_synt", "positional"),
+        _masked("without M_pos", "head_mask={heads}, only=syntactic"),
+        _masked("without M_synt", "head_mask={heads}, only=positional"),
     ),
     measures=_MEASURES,
     published=published_table(
         ("SST-2", "QQP"),
         ("AOPC", "LOdds"),
         {
-            "theirs": ("0.438 / -1.208", "0.451 / -6.001"),
-            "without M_pos": ("0.438 / -1.208", "0.450 / -6.001"),
-            "without M_synt": ("0.437 / -1.205", "0.449 / -5.998"),
+            "theirs": "0.438/-1.208 0.451/-6.001",
+            "without M_pos": "0.438/-1.208 0.450/-6.001",
+            "without M_synt": "0.437/-1.205 0.449/-5.998",
         },
     ),
     notes=(*_SETTINGS[:3], _MASKS),
@@ -187,8 +156,8 @@ TABLE_4 = TableRecipe(
         ("SST-2", "IMDB", "Yelp"),
         ("AOPC", "LOdds"),
         {
-            "ALTI": ("0.369 / -0.866", "0.342 / -0.748", "0.363 / -1.428"),
-            "theirs": ("0.438 / -1.208", "0.392 / -1.906", "0.434 / -1.898"),
+            "ALTI": "0.369/-0.866 0.342/-0.748 0.363/-1.428",
+            "theirs": "0.438/-1.208 0.392/-1.906 0.434/-1.898",
         },
     ),
     notes=(_SETTINGS[0], "their own numbers are those of Table 1", _MASKS),
@@ -223,8 +192,7 @@ FIGURE_3 = CurveFigure(
 def _corrupted(percent: int) -> Row:
     drawn = "" if percent in (0, 100) else ", seed={seed}"
     more = f", corrupted={percent / 100:g}{drawn}" if percent else ""
-    first, second = (f"mask_lrp(head_mask={{heads}}, variant={own}{more})" for own in ("authors", "paper"))
-    return Row(f"{percent} %", first, also=(second,), runs=5 if drawn else 1, at=percent / 100)
+    return _masked(f"{percent} %", f"head_mask={{heads}}{more}", runs=5 if drawn else 1, at=percent / 100)
 
 
 _UNMASKED = Row("GAE", "transformer_attribution(row_normalised=true)", also=("transformer_attribution",))
@@ -265,7 +233,7 @@ FIGURE_6 = DifferenceFigure(
     paper=PAPER,
     title="Token by token, where their scores are higher and lower than each baseline's (with Figures 7-13)",
     columns=(_SST2, _MNLI, _IMDB, _YELP),
-    rows=(*_BASELINES, Row("theirs", _AUTHORS)),
+    rows=(*_BASELINES, Row("theirs", _THEIRS.method)),
     essential=("theirs",),
     notes=(
         "the first texts of each data set stand in for those of the figures",

@@ -10,11 +10,11 @@ from typing import Any
 
 from whyformer.attention_heads import HeadMask, head_statistics, parsed_by, positional_statistics
 from whyformer.datasets import Dataset
-from whyformer.errors import BadInput, BadOption
+from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Text
 from whyformer.models.loading import Subject, text_config
 from whyformer.papers.recipe import Column, Reproduction
-from whyformer.papers.sources import Given, Opened, Sources, check_columns
+from whyformer.papers.sources import Given, Opened, Settings, check_columns
 from whyformer.progress import counting
 from whyformer.storage.files import make_folder, regular
 
@@ -38,27 +38,26 @@ class ColumnMask:
 
 def kept_heads(mask: HeadMask) -> str:
     """How many heads a mask keeps, and of which kind."""
-    said = f"{int(mask.kept.sum())} of {mask.kept.size} heads"
+    count = f"{mask.kept.sum()} of {mask.kept.size} heads"
     if mask.statistics is None:
-        return f"{said}, of kinds that it does not tell"
-    positional = int((mask.positional & mask.kept).sum())
+        return f"{count}, of kinds that it does not tell"
     if not is_parsed(mask):
-        return f"{said}, positional heads only"
-    counts = {relation: int((found & mask.kept).sum()) for relation, found in mask.by_relation.items()}
-    relations = ", ".join(f"{relation} {count}" for relation, count in counts.items())
-    return f"{said} ({positional} positional, {int((mask.syntactic & mask.kept).sum())} syntactic: {relations})"
+        return f"{count}, positional heads only"
+    positional, syntactic = (mask.positional & mask.kept).sum(), (mask.syntactic & mask.kept).sum()
+    relations = ", ".join(f"{relation} {(heads & mask.kept).sum()}" for relation, heads in mask.by_relation.items())
+    return f"{count} ({positional} positional, {syntactic} syntactic: {relations})"
 
 
 def heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Given) -> dict[str, Path]:
-    """The files by column; `BadOption` if there is no such column, `BadInput` if a file is no head mask."""
+    """The files by column; `BadOption` if there is no such column, `BadInput` if a file is not a head mask."""
     if heads and not recipe.masked:
         raise BadOption(f"{recipe.name} uses no head mask: leave --heads (heads=) out")
     if isinstance(heads, (str, Path)):
-        folders = check_columns(recipe, ())
         if len(columns) > 1:
+            folders = ", ".join(check_columns(recipe, ()))
             raise BadOption(
                 f"{str(heads)!r} is one head mask, and there are several columns: say for which, as COLUMN=FILE, of "
-                f"{', '.join(folders)}"
+                f"{folders}"
             )
         heads = {column.folder: heads for column in columns}
     check_columns(recipe, heads)
@@ -67,18 +66,31 @@ def heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Giv
     return {name: Path(path) for name, path in heads.items()}
 
 
-def column_mask(recipe: Reproduction, one: Opened, subject: Subject, sources: Sources, folder: Path) -> ColumnMask:
-    """The head mask of a column: the one given, or the one of its texts, which is written to the folder."""
-    given = sources.heads.get(one.column.folder)
-    found = _given(one.column, given, subject) if given else _found(one, subject, sources.pipeline, folder)
-    if recipe.needs_parse and not is_parsed(found.mask):
-        raise BadInput(f"{recipe.name} needs a parse, and {found.path.name} comes from texts without one: {PARSE}")
-    return found
+def column_mask(
+    recipe: Reproduction, opened: Opened, subject: Subject, settings: Settings, folder: Path
+) -> ColumnMask | str:
+    """The head mask of a column, from its file or its texts; or why there is none, an error if masks are shown.
+
+    The mask of the texts is written to the folder.
+    """
+    file = settings.heads.get(opened.column.folder)
+    try:
+        if file:
+            mask = _mask_of_file(opened.column, file, subject)
+        else:
+            mask = _mask_of_texts(opened, subject, settings.pipeline, folder)
+        if recipe.needs_parse and not is_parsed(mask.mask):
+            raise BadInput(f"{recipe.name} needs a parse, and {mask.path.name} comes from texts without one: {PARSE}")
+    except (BadInput, UnsupportedModel) as error:
+        if recipe.shows_masks:
+            raise
+        return f"there is no head mask ({error})"
+    return mask
 
 
-def check_parse(recipe: Reproduction, column: Column, sources: Sources) -> None:
+def check_parse(recipe: Reproduction, column: Column, settings: Settings) -> None:
     """Raise if a figure needs a parse, and there will be none."""
-    if recipe.needs_parse and sources.pipeline is None and column.folder not in sources.heads:
+    if recipe.needs_parse and settings.pipeline is None and column.folder not in settings.heads:
         raise BadInput(f"{recipe.name} needs a parse of the texts: {PARSE}")
 
 
@@ -87,7 +99,7 @@ def is_parsed(mask: HeadMask) -> bool:
     return mask.statistics is not None and bool(mask.statistics.arc_counts.any())
 
 
-def _given(column: Column, path: Path, subject: Subject) -> ColumnMask:
+def _mask_of_file(column: Column, path: Path, subject: Subject) -> ColumnMask:
     mask = HeadMask.load(path)
     config = text_config(subject.model)
     shape = tuple(getattr(config, name, None) for name in ("num_hidden_layers", "num_attention_heads"))
@@ -98,11 +110,11 @@ def _given(column: Column, path: Path, subject: Subject) -> ColumnMask:
         )
     about = mask.provenance
     known = about.get("corpus", {})
-    said = [f"{about['sentences']:,} sentences" if "sentences" in about else ""]
-    said += [f"{word} {known[name]}" for name, word in SOURCES.items() if name in known]
-    said += [f"made for {about.get('model')}" if about.get("fingerprint") not in (None, subject.fingerprint) else ""]
-    told = ", ".join(filter(None, said))
-    return ColumnMask(mask, path, f"and was given as {path.name}" + (f" ({told})" if told else ""))
+    facts = [f"{about['sentences']:,} sentences"] if "sentences" in about else []
+    facts += [f"{word} {known[name]}" for name, word in SOURCES.items() if name in known]
+    if about.get("fingerprint") not in (None, subject.fingerprint):
+        facts.append(f"made for {about.get('model')}")
+    return ColumnMask(mask, path, f"and was given as {path.name}" + (f" ({', '.join(facts)})" if facts else ""))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,10 +153,10 @@ class ColumnTexts:
         return count, digest.hexdigest()
 
 
-def _found(one: Opened, subject: Subject, pipeline: Any, folder: Path) -> ColumnMask:
-    """The mask of the column's texts. Its file has a name of its own for each model, texts and parser."""
-    assert one.data is not None
-    texts = ColumnTexts(one.data, apart=pipeline is not None)
+def _mask_of_texts(opened: Opened, subject: Subject, pipeline: Any, folder: Path) -> ColumnMask:
+    """The mask of the column's texts. Its file is named after model, texts and parser, and is read if it is there."""
+    assert opened.data is not None
+    texts = ColumnTexts(opened.data, apart=pipeline is not None)
     parsed = None if pipeline is None else parsed_by(pipeline, texts)  # type: ignore[arg-type]
     parser = None if parsed is None else parsed.provenance
     facts = {"fingerprint": subject.fingerprint, "texts": texts.digest, "parser": parser}
@@ -152,23 +164,20 @@ def _found(one: Opened, subject: Subject, pipeline: Any, folder: Path) -> Column
     path = folder / f"heads-{name}.json"
     mask = HeadMask.load(path) if regular(path).is_file() else None
     if mask is None or mask.provenance.get("of") != facts:
-        with counting(f"heads, {one.column.label}"):
+        with counting(f"heads, {opened.column.label}"):
             mask = positional_statistics(subject, texts) if parsed is None else head_statistics(subject, parsed)
         if mask.provenance["interrupted"]:
             raise KeyboardInterrupt
         mask = replace(mask, provenance={**mask.provenance, "of": facts})
         mask.save(make_folder(path.parent) / path.name)
-    return ColumnMask(mask, path, _origin(len(texts), parser, pairs=texts.apart and _has_pairs(one.data)))
+    return ColumnMask(mask, path, _origin(texts, parser))
 
 
-def _origin(count: int, parser: Mapping[str, Any] | None, *, pairs: bool) -> str:
+def _origin(texts: ColumnTexts, parser: Mapping[str, Any] | None) -> str:
+    origin = f"found in the {len(texts):,} texts of the data itself"
     if parser is None:
-        return f"found in the {count:,} texts of the data itself (no parse)"
-    apart = ", each text of a pair by itself" if pairs else ""
+        return f"{origin} (no parse)"
     name = " ".join(filter(None, (parser["pipeline"], parser["pipeline_version"])))
-    return f"found in the {count:,} texts of the data itself, parsed by {name}{apart}"
-
-
-def _has_pairs(data: Dataset) -> bool:
-    first = next(iter(data), None)
-    return first is not None and not isinstance(first.text, str)
+    first = next(iter(texts.data), None)
+    pairs = first is not None and not isinstance(first.text, str)
+    return f"{origin}, parsed by {name}" + (", each text of a pair by itself" if pairs else "")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whyformer.explain.explanation import Comparison
-from whyformer.papers.column import slug
 from whyformer.papers.result import Reproduced
 from whyformer.papers.tables import optional_number
 from whyformer.show.grid import Grid, as_markdown, boxed, one_line, plain_grid
@@ -37,7 +36,7 @@ def markdown(reproduced: Reproduced, pictures: Sequence[str] = ()) -> str:
 
 
 def text(reproduced: Reproduced) -> str:
-    """The same for a terminal, with colours if it has some."""
+    """All that `markdown` has, for a terminal, with colours if it has some."""
     from whyformer.show.terminal import Text, comparison_text, terminal_width, to_text
 
     width = terminal_width(otherwise=200)
@@ -65,17 +64,17 @@ def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
     NAME.png has the curves and bars; of a figure of heads or words there is a picture for each column, of a figure of
     texts a picture and a page for each text.
     """
-    out, name = make_folder(out), reproduced.recipe.name
+    folder, recipe = make_folder(out), reproduced.recipe
 
     def place(file: str) -> Path:
-        return regular(out / file)
+        return regular(folder / file)
 
-    recipe = reproduced.recipe
+    name = recipe.name
     figure = recipe.drawing(reproduced)
     pictures = [] if figure is None else [write_figure(figure, place(f"{name}.png"))]
     pages = []
     for part in reproduced.parts:
-        stem = f"{name}-{slug(part.column.label)}"
+        stem = f"{name}-{part.column.slug}"
         drawn = recipe.column_drawing(part)
         if drawn is not None:
             pictures.append(write_figure(drawn, place(f"{stem}.png")))
@@ -92,16 +91,10 @@ def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
 def agreement(reproduced: Reproduced) -> Grid:
     """How far our order of the methods is the published one."""
     head = ("column", "measure", "rows", "rank correlation", "our best", "published best of these")
-    lines = [
-        (
-            a.column,
-            a.measure,
-            str(a.rows),
-            optional_number(a.correlation, 2),
-            *map(", ".join, (a.our_best, a.their_best)),
-        )
-        for a in reproduced.agreements
-    ]
+    lines = []
+    for a in reproduced.agreements:
+        best = (", ".join(a.our_best), ", ".join(a.their_best))
+        lines.append((a.column, a.measure, str(a.rows), optional_number(a.correlation, 2), *best))
     return plain_grid(head, lines)
 
 

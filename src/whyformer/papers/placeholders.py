@@ -1,6 +1,6 @@
 """The rows of a recipe with a column's head mask and LM head in them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from whyformer.attention_heads import HeadMask
@@ -12,44 +12,29 @@ from whyformer.papers.recipe import Column, Reproduction, Row
 
 
 def filled(
-    recipe: Reproduction,
-    column: Column,
-    mask: ColumnMask | str | None = None,
-    head: ColumnHead | str | None = None,
-) -> Reproduction:
+    recipe: Reproduction, column: Column, mask: ColumnMask | str | None = None, head: ColumnHead | str | None = None
+) -> tuple[Reproduction, list[str]]:
     """The recipe of one column, with the file of its head mask, the share of heads, and its LM head in its rows.
 
     In place of a mask or head, a text says why there is none; the rows that need it then wait for that, as does a row
-    for which the mask has no heads, or the model no such layer. Where no row is left, or an essential one is missing,
-    `BadInput` says why.
+    for which the mask has no heads, or the model no such layer. Beside the recipe there is a sentence for each such
+    reason. Where no row is left, or an essential one is missing, `BadInput` says why.
     """
-    waiting = recipe.waiting
-    rows = tuple(row if row.label in waiting else _filled(row, mask, head) for row in recipe.rows)
-    own = replace(recipe, rows=rows)
-    lost = _reasons(recipe, own, column)
-    needed = {label: reason for label, reason in lost.items() if label in recipe.essential}
-    if lost and (needed or not own.rows_of(column)):
-        raise BadInput("; ".join(f"{label}: {reason}" for label, reason in (needed or lost).items()))
-    return own
-
-
-def left_out_rows(recipe: Reproduction, own: Reproduction, column: Column) -> list[str]:
-    """A sentence about the rows of a column that its head mask or LM head cannot serve, for each reason."""
+    known = recipe.waiting
+    rows = tuple(row if row.label in known else _filled(row, mask, head) for row in recipe.rows)
+    column_recipe = replace(recipe, rows=rows)
+    waiting = column_recipe.waiting
+    labels = [row.label for row in column_recipe.rows_in(column) if row.label in waiting and row.label not in known]
+    needed = [label for label in labels if label in recipe.essential]
+    if labels and (needed or not column_recipe.rows_of(column)):
+        raise BadInput("; ".join(f"{label}: {waiting[label]}" for label in needed or labels))
     by_reason: dict[str, list[str]] = {}
-    for label, reason in _reasons(recipe, own, column).items():
-        by_reason.setdefault(reason, []).append(label)
-    return [
-        f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'} left out: {reason}"
-        for reason, labels in by_reason.items()
+    for label in labels:
+        by_reason.setdefault(waiting[label], []).append(label)
+    return column_recipe, [
+        f"{', '.join(together)} {'is' if len(together) == 1 else 'are'} left out: {reason}"
+        for reason, together in by_reason.items()
     ]
-
-
-def _reasons(recipe: Reproduction, own: Reproduction, column: Column) -> dict[str, str]:
-    """Why rows cannot be run that the recipe itself does not let wait."""
-    before, after = recipe.waiting, own.waiting
-    return {
-        row.label: after[row.label] for row in own.rows_in(column) if row.label in after and row.label not in before
-    }
 
 
 def _filled(row: Row, mask: ColumnMask | str | None, head: ColumnHead | str | None) -> Row:
@@ -58,20 +43,21 @@ def _filled(row: Row, mask: ColumnMask | str | None, head: ColumnHead | str | No
     return _with_head(row, head) if row.decoded and head is not None else row
 
 
-def _with_mask(row: Row, found: ColumnMask | str) -> Row:
-    reason = found if isinstance(found, str) else _lack(row, found.mask)
-    if reason or isinstance(found, str):
+def _with_mask(row: Row, mask: ColumnMask | str) -> Row:
+    if isinstance(mask, str):
+        return replace(row, waits_for=mask)
+    if reason := _lack(row, mask.mask):
         return replace(row, waits_for=reason)
-    return _written(row, {"{heads}": str(found.path), "{rate}": f"{found.mask.rate:.6g}"})
+    return _written(row, {"{heads}": str(mask.path), "{rate}": f"{mask.mask.rate:.6g}"})
 
 
-def _with_head(row: Row, found: ColumnHead | str) -> Row:
-    if isinstance(found, str):
-        return replace(row, waits_for=found)
-    if any(spec.options.get("layer", 0) > found.layers for spec in method_specs(row.readings)):
-        return replace(row, waits_for=f"the model has {found.layers} layers")
+def _with_head(row: Row, head: ColumnHead | str) -> Row:
+    if isinstance(head, str):
+        return replace(row, waits_for=head)
+    if any(spec.options.get("layer", 0) > head.layers for spec in method_specs(row.readings)):
+        return replace(row, waits_for=f"the model has {head.layers} layers")
     option = "lm_head={lm_head}"
-    return _written(row, {f", {option}": "", option: ""} if found.source is None else {"{lm_head}": found.source})
+    return _written(row, {f", {option}": "", option: ""} if head.source is None else {"{lm_head}": head.source})
 
 
 def _written(row: Row, instead: Mapping[str, str]) -> Row:
@@ -86,7 +72,8 @@ def _lack(row: Row, mask: HeadMask) -> str | None:
     """What a row needs and the mask does not have."""
     if not mask.kept.any():
         return "the head mask keeps no head"
-    for kind in _kinds(row):
+    asked = (spec.options.get("only") for spec in method_specs(row.readings))
+    for kind in dict.fromkeys(kind for kind in asked if kind is not None):
         if mask.statistics is None:
             return f"the head mask does not tell which of its heads are {kind}"
         kinds = {name: getattr(mask, name) & mask.kept for name in ("positional", "syntactic")}
@@ -96,9 +83,3 @@ def _lack(row: Row, mask: HeadMask) -> str | None:
             unparsed = kind == "syntactic" and not is_parsed(mask)
             return f"the head mask keeps no {kind} head" + (": there was no parse (--spacy NAME)" if unparsed else "")
     return None
-
-
-def _kinds(row: Row) -> Iterable[str]:
-    """The kinds of heads that the row asks for by name."""
-    asked = (spec.options.get("only") for spec in method_specs(row.readings))
-    return dict.fromkeys(kind for kind in asked if kind is not None)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from whyformer.papers.recipe import Measure, Row
+from whyformer.papers.recipe import Measure
 from whyformer.papers.result import Entry, Part, method_label, metric_label
 
 if TYPE_CHECKING:
@@ -14,19 +14,16 @@ Curve = tuple[tuple[float, ...], tuple[float, ...]]  # where it is taken, and th
 
 
 def _curves(part: Part, measure: Measure) -> Iterator[tuple[str, Curve]]:
-    """The curve of each row by one measure."""
-    for row in part.rows:
-        found = [curve for curve in _of_runs(part, row, measure) if curve]
-        if found:
-            points = zip(*(values for _, values in found), strict=True)
-            yield row.label, (found[0][0], tuple(measure.scale * math.fsum(own) / len(found) for own in points))
-
-
-def _of_runs(part: Part, row: Row, measure: Measure) -> Iterator[Curve | None]:
+    """The curve of each row by one measure, a mean over its runs."""
     table, metric = part.table, metric_label(measure.metric)
-    for method in map(method_label, row.seeded()[0]):
-        if table is not None and method in table.methods and metric in table.metrics:
-            yield table.curve(method, metric)
+    if table is None or metric not in table.metrics:
+        return
+    for row in part.rows:
+        methods = [method for method in map(method_label, row.seeded()[0]) if method in table.methods]
+        runs = [curve for method in methods if (curve := table.curve(method, metric))]
+        if runs:
+            points = zip(*(values for _, values in runs), strict=True)
+            yield row.label, (runs[0][0], tuple(measure.scale * math.fsum(values) / len(runs) for values in points))
 
 
 def draw_over_rows(axes: "Axes", part: Part, measure: Measure, over: str) -> None:
@@ -36,26 +33,25 @@ def draw_over_rows(axes: "Axes", part: Part, measure: Measure, over: str) -> Non
     """
     for number, by_row in enumerate(_by_reading(part, measure)):
         points = [(row.at, by_row[row.label]) for row in part.rows if row.at is not None and row.label in by_row]
-        numbers = [entry.ours.mean for _, entry in points if entry.ours]
+        numbers = [entry.mean for _, entry in points]
         colour = f"C{number}"
         if points:
             axes.plot([at for at, _ in points], numbers, marker=".", color=colour, label=points[0][1].method)
         for entry in (by_row[row.label] for row in part.rows if row.at is None and row.label in by_row):
-            assert entry.ours is not None
-            axes.axhline(entry.ours.mean, color=colour, linestyle="--", linewidth=1, label=entry.method)
+            axes.axhline(entry.mean, color=colour, linestyle="--", linewidth=1, label=entry.method)
     _titled(axes, part, measure, over)
 
 
 def _by_reading(part: Part, measure: Measure) -> list[dict[str, Entry]]:
     """The entries of one measure by row: those of the first readings, then those of the second ones, …."""
-    found: list[dict[str, Entry]] = []
+    readings: list[dict[str, Entry]] = []
     for row in part.rows:
         for number, entry in enumerate(e for e in part.entries if (e.row, e.measure) == (row.label, measure.label)):
-            if number == len(found):
-                found.append({})
+            if number == len(readings):
+                readings.append({})
             if entry.measured:
-                found[number][row.label] = entry
-    return found
+                readings[number][row.label] = entry
+    return readings
 
 
 def draw_curves(axes: "Axes", part: Part, measure: Measure) -> None:
@@ -78,18 +74,17 @@ def _titled(axes: "Axes", part: Part, measure: Measure, over: str) -> None:
 
 def draw_bars(axes: "Axes", part: Part, measure: Measure) -> None:
     """A bar for each row, the published number as a stroke, and what is attainable as a dotted line."""
-    shown = [e for e in part.entries if e.measure == measure.label and e.main and e.measured]
-    means = [entry.ours.mean for entry in shown if entry.ours]
-    axes.barh(range(len(shown)), means)
+    entries = [entry for entry in part.entries if entry.measure == measure.label and entry.measured]
+    shown = [entry for entry in entries if entry.main]
+    rows = [entry.row for entry in shown]
+    axes.barh(range(len(shown)), [entry.mean for entry in shown])
     for place, entry in enumerate(shown):
         if entry.published:
             axes.plot([entry.published.value], [place], "k|", markersize=14)
-    axes.set_yticks(range(len(shown)), [entry.row for entry in shown])
-    for reference in (
-        e for e in part.entries if e.measure == measure.label and e.row not in {entry.row for entry in shown}
-    ):
-        if reference.ours and reference.measured:
-            axes.axvline(reference.ours.mean, color="black", linestyle=":", label=reference.row)
+    axes.set_yticks(range(len(shown)), rows)
+    for entry in entries:
+        if entry.row not in rows:
+            axes.axvline(entry.mean, color="black", linestyle=":", label=entry.row)
             axes.legend(fontsize=8)
     axes.invert_yaxis()
     marked = " (published: |)" if any(entry.published for entry in shown) else ""

@@ -1,5 +1,6 @@
 """Reproduction: a table or figure of a paper as a recipe, with the numbers that were published."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from whyformer.datasets import Dataset
-    from whyformer.papers.column import ReadyColumn
-    from whyformer.papers.result import Part, Reproduced
+    from whyformer.papers.result import Part, ReadyColumn, Reproduced
     from whyformer.show.grid import Grid
 
 METHOD = "the method "
@@ -51,6 +51,11 @@ class Column:
     architecture: str = "BERT-base"
     texts: int | None = None
     lm_head: str | None = None
+
+    @property
+    def slug(self) -> str:
+        """The label as the name of a file."""
+        return re.sub(r"[^a-z0-9]+", "-", self.label.casefold()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class Measure:
 
 
 class LeftOut(BadInput):
-    """Why a column of a recipe cannot be shown; the others are."""
+    """Why a column of a recipe cannot be shown; the other columns are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,14 +195,6 @@ class Reproduction(ABC):
         rows = {row.label: _row_waits(row, methods) for row in self.rows}
         measures = {measure.label: _measure_waits(measure, metrics) for measure in self.measures}
         return {label: sentence for label, sentence in (rows | measures).items() if sentence}
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The methods and metrics that are named here and not registered."""
-        named = [_name(spec) for row in self.rows for spec in row.readings]
-        measured = [_name(measure.metric) for measure in self.measures]
-        absent = [n for n in named if n not in list_methods()] + [n for n in measured if n not in list_metrics()]
-        return tuple(dict.fromkeys(absent))
 
     def rows_in(self, column: Column) -> tuple[Row, ...]:
         """The rows of a column."""
@@ -277,15 +274,13 @@ def _joined(sentences: Iterable[str]) -> str:
     return "; ".join([*methods_absent, *(sentence for sentence in every if not sentence.startswith(METHOD))])
 
 
-def published_table(
-    columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, tuple[str, ...]]
-) -> Published:
-    """Published numbers from a table as papers print it: a cell for every row and column, `0.1 / -2 ± .3`."""
+def published_table(columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, str]) -> Published:
+    """Published numbers from a table as papers print it: of every row a cell for each column, such as `0.1/-2±.3`."""
     numbers: dict[tuple[str, str, str], Number] = {}
     for row, cells in table.items():
-        for column, cell in zip(columns, cells, strict=True):
+        for column, cell in zip(columns, cells.split(), strict=True):
             for measure, written in zip(measures, cell.split("/"), strict=True):
                 value, _, spread = written.partition("±")
-                if value.strip() != "–":
+                if value != "–":
                     numbers[row, column, measure] = Number(float(value), float(spread) if spread else None)
     return MappingProxyType(numbers)

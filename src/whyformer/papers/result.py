@@ -1,16 +1,20 @@
 """Reproduced: our numbers beside the published ones, how far they agree, and how the run departs from the paper's."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
 from whyformer.attention_heads import HeadMask
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.specs import metric_specs
+from whyformer.models.loading import Subject
 from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
+from whyformer.papers.sources import Opened, Settings
 from whyformer.results.table import Cell
 
 
@@ -18,8 +22,8 @@ from whyformer.results.table import Cell
 class Entry:
     """One number: a row of the paper's table by one reading of its method, in one column, by one measure.
 
-    `main` marks the first reading, which is compared with the others' order. A row that waits has no method. `spread`
-    is over the runs of a row that has several.
+    `main` marks the first reading of a row, by which the order of the rows is compared. A row that waits has no method.
+    `spread` is over the runs of a row that has several.
     """
 
     column: str
@@ -32,14 +36,19 @@ class Entry:
     spread: float | None = None
 
     @property
+    def mean(self) -> float:
+        """Our number; NaN if there is none."""
+        return self.ours.mean if self.ours else math.nan
+
+    @property
     def measured(self) -> bool:
         """Whether there is a number of ours."""
-        return self.ours is not None and not math.isnan(self.ours.mean)
+        return not math.isnan(self.mean)
 
     @property
     def difference(self) -> float | None:
         """Ours less the published number."""
-        return self.ours.mean - self.published.value if self.ours and self.measured and self.published else None
+        return self.mean - self.published.value if self.measured and self.published else None
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,32 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
+class ReadyColumn:
+    """A column that is ready to be run: its model is loaded, its data is open, and its head mask is known.
+
+    `folder` is for its journal, `departures` are those known so far.
+    """
+
+    opened: Opened
+    subject: Subject
+    mask: HeadMask | None
+    folder: Path | None
+    departures: tuple[str, ...]
+    settings: Settings
+
+    @property
+    def column(self) -> Column:
+        """The column of the recipe."""
+        return self.opened.column
+
+    def part(self, recipe: Reproduction, departures: Sequence[str] = (), **shown: Any) -> Part:
+        """What was run of the column; `shown` are the fields of `Part` that this kind of recipe fills."""
+        every = (*self.departures, *departures)
+        rows = recipe.rows_of(self.column)
+        return Part(self.column, self.subject.name, departures=every, rows=rows, mask=self.mask, **shown)
+
+
+@dataclass(frozen=True, eq=False)
 class Reproduced:
     """A table or figure of a paper, done again.
 
@@ -94,30 +129,27 @@ class Reproduced:
     @property
     def agreements(self) -> tuple[Agreement, ...]:
         """How far our order of the methods is the published one, for each column and measure with published numbers."""
-        found = [_agreement(p.column, m, p.entries) for p in self.parts for m in self.recipe.ready_measures]
-        return tuple(agreement for agreement in found if agreement.rows)
+        every = [_agreement(p.column, m, p.entries) for p in self.parts for m in self.recipe.ready_measures]
+        return tuple(agreement for agreement in every if agreement.rows)
 
     @property
     def footer(self) -> list[str]:
         """What was left out, what waits, how the run departs from the paper, and the recipe's own notes."""
-        left = [f"{label} is left out: {reason}" for label, reason in self.left_out.items()]
+        left_out = [f"{label} is left out: {reason}" for label, reason in self.left_out.items()]
         waiting = [f"{label} waits for {sentence}" for label, sentence in self.waiting.items()]
         by_line: dict[str, list[str]] = {}
         for part in self.parts:
-            for line in (*part.departures, *_beside(part)):
+            below = part.table.footer if part.table else []
+            own_lines = [line for line in below if not line.startswith(("model: ", "data: "))]  # departures have those
+            for line in (*part.departures, *own_lines):
                 by_line.setdefault(line, []).append(part.column.label)
-        said = [f"{', '.join(labels)}: {line}" for line, labels in by_line.items()]
-        return [*left, *waiting, *said, *self.recipe.notes]
+        of_columns = [f"{', '.join(labels)}: {line}" for line, labels in by_line.items()]
+        return [*left_out, *waiting, *of_columns, *self.recipe.notes]
 
     def __str__(self) -> str:
         from whyformer.papers.output import text
 
         return text(self)
-
-
-def _beside(part: Part) -> list[str]:
-    """What the column's own table says below its numbers; model and data stand among the departures."""
-    return [line for line in part.table.footer if not line.startswith(("model: ", "data: "))] if part.table else []
 
 
 def method_label(written: str) -> str:
@@ -140,21 +172,21 @@ def metric_label(written: str) -> str:
 
 def entries_of(recipe: Reproduction, column: Column, table: Table, seeds: int | None = None) -> tuple[Entry, ...]:
     """The numbers of one column, beside the published ones; rows that wait have the published ones alone."""
-    waiting, found = recipe.waiting, []
+    waiting, entries = recipe.waiting, []
     for row in recipe.rows_in(column):
         for measure in recipe.ready_measures:
             published = recipe.published.get((row.label, column.label, measure.label))
             if row.label in waiting:
-                found.append(Entry(column.label, row.label, "", measure.label, None, published))
+                entries.append(Entry(column.label, row.label, "", measure.label, None, published))
             else:
-                found += _entries(column, row, measure, table, seeds, published)
-    return tuple(found)
+                entries += _entries(column, row, measure, table, seeds, published)
+    return tuple(entries)
 
 
 def _entries(
     column: Column, row: Row, measure: Measure, table: Table, seeds: int | None, published: Number | None
 ) -> list[Entry]:
-    metric, found = row.metric or measure.metric, []
+    metric, entries = row.metric or measure.metric, []
     for number, methods in enumerate(row.seeded(seeds)):
         main = number == 0 and not row.metric
         cells = [_cell(table, method, metric, measure.scale) for method in methods]
@@ -162,8 +194,8 @@ def _entries(
         ours, spread = _mean(cells) if averaged else (cells[0], None)
         name = f"{_shown(methods[0])}, mean of {len(cells)}" if averaged else _shown(methods[0])
         name = name if number else row.metric or name
-        found.append(Entry(column.label, row.label, name, measure.label, ours, published, main, spread))
-    return found
+        entries.append(Entry(column.label, row.label, name, measure.label, ours, published, main, spread))
+    return entries
 
 
 def _cell(table: Table, method: str, metric: str, scale: float) -> Cell | None:
@@ -171,33 +203,28 @@ def _cell(table: Table, method: str, metric: str, scale: float) -> Cell | None:
     if labels[0] not in table.methods or labels[1] not in table.metrics:
         return None  # every text was left out
     cell = table[labels]
-    if cell is None:
-        return None
-    mean, low, high = (scale * value for value in (cell.mean, cell.low, cell.high))
-    return Cell(mean, low, high, cell.n, cell.left_out, cell.refused)
+    return cell and replace(cell, mean=scale * cell.mean, low=scale * cell.low, high=scale * cell.high)
 
 
 def _mean(cells: list[Cell | None]) -> tuple[Cell | None, float | None]:
     """The mean over runs, with their standard deviation in place of an interval."""
-    found = [cell for cell in cells if cell is not None and not math.isnan(cell.mean)]
-    if not found:
+    measured = [cell for cell in cells if cell is not None and not math.isnan(cell.mean)]
+    if not measured:
         return None, None
-    mean = math.fsum(cell.mean for cell in found) / len(found)
-    square = math.fsum((cell.mean - mean) ** 2 for cell in found)
-    spread = math.sqrt(square / (len(found) - 1)) if len(found) > 1 else None
-    first = found[0]
-    return Cell(mean, math.nan, math.nan, first.n, first.left_out, first.refused), spread
+    means = [cell.mean for cell in measured]
+    spread = stdev(means) if len(means) > 1 else None
+    return replace(measured[0], mean=fmean(means), low=math.nan, high=math.nan), spread
 
 
 def _agreement(column: Column, measure: Measure, entries: tuple[Entry, ...]) -> Agreement:
     pairs = {
-        entry.row: (settled(entry.ours.mean), entry.published.value)
+        entry.row: (settled(entry.mean), entry.published.value)
         for entry in entries
-        if entry.main and entry.measure == measure.label and entry.ours and entry.measured and entry.published
+        if entry.main and entry.measure == measure.label and entry.measured and entry.published
     }
     pick = max if measure.higher_is_better else min
     ours, theirs = ({row: numbers[which] for row, numbers in pairs.items()} for which in (0, 1))
-    best = [tuple(row for row in own if own[row] == pick(own.values())) for own in (ours, theirs)]
+    best = [tuple(row for row in by_row if by_row[row] == pick(by_row.values())) for by_row in (ours, theirs)]
     return Agreement(column.label, measure.label, len(pairs), _spearman(list(pairs.values())), *best)
 
 
@@ -209,7 +236,7 @@ def settled(mean: float) -> float:
 def _spearman(pairs: list[tuple[float, float]]) -> float | None:
     from scipy.stats import spearmanr
 
-    ours, theirs = [own for own, _ in pairs], [published for _, published in pairs]
+    ours, theirs = [mean for mean, _ in pairs], [number for _, number in pairs]
     if len(pairs) < 3 or len(set(ours)) == 1 or len(set(theirs)) == 1:
         return None
     return float(spearmanr(ours, theirs).statistic)

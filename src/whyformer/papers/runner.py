@@ -1,8 +1,7 @@
 """Running a recipe: column by column, the model and the data are opened, then measured or explained."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 from whyformer.attention_heads import parsed_by
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Text
-from whyformer.models.loading import Subject, load
-from whyformer.papers.column import ReadyColumn, RunOptions, slug
+from whyformer.models.loading import load
 from whyformer.papers.lm_heads import ColumnHead, column_head, lm_heads_of_columns
 from whyformer.papers.masks import ColumnMask, check_parse, column_mask, heads_of_columns
-from whyformer.papers.placeholders import filled, left_out_rows
+from whyformer.papers.placeholders import filled
 from whyformer.papers.recipe import LeftOut, Reproduction
-from whyformer.papers.result import Part, Reproduced
-from whyformer.papers.sources import Given, Opened, Sources, chosen_columns, nothing_left, opened_columns
+from whyformer.papers.result import Part, ReadyColumn, Reproduced
+from whyformer.papers.sources import Given, Opened, Settings, chosen_columns, nothing_left, opened_columns
 
 
 def run(
@@ -64,40 +62,37 @@ def run(
         raise BadOption(recipe.refusal)
     if seeds is not None and seeds < 1:
         raise BadOption(f"seeds={seeds}: a random row needs at least one run")
-    folders = [None if folder is None else Path(folder) for folder in (models, data)]
-    sources = Sources(folders[0], folders[1], limit, instead or {}, tuple(texts))
-    columns = chosen_columns(recipe, only, sources)
+    models, data = (None if folder is None else Path(folder) for folder in (models, data))
+    columns = chosen_columns(recipe, only, instead or (), data)
     if out is not None:
         recipe.check_drawing()
-    sources = replace(
-        sources,
+    settings = Settings(
+        models=models,
+        data=data,
+        instead=instead or {},
+        texts=tuple(texts),
         heads=heads_of_columns(recipe, columns, heads or {}),
         pipeline=_pipeline(recipe, spacy),
         lm_heads=lm_heads_of_columns(recipe, columns, lm_heads or {}),
+        limit=limit,
+        seeds=seeds,
+        engine=engine,
+        workers=workers,
+        device=device,
+        dtype=dtype,
     )
-    opened, left_out = opened_columns(recipe, columns, sources)
-    options = RunOptions(limit, seeds, engine, workers, device, dtype)
+    opened, left_out = opened_columns(recipe, columns, settings)
     parts = []
-    with _output_folder(out) as folder:
-        for one in opened:
-            below = folder / slug(one.column.label)
+    with TemporaryDirectory() if out is None else nullcontext(out) as folder:
+        for column in opened:
+            below = Path(folder) / column.column.slug
             try:
-                parts.append(_run_column(recipe, one, sources, options, below, journalled=out is not None))
+                parts.append(_run_column(recipe, column, settings, below, journalled=out is not None))
             except LeftOut as reason:
-                left_out[one.column.label] = str(reason)
+                left_out[column.column.label] = str(reason)
     if not parts:
         raise nothing_left(recipe, left_out)
     return Reproduced(recipe, tuple(parts), left_out, recipe.waiting)
-
-
-@contextmanager
-def _output_folder(out: str | Path | None) -> Iterator[Path]:
-    """The folder below which each column has its own; a temporary one if none is given."""
-    if out is not None:
-        yield Path(out)
-        return
-    with TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 def _pipeline(recipe: Reproduction, spacy: Any) -> Any:
@@ -108,32 +103,20 @@ def _pipeline(recipe: Reproduction, spacy: Any) -> Any:
     return parsed_by(spacy, ()).pipeline
 
 
-def _run_column(
-    recipe: Reproduction, opened: Opened, sources: Sources, options: RunOptions, folder: Path, *, journalled: bool
-) -> Part:
+def _run_column(recipe: Reproduction, opened: Opened, settings: Settings, folder: Path, *, journalled: bool) -> Part:
     """One column, with its head mask and LM head in the rows that need them."""
     column = opened.column
     try:
-        check_parse(recipe, column, sources)
-        subject = load(opened.model, device=options.device, dtype=options.dtype)
-        mask = _mask(recipe, opened, subject, sources, folder) if recipe.masked else None
+        check_parse(recipe, column, settings)
+        subject = load(opened.model, device=settings.device, dtype=settings.dtype)
+        mask = column_mask(recipe, opened, subject, settings, folder) if recipe.masked else None
         decoded = any(row.decoded for row in recipe.rows_of(column))
-        head = column_head(opened, subject, sources) if decoded else None
-        own_recipe = filled(recipe, column, mask, head)
+        head = column_head(opened, subject, settings) if decoded else None
+        column_recipe, left_out = filled(recipe, column, mask, head)
     except (BadInput, UnsupportedModel) as error:
         raise LeftOut(str(error)) from error
-    used = [one.sentence for one in (mask, head) if isinstance(one, (ColumnMask, ColumnHead))]
-    departures = (*opened.departures(sources, subject), *used, *left_out_rows(recipe, own_recipe, column))
+    used = [source.sentence for source in (mask, head) if isinstance(source, (ColumnMask, ColumnHead))]
+    departures = (*opened.departures(settings, subject), *used, *left_out)
     known = mask.mask if isinstance(mask, ColumnMask) else None
-    ready = ReadyColumn(opened, subject, known, folder if journalled else None, departures, options)
-    return own_recipe.run_column(ready)
-
-
-def _mask(recipe: Reproduction, opened: Opened, subject: Subject, sources: Sources, folder: Path) -> ColumnMask | str:
-    """The head mask of a column, or why there is none."""
-    try:
-        return column_mask(recipe, opened, subject, sources, folder)
-    except (BadInput, UnsupportedModel) as error:
-        if recipe.shows_masks:
-            raise
-        return f"there is no head mask ({error})"
+    ready = ReadyColumn(opened, subject, known, folder if journalled else None, departures, settings)
+    return column_recipe.run_column(ready)

@@ -1,7 +1,7 @@
 """Where the models and the data of a recipe come from: local folders, or the hub."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,29 @@ Given = Mapping[str, str | Path] | str | Path  # files or folders by column, or 
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Folders in place of the hub, fewer texts, other models, other texts for a figure, head masks, LM heads.
+class Settings:
+    """What a run is given beside its recipe: where models, data, head masks and LM heads come from, how much is run.
 
-    `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded. `limit` is how
-    many texts of the data are taken. `heads` has files of head masks by a column's folder; the masks of other columns
-    are found in their texts, parsed by the spaCy `pipeline` if there is one. `lm_heads` has folders or hub ids of LM
-    heads by a column's folder.
+    `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded. `heads` has
+    files of head masks by a column's folder; the masks of other columns are found in their texts, parsed by the spaCy
+    `pipeline` if there is one. `lm_heads` has folders or hub ids of LM heads by a column's folder. `limit` is how many
+    texts of each column are taken, `seeds` how often random rows are run. `engine` and `workers` are those of
+    `evaluate`.
     """
 
-    models: Path | None = None
-    data: Path | None = None
-    limit: int | None = None
-    instead: Mapping[str, str] = field(default_factory=dict)
-    texts: tuple[Text, ...] = ()
-    heads: Mapping[str, Path] = field(default_factory=dict)
-    pipeline: Any = None
-    lm_heads: Mapping[str, str] = field(default_factory=dict)
+    models: Path | None
+    data: Path | None
+    instead: Mapping[str, str]
+    texts: tuple[Text, ...]
+    heads: Mapping[str, Path]
+    pipeline: Any
+    lm_heads: Mapping[str, str]
+    limit: int | None
+    seeds: int | None
+    engine: str
+    workers: int | None
+    device: str | None
+    dtype: str | None
 
     def model(self, column: Column) -> str | Path:
         """The model of a column; `BadInput` says what was looked for."""
@@ -39,32 +45,35 @@ class Sources:
         if asked is not None:
             below = self.models / asked if self.models else None
             return below if below and below.is_dir() else asked
-        if self.models is not None and not (self.models / folder).is_dir():
-            named = f"{column.model} of the hub would be used" if column.model else "the paper names no model"
-            raise BadInput(
-                f"there is no folder {str(self.models / folder)!r}; without --models, {named}; --model {folder}=NAME "
-                "takes another model"
-            )
-        if self.models is None and column.model is None:
+        if self.models is None:
+            if column.model is not None:
+                return column.model
             raise BadInput(
                 f"the paper does not name its {column.architecture} model: --models DIR takes the folder {folder!r} in "
                 f"DIR, --model {folder}=NAME any model"
             )
-        return column.model or folder if self.models is None else self.models / folder
+        path = self.models / folder
+        if not path.is_dir():
+            named = f"{column.model} of the hub would be used" if column.model else "the paper names no model"
+            raise BadInput(
+                f"there is no folder {str(path)!r}; without --models, {named}; --model {folder}=NAME takes another "
+                "model"
+            )
+        return path
 
     def rows(self, recipe: Reproduction, column: Column, *, alone: bool) -> Dataset | None:
-        """The data of a column; None for a figure whose texts are known. A question is looked for in all of it.
+        """The data of a column; None for a figure whose texts are known.
 
-        So are the heads for a figure of texts. A column that is not alone must have a folder of its own, so that it
-        does not read another's data.
+        All of it is opened where a question is looked up in it, or heads for a figure of texts. A column that is not
+        alone must have a folder of its own, so that it does not read another's data.
         """
         searched = recipe.masked and column.folder not in self.heads
         if not recipe.reads_data(column, self.texts, searched=searched):
             return None
-        own = self.data / recipes()[column.data].folder if self.data and not alone else None
-        if own is not None and not own.is_dir():
+        folder = self.data / recipes()[column.data].folder if self.data and not alone else None
+        if folder is not None and not folder.is_dir():
             raise BadInput(
-                f"there is no folder {str(own)!r}; --only {column.folder} takes the data of {str(self.data)!r}"
+                f"there is no folder {str(folder)!r}; --only {column.folder} takes the data of {str(self.data)!r}"
             )
         return open_dataset(column.data, local=self.data, limit=None if recipe.searches_all else self.limit)
 
@@ -78,30 +87,31 @@ class Opened:
     data: Dataset | None
     texts: tuple[Text, ...] = ()
 
-    def departures(self, sources: Sources, subject: Subject) -> list[str]:
+    def departures(self, settings: Settings, subject: Subject) -> list[str]:
         """How model, data and texts differ from the paper's, in sentences."""
-        said = []
+        sentences = []
         if self.model != self.column.model:
-            stands = f", in place of {self.column.folder}" if self.column.folder in sources.instead else ""
+            stands = f", in place of {self.column.folder}" if self.column.folder in settings.instead else ""
             theirs = f"{self.column.architecture}, {self.column.model or 'not named'}"
-            said.append(f"the model is {self.model} ({_shape(subject)}){stands}; the paper's is {theirs}")
-        if self.data is not None and sources.data is not None:
+            sentences.append(f"the model is {self.model} ({_shape(subject)}){stands}; the paper's is {theirs}")
+        if self.data is not None and settings.data is not None:
             about = recipes()[self.column.data]
             hub = ":".join(filter(None, (about.hub, about.config)))
-            said.append(f"the data is {self.data.source.where}, in place of {hub}, split {about.split}")
-        if sources.texts:
-            said.append("the texts are others than the paper's")
-        return said
+            sentences.append(f"the data is {self.data.source.where}, in place of {hub}, split {about.split}")
+        if settings.texts:
+            sentences.append("the texts are others than the paper's")
+        return sentences
 
 
-def chosen_columns(recipe: Reproduction, only: Sequence[str] | None, sources: Sources) -> tuple[Column, ...]:
+def chosen_columns(
+    recipe: Reproduction, only: Sequence[str] | None, instead: Iterable[str], data: Path | None
+) -> tuple[Column, ...]:
     """The columns that are asked for, by their folders."""
-    folders = check_columns(recipe, (*(only or ()), *sources.instead))
+    folders = check_columns(recipe, (*(only or ()), *instead))
     columns = tuple(column for column in recipe.columns if only is None or column.folder in only)
-    if sources.data and sources.data.is_file() and len(columns) > 1:
+    if data and data.is_file() and len(columns) > 1:
         raise BadOption(
-            f"{str(sources.data)!r} is one file, and there are several columns: choose one (--only) of "
-            f"{', '.join(folders)}"
+            f"{str(data)!r} is one file, and there are several columns: choose one (--only) of {', '.join(folders)}"
         )
     return columns
 
@@ -116,7 +126,7 @@ def check_columns(recipe: Reproduction, names: Iterable[str]) -> list[str]:
 
 
 def opened_columns(
-    recipe: Reproduction, columns: Sequence[Column], sources: Sources
+    recipe: Reproduction, columns: Sequence[Column], settings: Settings
 ) -> tuple[list[Opened], dict[str, str]]:
     """The columns whose model and data are available, and why the others are not."""
     opened: list[Opened] = []
@@ -126,9 +136,12 @@ def opened_columns(
             left_out[column.label] = "none of its rows can be run yet"
             continue
         try:
-            opened.append(_opened(recipe, column, sources, alone=len(columns) == 1))
+            model, data = settings.model(column), settings.rows(recipe, column, alone=len(columns) == 1)
+            texts = settings.texts or recipe.texts(column, data, settings.limit or 1)
         except BadInput as error:
             left_out[column.label] = str(error)
+        else:
+            opened.append(Opened(column, model, data, texts))
     if not opened:
         raise nothing_left(recipe, left_out)
     return opened, left_out
@@ -156,7 +169,7 @@ def given_lm_heads(written: Sequence[str]) -> Given:
 
 
 def _by_column(written: Sequence[str], rule: str) -> dict[str, str]:
-    """What is given for some columns as it is written on the command line; `rule` says how."""
+    """Names by column, from `COLUMN=NAME` on the command line; `rule` says how that is written."""
     wrong = [one for one in written if not all(part.strip() for part in one.partition("="))]
     if wrong:
         raise BadOption(f"{rule}; found {wrong[0]!r}")
@@ -164,15 +177,10 @@ def _by_column(written: Sequence[str], rule: str) -> dict[str, str]:
 
 
 def _one_or_by_column(written: Sequence[str], rule: str) -> Given:
-    """The same, or one file or folder alone."""
+    """One file or folder that is written alone, or several by column."""
     if len(written) == 1 and "=" not in written[0] and written[0].strip():
         return written[0].strip()
     return _by_column(written, rule)
-
-
-def _opened(recipe: Reproduction, column: Column, sources: Sources, *, alone: bool) -> Opened:
-    model, data = sources.model(column), sources.rows(recipe, column, alone=alone)
-    return Opened(column, model, data, sources.texts or recipe.texts(column, data, sources.limit or 1))
 
 
 def _shape(subject: Subject) -> str:

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import WhyformerError
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.table import Table
-from whyformer.papers.column import ReadyColumn
 from whyformer.papers.plots import draw_bars, draw_curves, draw_over_rows
 from whyformer.papers.recipe import Measure, Reproduction, Row
-from whyformer.papers.result import Entry, Part, Reproduced, entries_of, settled
+from whyformer.papers.result import Entry, Part, ReadyColumn, Reproduced, entries_of, settled
 from whyformer.show.grid import NONE, Grid, Words
 
 if TYPE_CHECKING:
@@ -34,20 +32,18 @@ class TableRecipe(Reproduction):
 
     def run_column(self, column: ReadyColumn) -> Part:
         """Evaluate the rows on the column's data."""
-        table = self._evaluated(column)
-        entries = entries_of(self, column.column, table, column.options.seeds)
-        return column.part(self, _counted(self, column, entries), table=table, entries=entries)
-
-    def _evaluated(self, column: ReadyColumn) -> Table:
-        rows, options = self.rows_of(column.column), column.options
-        methods = [method for row in rows for reading in row.seeded(options.seeds) for method in reading]
+        rows, settings = self.rows_of(column.column), column.settings
+        methods = [method for row in rows for reading in row.seeded(settings.seeds) for method in reading]
         metrics = [measure.metric for measure in self.ready_measures] + [row.metric for row in rows if row.metric]
-        where: dict[str, Any] = {"out": column.folder, "engine": options.engine, "workers": options.workers}
+        where: dict[str, Any] = {"out": column.folder, "engine": settings.engine, "workers": settings.workers}
         assert column.opened.data is not None
         try:
-            return evaluate(column.subject, column.opened.data, methods=methods, metrics=metrics, **where)
+            table = evaluate(column.subject, column.opened.data, methods=methods, metrics=metrics, **where)
         except WhyformerError as error:
             raise type(error)(f"{column.column.label}: {error}") from error
+        entries = entries_of(self, column.column, table, settings.seeds)
+        departures = [_counted(column, entries), *_fewer_runs(rows, settings.seeds)]
+        return column.part(self, departures, table=table, entries=entries)
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
         """Our numbers beside the published ones."""
@@ -64,7 +60,8 @@ class TableRecipe(Reproduction):
     def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
         """One line for each number."""
         yield FIELDS
-        yield from (csv_line(self.name, entry) for entry in reproduced.entries)
+        for entry in reproduced.entries:
+            yield self.name, entry.column, entry.row, entry.method, entry.measure, *_numbers(entry)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,22 +97,20 @@ class BarFigure(CurveFigure):
         draw_bars(axes, part, measure)
 
 
-def _counted(recipe: Reproduction, column: ReadyColumn, entries: Sequence[Entry]) -> list[str]:
-    """How many texts were measured, beside how many the paper has; and how many runs of random rows."""
-    limit, seeds, texts = column.options.limit, column.options.seeds, column.column.texts
+def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:
+    """How many texts were measured, beside how many the paper has."""
+    limit, texts = column.settings.limit, column.column.texts
     cells = [entry.ours for entry in entries if entry.ours]
     measured = max((cell.n for cell in cells), default=0)
     left_out = max((cell.left_out for cell in cells if cell.n == measured), default=0)
     limited = f" (at most {limit} were asked for)" if limit is not None else ""
     without = f", {left_out:,} left out by the metric" if left_out else ""
     theirs = f"; the paper has {texts:,}" if texts else ""
-    return [
-        f"{measured:,} texts were measured{limited}{without}{theirs}",
-        *_fewer_runs(recipe.rows_of(column.column), seeds),
-    ]
+    return f"{measured:,} texts were measured{limited}{without}{theirs}"
 
 
 def _fewer_runs(rows: Sequence[Row], seeds: int | None) -> list[str]:
+    """Which random rows were run less often than in the paper."""
     by_runs: dict[tuple[int, int], list[str]] = {}
     for row in rows:
         done = len(row.seeded(seeds)[0])
@@ -128,15 +123,14 @@ def _fewer_runs(rows: Sequence[Row], seeds: int | None) -> list[str]:
     ]
 
 
-def csv_line(name: str, entry: Entry) -> list[object]:
-    """One number in the order of `FIELDS`."""
-    ours, published = entry.ours, entry.published
-    numbers = (
+def _numbers(entry: Entry) -> list[float | None]:
+    """The last columns of a spreadsheet, as `FIELDS` has them from `ours` on."""
+    ours = entry.ours
+    counted = (
         [ours.mean, ours.low, ours.high, entry.spread, ours.n, ours.left_out, ours.refused] if ours else [None] * 7
     )
-    numbers += [*published] if published else [None, None]
-    exact = [None if isinstance(n, float) and math.isnan(n) else n for n in [*numbers, entry.difference]]
-    return [name, entry.column, entry.row, entry.method, entry.measure, *exact]
+    numbers = [*counted, *(entry.published or (None, None)), entry.difference]
+    return [None if number is None or math.isnan(number) else number for number in numbers]
 
 
 def _rows(
@@ -156,8 +150,9 @@ def _rows(
             digits = 2 if measure.scale != 1 else 3
             cells.append(Words(_ours(entry, digits, interval=len(measures) <= FEW), entry is our_best))
             if measure.label in published:
-                best_of_all = entry.published is not None and entry.published == their_best and row != last
-                cells.append(Words(_published(entry, digits) if row != last else NONE, best_of_all))
+                number = entry.published if row != last else None
+                written = NONE if number is None else _spread_number(*number, digits)
+                cells.append(Words(written, number is not None and number == their_best))
                 cells.append(Words(optional_number(entry.difference, digits, sign=True)))
         last = row
         yield tuple(cells)
@@ -166,10 +161,9 @@ def _rows(
 def _best(part: Part, measure: Measure) -> tuple[Entry | None, object]:
     """Our best entry, and the best published number."""
     sign = 1 if measure.higher_is_better else -1
-    own = [e for e in part.entries if e.measure == measure.label and e.main]
-    measured = [e for e in own if e.measured and e.ours]
-    published = [e.published for e in own if e.published]
-    ours = max(measured, key=lambda e: sign * settled(e.ours.mean), default=None)  # type: ignore[union-attr]
+    entries = [e for e in part.entries if e.measure == measure.label and e.main]
+    published = [e.published for e in entries if e.published]
+    ours = max((e for e in entries if e.measured), key=lambda e: sign * settled(e.mean), default=None)
     return ours, max(published, key=lambda number: sign * number.value, default=None)
 
 
@@ -180,15 +174,11 @@ def _ours(entry: Entry, digits: int, *, interval: bool) -> str:
     refused = f" ({cell.refused} refused)" if cell.refused else ""
     if not entry.measured:
         return f"{NONE}{refused}"
-    spread = "" if entry.spread is None else f" ± {entry.spread:.{digits}f}"
     bounds = f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]" if interval and not math.isnan(cell.low) else ""
-    return f"{cell.mean:.{digits}f}{spread}{bounds}{refused}"
+    return f"{_spread_number(cell.mean, entry.spread, digits)}{bounds}{refused}"
 
 
-def _published(entry: Entry, digits: int) -> str:
-    if entry.published is None:
-        return NONE
-    value, spread = entry.published
+def _spread_number(value: float, spread: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 

@@ -16,9 +16,8 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.encoding import Text
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
-from whyformer.papers.column import ReadyColumn
 from whyformer.papers.recipe import Column, LeftOut, Reproduction, Row
-from whyformer.papers.result import Part, Reproduced
+from whyformer.papers.result import Part, ReadyColumn, Reproduced
 from whyformer.results.explanation import Array
 from whyformer.show.grid import Grid
 
@@ -43,7 +42,7 @@ class TextFigure(Reproduction):
     searches_all: ClassVar[bool] = True
 
     def reads_data(self, column: Column, texts: Sequence[Text], *, searched: bool) -> bool:
-        """Unless the texts are known."""
+        """Unless all texts are known, and the head mask is not taken from the data."""
         known = texts or self.examples.get(column.label, ())
         return searched or not known or any(isinstance(text, LookedUp) for text in known)
 
@@ -81,10 +80,10 @@ class TextFigure(Reproduction):
 
     @abstractmethod
     def shown(self, done: dict[str, Explanation]) -> Iterator[Explanation]:
-        """What the figure has of one text, from the explanations by row."""
+        """What the figure shows of one text, from the explanations by row."""
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
-        """None: the texts themselves are shown."""
+        """No table: the texts themselves are shown."""
         return []
 
     def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
@@ -166,5 +165,5 @@ def shares(explanation: Explanation) -> Array:
 
 
 def _called(label: str, explanation: Explanation) -> Explanation:
-    """The same under a label of the paper."""
+    """The explanation under a label of the paper."""
     return replace(explanation, method=label, options={}, layers=None)

@@ -1,10 +1,9 @@
 """Figures of words: the highest ones of each class, and those that two classes share (the Decoded paper)."""
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from whyformer.errors import BadInput
 from whyformer.evaluation.word_table import TokenTable, tables_of
@@ -45,7 +44,7 @@ def word_tables(part: Part) -> dict[str, TokenTable]:
 
 
 def compared_tables(part: Part) -> dict[str, TokenTable]:
-    """Those of several classes, which can be compared."""
+    """The tables that have several classes, which can be compared."""
     return {row: table for row, table in word_tables(part).items() if len(table.totals) > 1}
 
 
@@ -70,7 +69,9 @@ class SharedWordTable(TableRecipe):
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapFigure(TableRecipe):
-    """Curves of the words that two classes share among their top k."""
+    """Curves of the words that two classes share among their top k: how many (`counts`), or which percentage."""
+
+    counts: ClassVar[bool]
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
         """The numbers, then some points of the curves."""
@@ -93,56 +94,34 @@ class OverlapFigure(TableRecipe):
     def curves(self, part: Part) -> dict[str, dict[int, float]]:
         """The curve of each row over the top 1 … 50 words, a mean over the pairs of classes."""
         return {
-            row: {k: share * self.size(k) for k, share in table.overlaps().items()}
+            row: {k: share * (k if self.counts else 100) for k, share in table.overlaps().items()}
             for row, table in compared_tables(part).items()
         }
 
     def column_drawing(self, part: Part) -> "Figure | None":
-        """The curves, if there are words."""
+        """A curve of counts for each pair of classes, or a curve of shares for each row, if there are words."""
+        from whyformer.show.overlaps import overlap_figure, shared_figure
+
         tables = compared_tables(part)
         if not tables:
             return None
-        figure = self.draw(tables)
+        figure = shared_figure(tables) if self.counts else overlap_figure(tables)
         figure.suptitle(part.column.label, x=0.01, ha="left", fontsize=11)
         return figure
-
-    @abstractmethod
-    def size(self, k: int) -> int:
-        """The number that stands for all of the top k words."""
-
-    @abstractmethod
-    def draw(self, tables: dict[str, TokenTable]) -> "Figure":
-        """The curves of one column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShareFigure(OverlapFigure):
     """The shared words in percent."""
 
-    def size(self, k: int) -> int:
-        """All words are 100 percent."""
-        return 100
-
-    def draw(self, tables: dict[str, TokenTable]) -> "Figure":
-        """A curve of shares for each row."""
-        from whyformer.show.overlaps import overlap_figure
-
-        return overlap_figure(tables)
+    counts: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountFigure(OverlapFigure):
     """How many words are shared."""
 
-    def size(self, k: int) -> int:
-        """All of k words are k."""
-        return k
-
-    def draw(self, tables: dict[str, TokenTable]) -> "Figure":
-        """A curve of counts for each pair of classes."""
-        from whyformer.show.overlaps import shared_figure
-
-        return shared_figure(tables)
+    counts: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
