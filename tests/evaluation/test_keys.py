@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,15 @@ def test_names_of_parameters_are_reserved(name: str) -> None:
     with pytest.raises(BadOption, match=f"cannot have an option '{name}'.*rename it"):
         exec(code, scope)
     assert "mine" not in whyformer.list_methods()
+
+
+def test_every_parameter_and_flag_that_is_no_option_of_a_method_is_reserved() -> None:
+    from whyformer.cli.explaining import explain
+
+    options = {name for one in whyformer.list_methods().values() for name in one.options}
+    functions = (whyformer.Explainer.explain, whyformer.Explainer.stream, whyformer.attribute, explain)
+    parameters = {name for function in functions for name in signature(function).parameters}
+    assert parameters - options - RESERVED == {"self"}
 
 
 def test_no_method_of_the_package_has_a_reserved_name() -> None:
