@@ -24,7 +24,7 @@ from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
-from whyformer.show.live import Watch
+from whyformer.show.live import watching
 
 EVERY_ROW = 2**62
 METRICS = "aopc,log_odds"
@@ -153,13 +153,13 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
             results.add(chunk)
         before = results.rows()
         name = f"{evaluation.data.name}, {evaluation.rows_per_chunk} rows at a time"
-        watch = stack.enter_context(Watch(len(evaluation.ranges), results, name, shown=progress))
+        advance = stack.enter_context(watching(len(evaluation.ranges), results, name, shown=progress))
 
         def pending() -> Iterator[PendingChunk]:
             for chunk in evaluation.pending(frozenset() if journal is None else journal):
                 open_rows = {row for row, missing in chunk.missing.items() if missing} - results.skipped.keys()
                 if not open_rows and set(chunk.left_out) <= results.skipped.keys():
-                    watch.advance()
+                    advance()
                     continue
                 _refuse_two_ways(chunk, before, out)
                 yield chunk
@@ -168,7 +168,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
-            watch.advance()
+            advance()
     table = results.table()
     if out is not None:
         table.save(out)
