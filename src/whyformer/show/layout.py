@@ -166,18 +166,17 @@ def gauge(trust: Trust, among: Sequence[Trust]) -> Gauge:
     """The orders on a scale that shows those of all explanations side by side."""
     ends = [end for t in among for end in (*t.random, t.aopc, t.aopc if t.ceiling is None else t.ceiling)]
     low, width = min(ends), max(ends) - min(ends) or 1.0
-    first, last, chance, own = (
-        (end - low) / width for end in (min(trust.random), max(trust.random), trust.chance, trust.aopc)
-    )
-    return Gauge((first, last), chance, None if trust.ceiling is None else (trust.ceiling - low) / width, own)
+    orders = (min(trust.random), max(trust.random), trust.chance, trust.aopc)
+    first, last, chance, explained = ((end - low) / width for end in orders)
+    return Gauge((first, last), chance, None if trust.ceiling is None else (trust.ceiling - low) / width, explained)
 
 
-def gauge_key(trust: Trust, own: str | None = None) -> str:
+def gauge_key(trust: Trust, name: str | None = None) -> str:
     """What the marks of a gauge mean, with their numbers."""
     random = f"{MARKS.spread} {len(trust.random)} random orders {min(trust.random):.2f} … {max(trust.random):.2f}"
     chance = f"{MARKS.chance} their average {trust.chance:.2f}"
     best = [] if trust.ceiling is None else [f"{MARKS.best} best order found {trust.ceiling:.2f}"]
-    return ", ".join([random, chance, *best, f"{MARKS.own} {own or f'this order {trust.aopc:.2f}'}"])
+    return ", ".join([random, chance, *best, f"{MARKS.own} {name or f'this order {trust.aopc:.2f}'}"])
 
 
 def gauge_title(trust: Trust) -> str:
