@@ -35,7 +35,7 @@ from whyformer.evaluation.table import Results
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, report
-from whyformer.show.live import Watch
+from whyformer.show.live import watching
 
 TITLE = "\x1b]0;PWNED\x1b\\"  # sets the title of the window
 EVIL = f"{TITLE}\x07\x9b2J\u202e"
@@ -202,8 +202,8 @@ def test_no_description_steers_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
         report(0, 1000)
         time.sleep(0.01)
         report(1, 1000)
-    with Watch(2, Results(), f"[bold]{EVIL}") as watch:
-        watch.advance()
+    with watching(2, Results(), f"[bold]{EVIL}") as advance:
+        advance()
     received = screen.received()
     assert received.count(r"[bold]\x1b]0;PWNED") >= 2
     assert TITLE not in received

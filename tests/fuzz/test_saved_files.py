@@ -26,7 +26,7 @@ from whyformer.perturb.seen import Seen
 from whyformer.results.explanation import COMPARISON
 from whyformer.results.records import Chunk, Record
 from whyformer.results.word_table import TABLES
-from whyformer.show.report import report_page
+from whyformer.show.curves import report_page
 from whyformer.tasks.label import AnswerSpan, Label
 
 SOME = 3  # of so many ways to tamper with a file one is tried

@@ -1097,7 +1097,7 @@ of(
 of(
     "explain.trust",
     f"{TRUST}::test_own_scores_ties_and_special_tokens",
-    ("_ranked", "-own[n]", "own[n]"),
+    ("_ranked", "argsort(-row", "argsort(row"),
     ("_case", "> SAME_MODEL", "> 1", f"{TRUST}::test_another_model_is_refused"),
     (
         "_take_over",

@@ -41,25 +41,24 @@ def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = No
 
 
 def _measured(ray: Any, plan: Plan, pending: Iterator[PendingChunk], workers: int | None) -> Iterator[Chunk]:
-    some = list(islice(pending, CHUNKS_AT_ONCE))
-    if not some:
+    chunks = list(islice(pending, CHUNKS_AT_ONCE))
+    if not chunks:
         return
     packed, device = _packed(plan), plan.subject.device.type
     share = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 1}
     with _running(ray, workers):
         count = worker_count(ray.cluster_resources(), device, workers)
         threads = 1 if count > 1 else torch.get_num_threads()
-        given = (ray.put(packed), device, packages(plan), threads, tuple(sys.path))
-        while some:
-            rows = ray.data.from_items(
-                [{"chunk": pickle.dumps(chunk)} for chunk in some], override_num_blocks=len(some)
-            )
-            size = min(count, len(some))
+        setup = (ray.put(packed), device, packages(plan), threads, tuple(sys.path))
+        while chunks:
+            items = [{"chunk": pickle.dumps(chunk)} for chunk in chunks]
+            rows = ray.data.from_items(items, override_num_blocks=len(items))
+            size = min(count, len(items))
             pool = ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=CHUNKS_PER_WORKER)
-            found = rows.map(Worker, compute=pool, fn_constructor_args=given, **share)
-            for batch in found.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
+            measured = rows.map(Worker, compute=pool, fn_constructor_args=setup, **share)
+            for batch in measured.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
                 yield _chunk(batch["found"][0].as_py())
-            some = list(islice(pending, CHUNKS_AT_ONCE))
+            chunks = list(islice(pending, CHUNKS_AT_ONCE))
 
 
 class Worker:
@@ -75,13 +74,13 @@ class Worker:
         """What is measured, with the model on this worker's device."""
         packed = io.BytesIO(import_module("ray").get(self.packed))
         try:
-            found: Plan = torch.load(packed, map_location=self.device, weights_only=False)
+            plan: Plan = torch.load(packed, map_location=self.device, weights_only=False)
         except ImportError as error:
             advice = "install it there, or have Ray send it (runtime_env)"
             raise BadOption(f"a worker of Ray cannot import {error.name or error}: {advice}") from error
-        if (own := packages(found)) != self.expected:
-            raise BadOption(f"a worker of Ray has {own}, and here is {dict(self.expected)}: install the same")
-        return found
+        if (installed := packages(plan)) != self.expected:
+            raise BadOption(f"a worker of Ray has {installed}, and here is {dict(self.expected)}: install the same")
+        return plan
 
     def __call__(self, row: Mapping[str, bytes]) -> dict[str, bytes]:
         """The chunk, measured, or the error that a person should read."""
@@ -103,8 +102,8 @@ def worker_count(resources: Mapping[str, float], device: str, workers: int | Non
 
 def packages(plan: Plan) -> dict[str, str]:
     """The versions of the packages here that determine numbers."""
-    found: dict[str, str] = plan.subject.provenance["packages"]
-    return found
+    versions: dict[str, str] = plan.subject.provenance["packages"]
+    return versions
 
 
 def _packed(plan: Plan) -> bytes:
@@ -117,10 +116,10 @@ def _packed(plan: Plan) -> bytes:
 
 
 def _chunk(packed: bytes) -> Chunk:
-    found: Chunk | WhyformerError = pickle.loads(packed)
-    if isinstance(found, WhyformerError):
-        raise found
-    return found
+    outcome: Chunk | WhyformerError = pickle.loads(packed)
+    if isinstance(outcome, WhyformerError):
+        raise outcome
+    return outcome
 
 
 def _imported() -> Any:

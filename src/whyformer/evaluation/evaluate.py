@@ -24,7 +24,7 @@ from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
-from whyformer.show.live import Watch
+from whyformer.show.live import watching
 
 EVERY_ROW = 2**62
 METRICS = "aopc,log_odds"
@@ -54,10 +54,7 @@ class Evaluation:
 
     def pending(self, known: Container[str]) -> Iterator[PendingChunk]:
         """What is missing of each chunk."""
-        for start, stop in self.ranges:
-            examples = self.data.rows(start, stop)
-            skipped = {bad.row: bad.reason for bad in self.data.skipped if start <= bad.row < stop}
-            yield self.plan.pending(start, stop, examples, skipped, known)
+        return self.plan.chunks(self.data, self.ranges, known)
 
 
 def evaluate(
@@ -107,14 +104,8 @@ def evaluate(
     if on_error is not None:
         rows["on_error"] = on_error
     data = opened(data, labels=subject.labels if subject.task == "classes" else None, **rows)
-    settings = Settings(
-        ceiling=_rows(ceiling),
-        beam=beam,
-        min_tokens=data.choice.min_tokens,
-        min_probability=data.choice.min_probability,
-        skip_bad_rows=data.on_error == "skip",
-        tokens_per_batch=_positive("tokens_per_batch", tokens_per_batch),
-    )
+    tokens = _positive("tokens_per_batch", tokens_per_batch)
+    settings = Settings.of(data, ceiling=_rows(ceiling), beam=beam, tokens_per_batch=tokens)
     named = methods_for(subject, methods, effort)
     chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
@@ -134,7 +125,7 @@ def _fitting(subject: Subject, data: Dataset, methods: tuple[MethodSpec, ...]) -
     """All metrics that go with the model's task and with what the first example has."""
     first = next(iter(data), None)
     gold = first is not None and first.label is not None
-    given = {
+    available = {
         "gold": gold,
         "rationale": first is not None and first.rationale is not None and gold,
         "answer": first is not None and first.answers is not None and subject.task == "answer",
@@ -142,7 +133,7 @@ def _fitting(subject: Subject, data: Dataset, methods: tuple[MethodSpec, ...]) -
         "classes": any(method.of.class_specific for method in methods),
     }
     classifies = subject.task == "classes"
-    return tuple(m for m in metric_specs("all") if m.of.refusal(given) is None and (classifies or not m.of.hides))
+    return tuple(m for m in metric_specs("all") if m.of.refusal(available) is None and (classifies or not m.of.hides))
 
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
@@ -153,13 +144,13 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
             results.add(chunk)
         before = results.rows()
         name = f"{evaluation.data.name}, {evaluation.rows_per_chunk} rows at a time"
-        watch = stack.enter_context(Watch(len(evaluation.ranges), results, name, shown=progress))
+        advance = stack.enter_context(watching(len(evaluation.ranges), results, name, shown=progress))
 
         def pending() -> Iterator[PendingChunk]:
             for chunk in evaluation.pending(frozenset() if journal is None else journal):
                 open_rows = {row for row, missing in chunk.missing.items() if missing} - results.skipped.keys()
                 if not open_rows and set(chunk.left_out) <= results.skipped.keys():
-                    watch.advance()
+                    advance()
                     continue
                 _refuse_two_ways(chunk, before, out)
                 yield chunk
@@ -168,7 +159,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
-            watch.advance()
+            advance()
     table = results.table()
     if out is not None:
         table.save(out)

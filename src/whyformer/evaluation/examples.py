@@ -51,14 +51,12 @@ def item_of(subject: Subject, example: Example) -> Item:
 def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
     """Items of nearly the same length; those that have a ceiling stand alone."""
     limits = limits_of(device)
-    searched = [item.row < ceiling and item.searchable for item in items]
-    for kind in (True, False):
-        of_kind = [item for item, own in zip(items, searched, strict=True) if own is kind]
+    for searched in (True, False):
+        of_kind = [item for item in items if (item.row < ceiling and item.searchable) is searched]
         batch: list[Item] = []
         for item in sorted(of_kind, key=lambda item: len(item.encoded.units)):
-            if batch and (
-                len(batch) == limits.texts or (len(batch) + 1) * len(item.encoded.units) > limits.traced_tokens
-            ):
+            units = len(item.encoded.units)
+            if batch and (len(batch) == limits.texts or (len(batch) + 1) * units > limits.traced_tokens):
                 yield batch
                 batch = []
             batch.append(item)
@@ -79,8 +77,8 @@ def _rationale(example: Example) -> Rationale | None:
 
 
 def _marked(example: Example) -> Any:
-    found = example.rationale
-    return found and [[[unit.span, unit.part] for unit in found.units], found.spans]
+    rationale = example.rationale
+    return rationale and [[[unit.span, unit.part] for unit in rationale.units], rationale.spans]
 
 
 def hashed(facts: Any) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from dataclasses import fields as own_fields
+from dataclasses import fields as fields_of
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from functools import cached_property
 from hashlib import sha256
@@ -229,9 +229,9 @@ def _plain(value: Any) -> dict[Any, Any]:
 def _lines(chunk: Chunk) -> bytes:
     """A chunk as it is written: its records, what else there is, and the checksum of all that."""
     records = [
-        {f.name: v for f in own_fields(Record) if (v := getattr(r, f.name)) is not f.default} for r in chunk.records
+        {f.name: v for f in fields_of(Record) if (v := getattr(r, f.name)) is not f.default} for r in chunk.records
     ]
-    commit = {f.name: getattr(chunk, f.name) for f in own_fields(Chunk) if f.name != "records"}
+    commit = {f.name: getattr(chunk, f.name) for f in fields_of(Chunk) if f.name != "records"}
     sealed = "".join(f"{_dumped(record)}\n" for record in records)
     sealed += f'{{"commit":{_dumped(commit)},"records":{len(records)}'
     return f'{sealed},"checksum":"{sha256(sealed.encode()).hexdigest()}"}}\n'.encode()
@@ -254,37 +254,37 @@ class _Committed:
     def commit(self) -> dict[str, Any]:
         """What stands beside the records."""
         number = self.first + len(self.lines)
-        found: dict[str, Any] = self._checked(self.sealed, number, fields({"commit": _COMMIT}))["commit"]
-        return found
+        commit: dict[str, Any] = self._checked(self.sealed, number, fields({"commit": _COMMIT}))["commit"]
+        return commit
 
     def records(self, form: Form) -> list[dict[str, Any]]:
         """The records, each in this form."""
         try:
-            found: list[dict[str, Any]] = parsed_json(b"[%s]" % b",".join(self.lines))
-            if len(found) == len(self.lines):
-                for facts in found:
-                    form(facts)
-                return found
+            records: list[dict[str, Any]] = parsed_json(b"[%s]" % b",".join(self.lines))
+            if len(records) == len(self.lines):
+                for record in records:
+                    form(record)
+                return records
         except ValueError:  # the lines are read one by one, to say which
             pass
         return [self._checked(line, number, form) for number, line in enumerate(self.lines, self.first)]
 
     def read(self) -> Chunk:
         """The chunk."""
-        known = {own.name for own in own_fields(Record)}
-        facts = [{name: value for name, value in own.items() if name in known} for own in self.records(_RECORD)]
-        records = tuple(Record(**{**own, "curve": tuple(own.get("curve", ()))}) for own in facts)
-        commit = {own.name: self.commit[own.name] for own in own_fields(Chunk) if own.name in self.commit}
+        known = {field.name for field in fields_of(Record)}
+        facts = [{name: value for name, value in line.items() if name in known} for line in self.records(_RECORD)]
+        records = tuple(Record(**{**of_row, "curve": tuple(of_row.get("curve", ()))}) for of_row in facts)
+        commit = {field.name: self.commit[field.name] for field in fields_of(Chunk) if field.name in self.commit}
         skipped = {int(row): why for row, why in commit["skipped"].items()}
         return Chunk(**{**commit, "records": records, "examples": tuple(commit["examples"]), "skipped": skipped})
 
     def _checked(self, line: bytes, number: int, form: Form) -> Any:
         try:
-            found = parsed_json(line)
-            form(found)
+            facts = parsed_json(line)
+            form(facts)
         except ValueError as error:
             raise BadInput(f"{self.path}, line {number}: not as a journal has it, {error}: {ELSEWHERE}") from error
-        return found
+        return facts
 
 
 def _committed(path: Path, stop: int | None = None) -> Iterator[_Committed]:
@@ -392,10 +392,10 @@ def _locked(folder: Path) -> BaseFileLock:
     return lock
 
 
-def _difference(asked: dict[str, Any], found: dict[str, Any], within: str = "") -> str:
+def _difference(asked: dict[str, Any], journalled: dict[str, Any], within: str = "") -> str:
     """The first fact in which two runs differ, in words; empty if there is none."""
-    for name in asked | found:
-        one, other = (side.get(name) if within or name != ABOUT else None for side in (asked, found))
+    for name in asked | journalled:
+        one, other = (side.get(name) if within or name != ABOUT else None for side in (asked, journalled))
         if isinstance(one, dict) and isinstance(other, dict):
             if inside := _difference(one, other, f"{within}{name}."):
                 return inside

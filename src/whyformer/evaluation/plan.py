@@ -1,11 +1,11 @@
 """The plan of an evaluation: which numbers of a chunk are missing, each with the key that says what determines it."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from whyformer.datasets import Example
+from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, hashed, item_of
 from whyformer.methods.specs import MethodSpec
@@ -43,6 +43,12 @@ class Settings:
     min_probability: float | None = None
     skip_bad_rows: bool = False
     tokens_per_batch: int | None = None
+
+    @classmethod
+    def of(cls, data: Dataset, **settings: Any) -> "Settings":
+        """What a data set says of the rows to leave out, and other settings."""
+        choice, skip = data.choice, data.on_error == "skip"
+        return cls(min_tokens=choice.min_tokens, min_probability=choice.min_probability, skip_bad_rows=skip, **settings)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,15 @@ class Plan:
         of_row = [pair for pair in self.pairs if not (beyond and pair[0] in (CEILING, CHANCE))]
         about = [self._key, item.row, item.content]
         return {pair: hashed([*about, *(self._facts_of[label] for label in pair)]) for pair in of_row}
+
+    def chunks(
+        self, data: Dataset, ranges: Iterable[tuple[int, int]], known: Container[str] = (), *, labels: bool = True
+    ) -> Iterator[PendingChunk]:
+        """What is missing of each chunk of a data set, as rows from … to before …; without labels, they are ignored."""
+        for start, stop in ranges:
+            examples = [example if labels else replace(example, label=None) for example in data.rows(start, stop)]
+            skipped = {bad.row: bad.reason for bad in data.skipped if start <= bad.row < stop}
+            yield self.pending(start, stop, examples, skipped, known)
 
     def pending(
         self, start: int, stop: int, examples: Sequence[Example], skipped: Mapping[int, str], known: Container[str]

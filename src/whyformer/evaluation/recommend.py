@@ -99,15 +99,16 @@ def recommend(
         method, by = LAYERED if methods == FAST else methods, metric or LAYER_METRIC
         return recommend_layer(subject, data, method, by, limit=limit, cache=cache, **options)
     chosen = _ranking(metric or METRIC)
-    found = _ranked(subject, data, methods_for(subject, methods), chosen, limit, options)
-    if way not in (None, "fast") and found.better_than_random:
-        stepped = with_effort(method_specs([found.winner])[0], way).label
-        table = evaluate(subject, data, [found.winner, stepped], [chosen.label], **options)
-        pair = (stepped, found.winner)[:: 1 if chosen.of.higher_is_better else -1]
-        found = replace(found, stepped=stepped, gain=table.compare(chosen.label, *pair))
-    if not (cache and found.better_than_random):
-        return found
-    return replace(found, recorded=record(subject, Choice(found.winner, *_numbers(found, data))))
+    ranking = _ranked(subject, data, methods_for(subject, methods), chosen, limit, options)
+    winner = ranking.winner
+    if way not in (None, "fast") and ranking.better_than_random:
+        stepped = with_effort(method_specs([winner])[0], way).label
+        table = evaluate(subject, data, [winner, stepped], [chosen.label], **options)
+        pair = (stepped, winner)[:: 1 if chosen.of.higher_is_better else -1]
+        ranking = replace(ranking, stepped=stepped, gain=table.compare(chosen.label, *pair))
+    if not (cache and ranking.better_than_random):
+        return ranking
+    return replace(ranking, recorded=record(subject, Choice(winner, *_numbers(ranking, data))))
 
 
 def recommend_layer(
@@ -135,21 +136,21 @@ def recommend_layer(
         raise BadOption(f"{specs[0].label} names a layer, and the layers are to be ranked: leave it out")
     spec, chosen = specs[0], _ranking(metric)
     of_layers = {one.label: one for one in _of_each_layer(subject, spec)}
-    found = _ranked(subject, data, tuple(of_layers.values()), chosen, limit, options)
-    found = replace(found, ranked="layer")
-    if not (cache and found.better_than_random):
-        return found
-    choice = LayerChoice(spec.label, *_numbers(found, data), of_layers[found.winner].options["layer"])
-    return replace(found, recorded=record_layer(subject.model, choice))
+    ranking = _ranked(subject, data, tuple(of_layers.values()), chosen, limit, options)
+    ranking = replace(ranking, ranked="layer")
+    if not (cache and ranking.better_than_random):
+        return ranking
+    choice = LayerChoice(spec.label, *_numbers(ranking, data), of_layers[ranking.winner].options["layer"])
+    return replace(ranking, recorded=record_layer(subject.model, choice))
 
 
 def _of_each_layer(subject: Subject, spec: MethodSpec) -> list[MethodSpec]:
     """The method at every layer; a model that it refuses, as one without an LM head, is refused here."""
     text = ("a", "a") if subject.task == "answer" else "a"
     prediction = Prediction(subject.model, collate(subject, [encode(subject, text)]), relevance=spec.of.relevance)
-    found = [MethodSpec(spec.of, {**spec.options, "layer": n}) for n in range(len(prediction.hidden))]
-    _ = found[-1](prediction)
-    return found
+    of_layers = [MethodSpec(spec.of, {**spec.options, "layer": n}) for n in range(len(prediction.hidden))]
+    _ = of_layers[-1](prediction)
+    return of_layers
 
 
 def _ranking(metric: str) -> MetricSpec:
@@ -186,9 +187,9 @@ def _ranked(
     return Recommendation(table, metric.label, winner, tied, reliable)
 
 
-def _numbers(found: Recommendation, data: Dataset | Data) -> tuple[str, float, float, float, int, str]:
+def _numbers(ranking: Recommendation, data: Dataset | Data) -> tuple[str, float, float, float, int, str]:
     """What is recorded beside a winner: the metric, its numbers, and the data."""
-    cell = found.table[found.winner, found.metric]
+    cell = ranking.table[ranking.winner, ranking.metric]
     assert cell is not None
     name = data.name if isinstance(data, Dataset) else str(data)
-    return found.metric, cell.mean, cell.low, cell.high, cell.n, name
+    return ranking.metric, cell.mean, cell.low, cell.high, cell.n, name

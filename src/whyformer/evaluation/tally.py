@@ -1,15 +1,15 @@
 """Tallying: a model's words by predicted class, over a data set, for several methods from one forward pass each."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
-from whyformer.datasets import Data, Dataset, Example, opened
+from whyformer.datasets import Data, Dataset, opened
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.engines import engine_named
-from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.plan import Plan, Settings
 from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
@@ -48,19 +48,15 @@ def token_tables(
     _check(subject, rows_at_once)
     texts = _only_texts(data, **options)
     weights = Idf.bundled() if idf is None else idf
-    choice = texts.choice
-    settings = Settings(
-        min_tokens=choice.min_tokens,
-        min_probability=choice.min_probability,
-        skip_bad_rows=texts.on_error == "skip",
-    )
+    settings = Settings.of(texts)
     plan = Plan(subject, methods_for(subject, methods), metric_specs(METRIC), settings, weights)
-    chunks = list(texts.chunks(rows_at_once or limits_of(subject.device.type).texts))
+    ranges = list(texts.chunks(rows_at_once or limits_of(subject.device.type).texts))
     tally = _Tally()
     try:
-        for done, chunk in enumerate(engine_named(engine)(plan, _pending(plan, texts, chunks), workers), 1):
+        pending = plan.chunks(texts, ranges, labels=False)
+        for done, chunk in enumerate(engine_named(engine)(plan, pending, workers), 1):
             tally.add(chunk)
-            report(done, len(chunks))
+            report(done, len(ranges))
     except KeyboardInterrupt:
         if not tally.sums:
             raise
@@ -110,13 +106,6 @@ def _check(subject: Subject, rows_at_once: int | None) -> None:
         raise BadOption(f"rows_at_once={rows_at_once}: at least 1 is needed")
 
 
-def _pending(plan: Plan, data: Dataset, chunks: list[tuple[int, int]]) -> Iterator[PendingChunk]:
-    for start, stop in chunks:
-        examples: list[Example] = [replace(example, label=None) for example in data.rows(start, stop)]
-        skipped = {bad.row: bad.reason for bad in data.skipped if start <= bad.row < stop}
-        yield plan.pending(start, stop, examples, skipped, ())
-
-
 class _Tally:
     """The sums of each method, as chunks come in, and what was left out."""
 
@@ -137,28 +126,18 @@ class _Tally:
         self.rows += len(chunk.examples)
         self.cut += sum(bool(example.get("dropped")) for example in chunk.examples)
 
-    def tables(self, names: list[str], labels: tuple[str, ...], about: Mapping[str, Any]) -> dict[str, TokenTable]:
+    def tables(self, names: list[str], labels: tuple[str, ...], about: dict[str, Any]) -> dict[str, TokenTable]:
         if not self.sums:
             reasons = [f"{name}: {reason}" for name in names for reason in self.refused[name]]
             reasons += [f"row {row}: {reason}" for row, reason in sorted(self.skipped.items())]
             reason = reasons[0] if reasons else "it has no rows"
             raise BadInput(f"there is no text to sum up: {reason} (of {about['data']})")
-        counted: dict[str, Any] = {
-            "rows": self.rows,
-            "cut": self.cut,
-            "skipped": len(self.skipped),
-            "interrupted": self.interrupted,
-        }
-        first = min(self.skipped, default=None)
-        counted |= {} if first is None else {"first_skipped": f"row {first}: {self.skipped[first]}"}
-        return {
-            name: TokenTable(
-                self.sums[name].totals,
-                labels,
-                name,
-                dict(self.sums[name].texts),
-                {**about, **counted, "refused": dict(self.refused[name])},
-            )
-            for name in names
-            if name in self.sums
-        }
+        about |= {"rows": self.rows, "cut": self.cut, "skipped": len(self.skipped), "interrupted": self.interrupted}
+        if self.skipped:
+            row, reason = min(self.skipped.items())
+            about["first_skipped"] = f"row {row}: {reason}"
+        tables = {}
+        for name in (name for name in names if name in self.sums):
+            sums, provenance = self.sums[name], {**about, "refused": dict(self.refused[name])}
+            tables[name] = TokenTable(sums.totals, labels, name, dict(sums.texts), provenance)
+        return tables

@@ -38,10 +38,10 @@ class TokenTable(Shown, TokenTableData):
     @classmethod
     def load(cls, path: str | Path) -> "TokenTable":
         """Read what `save` wrote as JSON."""
-        found = load_tables(path)
-        if len(found) != 1:
-            raise BadInput(f"{str(path)!r} holds {len(found)} tables ({', '.join(found)}): read it with load_tables")
-        return next(iter(found.values()))
+        tables = load_tables(path)
+        if len(tables) != 1:
+            raise BadInput(f"{str(path)!r} holds {len(tables)} tables ({', '.join(tables)}): read it with load_tables")
+        return next(iter(tables.values()))
 
     def to_markdown(self, k: int = TOP, lines: int = LINES) -> str:
         """The highest words of each class, and the words among the top k that each two classes share."""
@@ -55,13 +55,12 @@ class TokenTable(Shown, TokenTableData):
 def tables_of(results: TableData) -> dict[str, TokenTable]:
     """The tables of words of an evaluation that measured `token_overlap`, by method."""
     about = results.run.get("about", {})
-    found: dict[str, TokenTable] = {}
-    for method, metric in results.series:
-        details = results.series[method, metric].details
-        if results.facts.get(metric, {}).get("name") != METRIC or method in found or not details:
+    tables: dict[str, TokenTable] = {}
+    for (method, metric), series in results.series.items():
+        if results.facts.get(metric, {}).get("name") != METRIC or method in tables or not series.details:
             continue
         sums = WordSums()
-        for row, detail in zip(results.series[method, metric].rows, details, strict=True):
+        for row, detail in zip(series.rows, series.details, strict=True):
             words = json.loads(zlib.decompress(detail))
             try:
                 WORDS(words)
@@ -69,10 +68,10 @@ def tables_of(results: TableData) -> dict[str, TokenTable]:
                 raise BadInput(f"row {row} has no words of {method} by {metric}: {misfit}") from misfit
             sums.add(words)
         provenance = {name: about[name] for name in ("model", "revision", "data") if about.get(name)}
-        found[method] = TokenTable(sums.totals, tuple(about.get("labels", ())), method, dict(sums.texts), provenance)
-    if not found:
+        tables[method] = TokenTable(sums.totals, tuple(about.get("labels", ())), method, dict(sums.texts), provenance)
+    if not tables:
         raise BadInput(f"this evaluation has no words: measure {METRIC} (--metrics {METRIC})")
-    return {method: found[method] for method in results.methods if method in found}
+    return {method: tables[method] for method in results.methods if method in tables}
 
 
 def save_tables(tables: Mapping[str, TokenTable], path: str | Path) -> Path:

@@ -17,7 +17,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbered
+from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbering
 from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate
@@ -170,7 +170,7 @@ class Explainer:
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         rest, done = iter(texts), 0
-        with bar(chosen.name) if progress and count is not None else nullcontext(_quiet) as listener:
+        with bar(chosen.name) if progress and count is not None else nullcontext() as listener:
             while batch := list(islice(rest, size)):
                 with listening(listener), part(done // size, -(-(count or 0) // size)):
                     run = self._run(batch, asked, chosen.relevance, done)
@@ -270,9 +270,7 @@ class Explainer:
         numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
         expected = self.task
         rows = [expected.rows(text) for text in texts]
-        examples = [
-            self._encoded(row, number) for of_text, number in zip(rows, numbers, strict=True) for row in of_text
-        ]
+        examples = [self._encoded(row, number) for number, each in zip(numbers, rows, strict=True) for row in each]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance and not expected.by_rows)
         task = prediction.task
@@ -287,11 +285,9 @@ class Explainer:
         return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
 
     def _encoded(self, text: Text, number: int | None) -> TextInput:
-        """One text as the model takes it; what is wrong with one of several texts is said with its number."""
-        try:
+        """One text as the model takes it."""
+        with numbering(number):
             encoded = read(self.subject, text)
-        except BadInput as error:
-            raise error if number is None else numbered(error, number) from error
         encoded.warn()
         return encoded
 
@@ -306,15 +302,15 @@ class Explainer:
         self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
     ) -> Explanation:
         example, row = question.example, question.row
-        length, visible = len(example.units), shown_units(question, scores)
+        length, (units, texts, shown, layers) = len(example.units), shown_units(question, scores)
         diagnostics = _of_row(scores.diagnostics, row)
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
         return Explanation(
-            units=visible.units,
-            scores=visible.scores,
-            layers=visible.layers,
+            units=units,
+            scores=shown,
+            layers=layers,
             prediction=question.predicted,
             target=question.target,
             versus=question.versus,
@@ -323,7 +319,7 @@ class Explainer:
             ranks=scores.ranks,
             signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
             seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
-            texts=visible.texts,
+            texts=texts,
             options=options,
             diagnostics=diagnostics,
             provenance=self.subject.provenance,
@@ -356,10 +352,6 @@ def attribute(
     return spec(prediction).total
 
 
-def _quiet(done: int, total: int) -> None:
-    """For those whom nobody is watching."""
-
-
 def _size(batch_size: Any) -> int:
     """A batch size as a plain number that `islice` takes."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, SupportsIndex) or batch_size.__index__() < 1:
@@ -368,20 +360,18 @@ def _size(batch_size: Any) -> int:
 
 
 def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:
-    """What a method reports for one example: of tensors [batch, …] its entry, with None where there is no number.
-
-    So it is of `PerExample`.
-    """
-    found: dict[str, Any] = {}
+    """What a method reports for one example: of tensors [batch, …] and of `PerExample` the entry of that row."""
+    reported: dict[str, Any] = {}
     for name, value in diagnostics.items():
         if isinstance(value, dict):
-            found[name] = _of_row(value, row)
+            reported[name] = _of_row(value, row)
         else:
-            found[name] = _numbers(value[row].tolist()) if isinstance(value, Tensor | PerExample) else value
-    return found
+            reported[name] = _without_nan(value[row].tolist()) if isinstance(value, Tensor | PerExample) else value
+    return reported
 
 
-def _numbers(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
+    """Numbers in nested lists, with None for NaN, which JSON does not have."""
     if isinstance(value, list):
-        return [_numbers(one) for one in value]
-    return None if value != value else value  # NaN, which JSON does not have
+        return [_without_nan(one) for one in value]
+    return None if value != value else value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from whyformer.progress import counting
 from whyformer.results.explanation import COMPARISON, EXPLANATION, ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
-from whyformer.show.render import Shown, explanation_figure, text_of
+from whyformer.show.render import Shown, text_of
 from whyformer.storage.files import write
 
 if TYPE_CHECKING:
@@ -20,6 +20,20 @@ class _Drawn(Shown):
     def to_html(self, path: str | Path) -> Path:
         """Write a page that needs nothing else: no network, no other file."""
         return write(path, text_of(self, "html"))
+
+    def figure(self: Any) -> "Figure":
+        """A matplotlib figure: the scores of each unit, and of each layer where there are layers.
+
+        A comparison has one row per method, as in AttCAT's Figure 5.
+        """
+        from whyformer.show.figures import figure
+
+        return figure(self)
+
+    def _repr_html_(self: Any) -> str:
+        from whyformer.show.html import fragment
+
+        return fragment(self if isinstance(self, ComparisonData) else [self])
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +63,6 @@ class Explanation(_Drawn, ExplanationData):
         with counting("trust"):
             return trust_of([self], explainer)[0]
 
-    def figure(self) -> "Figure":
-        """A matplotlib figure: the scores of each unit, and of each layer where there are layers."""
-        return explanation_figure(self)
-
-    def _repr_html_(self) -> str:
-        from whyformer.show.html import fragment
-
-        return fragment([self])
-
 
 @dataclass(frozen=True, eq=False)
 class Comparison(_Drawn, ComparisonData[Explanation]):
@@ -68,12 +73,3 @@ class Comparison(_Drawn, ComparisonData[Explanation]):
         """Read what `save` wrote as JSON."""
         saved = COMPARISON.read(path)
         return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
-
-    def figure(self) -> "Figure":
-        """A matplotlib figure with one row per method, as in AttCAT's Figure 5."""
-        return explanation_figure(self)
-
-    def _repr_html_(self) -> str:
-        from whyformer.show.html import fragment
-
-        return fragment(self.explanations, compare=True, refused=self.refused)

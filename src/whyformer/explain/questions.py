@@ -1,6 +1,7 @@
 """Questions: which outputs of which texts are to be explained, and the run of the model that they are asked about."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,14 +100,10 @@ class ExplainedRun:
         """The same, with the model run once more on those rows alone that are asked about: no other is explained."""
         rows = sorted({row for question in self.questions for row in question.rows})
         places = {row: place for place, row in enumerate(rows)}
-        questions = [
-            replace(
-                question,
-                row=places[question.row],
-                other=None if question.other is None else (places[question.other[0]], question.other[1]),
-            )
-            for question in self.questions
-        ]
+        questions = []
+        for question in self.questions:
+            other = None if question.other is None else (places[question.other[0]], question.other[1])
+            questions.append(replace(question, row=places[question.row], other=other))
         whole = self.turns[0]
         turn = Prediction(whole.model, whole.batch.rows(rows), relevance=relevance)
         return ExplainedRun((turn,), tuple(questions))
@@ -123,12 +120,12 @@ def explained_run(
     `numbers` says which of all texts each is, for errors; `rows` how many rows each has, where its outputs are those of
     several.
     """
-    task, outputs, batch = prediction.task, prediction.trace.outputs, prediction.batch
-    task.check(outputs, prediction.model)
+    outputs, batch = prediction.trace.outputs, prediction.batch
+    prediction.task.check(outputs, prediction.model)
     if rows is not None:
         return _run_by_rows(prediction, asked, numbers, rows)
     texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
-    pairs = [_pairs(*given) for given in zip(texts, asked, numbers, strict=True)]
+    pairs = [_pairs(*question) for question in zip(texts, asked, numbers, strict=True)]
     against = {versus is not None for of_text in pairs for _, versus in of_text}
     if len(against) > 1:
         raise BadOption("versus: give one for every text, or leave it out")
@@ -136,26 +133,19 @@ def explained_run(
         _turned(prediction, [_of_turn(of, each, turn, True in against) for of, each in zip(texts, pairs, strict=True)])
         for turn in range(max(map(len, pairs)))
     ]
-    labelled = [
-        ExplainedOutput(
-            turn,
-            of.row,
-            of.example,
-            task.predicted(of, chosen, versus),
-            task.label(of, chosen),
-            None if versus is None else task.label(of, versus, beside=chosen),
-        )
+    questions = [
+        ExplainedOutput(turn, of.row, of.example, *_labels(of, chosen, versus))
         for of, each in zip(texts, pairs, strict=True)
         for turn, (chosen, versus) in enumerate(each)
     ]
-    return ExplainedRun(tuple(turns), tuple(labelled))
+    return ExplainedRun(tuple(turns), tuple(questions))
 
 
 def _run_by_rows(
     prediction: Prediction, asked: Sequence[Sequence[Asked]], numbers: Sequence[int | None], rows: Sequence[int]
 ) -> ExplainedRun:
     """One turn explains every row; an output of a text is that of one of its rows."""
-    task, batch = prediction.task, prediction.batch
+    batch = prediction.batch
     questions, first = [], 0
     for count, each, number in zip(rows, asked, numbers, strict=True):
         examples = batch.examples[first : first + count]
@@ -163,32 +153,33 @@ def _run_by_rows(
         for chosen, versus in _pairs(of, each, number):
             assert isinstance(chosen, int)
             assert versus is None or isinstance(versus, int)
-            questions.append(
-                ExplainedOutput(
-                    0,
-                    first + chosen,
-                    examples[chosen],
-                    task.predicted(of, chosen, versus),
-                    task.label(of, chosen),
-                    None if versus is None else task.label(of, versus, beside=chosen),
-                    None if versus is None else (first + versus, examples[versus]),
-                )
-            )
+            other = None if versus is None else (first + versus, examples[versus])
+            labels = _labels(of, chosen, versus)
+            questions.append(ExplainedOutput(0, first + chosen, examples[chosen], *labels, other))
         first += count
     return ExplainedRun((prediction,), tuple(questions))
 
 
+def _labels(of: ExampleOutputs, chosen: Chosen, versus: Chosen | None) -> tuple[Predicted, Label, Label | None]:
+    """What people read of an output: what the model said, what is explained, and what that is set against."""
+    task = of.outputs.task
+    against = None if versus is None else task.label(of, versus, beside=chosen)
+    return task.predicted(of, chosen, versus), task.label(of, chosen), against
+
+
 def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:
-    """The outputs of one text that are explained; what is wrong with one of several texts is said with its number."""
-    try:
+    """The outputs of one text that are explained."""
+    with numbering(number):
         return [pair for one in asked for pair in of.outputs.task.questions(of, one)]
+
+
+@contextmanager
+def numbering(number: int | None) -> Iterator[None]:
+    """What is wrong with one of several texts is said with its number; a single text has none."""
+    try:
+        yield
     except BadInput as error:
-        raise error if number is None else numbered(error, number) from error
-
-
-def numbered(error: BadInput, number: int) -> BadInput:
-    """The same error with the number of the text that it is about."""
-    return BadInput(f"text {number} (counted from 0): {error}")
+        raise error if number is None else BadInput(f"text {number} (counted from 0): {error}") from error
 
 
 def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:

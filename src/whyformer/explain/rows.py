@@ -1,11 +1,10 @@
 """The rows of a run that an explanation shows: that of a text, or two rows of one text of which it has several."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.explain.questions import ExplainedOutput
@@ -17,16 +16,7 @@ from whyformer.tasks.labels import class_index
 from whyformer.tasks.targets import Target, plain_target
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ShownUnits:
-    """The units of an explanation with their scores."""
-
-    units: tuple[Unit, ...]
-    texts: tuple[str, ...]
-    scores: Floats
-    layers: Floats | None
+ShownUnits = tuple[tuple[Unit, ...], tuple[str, ...], Floats, Floats | None]  # with texts, scores, and scores by layer
 
 
 def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
@@ -37,12 +27,12 @@ def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
     difference of its two scores; one of the first choice its score; one of the second its score with the other sign.
     Scores without a sign say how much a unit matters, and not which way: there they are added.
     """
-    total = _numbers(scores.total)
-    layers = None if scores.layers is None else _numbers(scores.layers)
+    total = scores.total.double().cpu().numpy()
+    layers = None if scores.layers is None else scores.layers.double().cpu().numpy()
     example, row, length = question.example, question.row, len(question.example.units)
     if question.other is None:
         in_layers = None if layers is None else layers[:, row, :length]
-        return ShownUnits(example.units, example.texts, total[row, :length], in_layers)
+        return example.units, example.texts, total[row, :length], in_layers
     if scores.ranks or scores.seen is not None:
         raise BadOption(
             "versus: this method ranks the units of one row, and two choices stand in two: leave versus out"
@@ -57,7 +47,7 @@ def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
         return combined
 
     texts = (*example.texts, other.texts[1])
-    return ShownUnits(units, texts, difference(total), None if layers is None else difference(layers))
+    return units, texts, difference(total), None if layers is None else difference(layers)
 
 
 def of_chosen_rows(prediction: Prediction, target: Target, versus: Target, relevance: bool) -> Prediction:
@@ -95,8 +85,3 @@ def _keys(units: Sequence[Unit]) -> list[tuple[object, ...] | None]:
         which = sum(before.special for before in units[:place]) if unit.special else unit.span
         keys.append((which, unit.piece) if place < choice or unit.part == 0 else None)
     return keys
-
-
-def _numbers(scores: Tensor) -> Floats:
-    numbers: Floats = scores.double().cpu().numpy()
-    return numbers

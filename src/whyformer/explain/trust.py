@@ -64,36 +64,36 @@ def trust_of(explanations: Sequence[Explanation], explainer: Any = None) -> list
     new = list({id(e): e for e in explanations if e.trusted is None}.values())
     subjects = [_subject(explanation, explainer) for explanation in new]
     for subject in {id(s): s for s in subjects}.values():
-        own = [e for e, s in zip(new, subjects, strict=True) if s is subject]
-        for explanation, trust in _measured(subject, _questions(subject, own)):
+        explained = [e for e, s in zip(new, subjects, strict=True) if s is subject]
+        for explanation, trust in _measured(subject, _questions(subject, explained)):
             object.__setattr__(explanation, "trusted", trust)
     return [e.trusted for e in explanations if e.trusted is not None]
 
 
 def _subject(explanation: Explanation, explainer: Any) -> Subject:
-    found = vars(explanation)["subject"] if explainer is None else getattr(explainer, "subject", explainer)
-    if found is None:
+    subject = vars(explanation)["subject"] if explainer is None else getattr(explainer, "subject", explainer)
+    if subject is None:
         raise BadInput(
             "trust runs the model, and this explanation has none, because it was loaded or unpickled: call "
             "e.trust(explainer) with the Explainer of the model that was explained"
         )
-    if not isinstance(found, Subject):
+    if not isinstance(subject, Subject):
         raise BadInput(f"trust needs an Explainer or its subject; found {type(explainer).__name__}")
-    return found
+    return subject
 
 
 def _questions(subject: Subject, explanations: Sequence[Explanation]) -> list[_Question]:
     """What is to be measured, each input and class once; raises where trust is not defined."""
-    found: dict[Any, _Question] = {}
+    questions: dict[Any, _Question] = {}
     for explanation in explanations:
         index = _class_of(subject, explanation)
         kind: Units = "word" if any(unit.kind == "word" for unit in explanation.units) else "token"
         key = (explanation.texts, index, kind)
-        if key not in found:
-            found[key] = _Question(_encoded(subject, explanation.texts), index, kind, [])
-        _check_units(explanation, found[key].encoded, kind)
-        found[key].explanations.append(explanation)
-    return list(found.values())
+        if key not in questions:
+            questions[key] = _Question(_encoded(subject, explanation.texts), index, kind, [])
+        _check_units(explanation, questions[key].encoded, kind)
+        questions[key].explanations.append(explanation)
+    return list(questions.values())
 
 
 def _class_of(subject: Subject, explanation: Explanation) -> int:
@@ -126,8 +126,8 @@ def _check_units(explanation: Explanation, encoded: TextInput, kind: Units) -> N
             f"the explainer of the model that was explained ({explanation.provenance.get('model', 'not named')})"
         )
     if explanation.scores.shape != (len(explanation.units),) or not np.isfinite(explanation.scores).all():
-        found = f"shape {explanation.scores.shape}, {int((~np.isfinite(explanation.scores)).sum())} not finite"
-        raise BadInput(f"units are ranked by one finite score for each of {len(explanation.units)}; found {found}")
+        scores = f"shape {explanation.scores.shape}, {int((~np.isfinite(explanation.scores)).sum())} not finite"
+        raise BadInput(f"units are ranked by one finite score for each of {len(explanation.units)}; found {scores}")
 
 
 def _measured(subject: Subject, questions: Sequence[_Question]) -> Iterator[tuple[Explanation, Trust]]:
@@ -154,24 +154,16 @@ def _side_by_side(
     if questions[0].searched:
         cases.append(case.best("explained", units=units))
     options = {"target": "explained", "units": units}
-    found = [measured.values.tolist() for measured in measure([(metric_named("aopc"), one, options) for one in cases])]
-    own, random, best = found[:most], found[most : most + ORDERS], found[most + ORDERS :]
-    return [
-        (
-            explanation,
-            Trust(
-                aopc=own[turn][row],
-                random=tuple(values[row] for values in random),
-                ceiling=best[0][row] if best else None,
-                target=explanation.target.name,
-                units=len(question.groups),
-                kind=units,
-                evaluations=outcomes.counts.run - before,
-            ),
-        )
-        for row, question in enumerate(questions)
-        for turn, explanation in enumerate(question.explanations)
-    ]
+    aopc = [measured.values.tolist() for measured in measure([(metric_named("aopc"), one, options) for one in cases])]
+    ranked, random, best = aopc[:most], aopc[most : most + ORDERS], aopc[most + ORDERS :]
+    trusts = []
+    for row, question in enumerate(questions):
+        by_chance, ceiling = tuple(values[row] for values in random), best[0][row] if best else None
+        about = (len(question.groups), units, outcomes.counts.run - before)
+        for turn, explanation in enumerate(question.explanations):
+            trust = Trust(ranked[turn][row], by_chance, ceiling, explanation.target.name, *about)
+            trusts.append((explanation, trust))
+    return trusts
 
 
 def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) -> Case:
@@ -182,15 +174,15 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
     whole = case.probabilities([[[]] for _ in questions], "delete")
-    for question, row, found in zip(questions, case.inputs, whole, strict=True):
+    for question, row, (now, *_) in zip(questions, case.inputs, whole, strict=True):
         for explanation in question.explanations:
-            said = explanation.prediction.probabilities or ()
-            if len(said) != case.classes or abs(said[question.target] - float(found[0, question.target])) > SAME_MODEL:
+            then = explanation.prediction.probabilities or ()
+            if len(then) != case.classes or abs(then[question.target] - float(now[question.target])) > SAME_MODEL:
                 raise BadInput(
                     f"this is not the model that was explained ({explanation.provenance.get('model', 'not named')}): "
                     f"its probability of {explanation.target.name} is another; give the explainer of that model"
                 )
-            _take_over(explanation, row, found[0], outcomes)
+            _take_over(explanation, row, now, outcomes)
     return case
 
 
@@ -202,20 +194,20 @@ def _take_over(explanation: Explanation, row: TensorInput, whole: Tensor, outcom
     seen = next((one for one in explanation.seen if one.hide == "delete" and one.probabilities is not None), None)
     if seen is None or len(seen.hidden_in) != len(row):
         return
-    by_step = enumerate(seen.probabilities or ())
-    said = {step: torch.tensor(shares, dtype=torch.float64) for step, shares in by_step if shares is not None}
-    gone = [[place for place, step in enumerate(seen.hidden_in) if 0 < step <= after] for after in said]
+    steps = enumerate(seen.probabilities or ())
+    by_step = {step: torch.tensor(shares, dtype=torch.float64) for step, shares in steps if shares is not None}
+    gone = [[place for place, step in enumerate(seen.hidden_in) if 0 < step <= after] for after in by_step]
     rows = [row.without(places, hide_named("delete")) for places in gone]
     both = torch.stack((whole, outcomes.of(rows[-1:], len(whole))[0]))  # all orders end there, so it is run anyway
     precise = explanation.provenance.get("dtype") in ("float32", "float64")
-    if precise and float((torch.stack((said[0], said[max(said)])) - both).abs().max()) <= SAME_RUN:
-        outcomes.know(rows, torch.stack(list(said.values())))
+    if precise and float((torch.stack((by_step[0], by_step[max(by_step)])) - both).abs().max()) <= SAME_RUN:
+        outcomes.know(rows, torch.stack(list(by_step.values())))
 
 
 def _ranked(case: Case, units: Units, explanations: Sequence[Explanation]) -> Case:
     """The case with units ranked by explanations, one for each input, ties by position."""
     scores = [e.scores[[not unit.special for unit in e.units]] for e in explanations]
-    return case.ordered([sorted(range(len(own)), key=lambda n, own=own: -own[n]) for own in scores], units)  # type: ignore[misc]
+    return case.ordered([np.argsort(-row, kind="stable").tolist() for row in scores], units)
 
 
 def _shuffled(case: Case, units: Units, seed: int) -> Case:

@@ -44,7 +44,7 @@ def text(reproduced: Reproduced) -> str:
     shown: list[RenderableType] = [Text(f"{recipe.name} · {recipe.paper}", "bold"), Text(f"{recipe.title}\n")]
     for part in reproduced.parts:
         shown.append(Text(f"{part.column.label} · {part.model}", "bold"))
-        shown += [comparison_text(c.explanations, c.refused).append("\n") for c in part.examples]
+        shown += [comparison_text(c).append("\n") for c in part.examples]
         shown += [boxed(grid) for grid in recipe.grids(reproduced, part)]
     if reproduced.agreements:
         shown += [Text("Agreement", "bold"), boxed(agreement(reproduced))]

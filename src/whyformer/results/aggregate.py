@@ -73,11 +73,10 @@ class Aggregate:
         if resamples < 1:
             raise BadOption(f"an interval needs at least one resample; found resamples={resamples}")
         if not self._numbers:
-            why = "".join(f"; row {row}: {reason}" for row, reason in sorted(self.skipped.items())[:1])
             data = self.run.get("about", {}).get("data")
-            place = f" in {data}" if data else ""
-            counted = f"no record found, {len(self.skipped)} rows skipped{why}"
-            raise BadInput(f"there is no example to tabulate{place}: {counted}")
+            counted = f"no record found, {len(self.skipped)} rows skipped"
+            why = "".join(f"; row {row}: {reason}" for row, reason in sorted(self.skipped.items())[:1])
+            raise BadInput(f"there is no example to tabulate{f' in {data}' if data else ''}: {counted}{why}")
         methods = sorted(self._methods, key=lambda name: (name in REFERENCES, self._methods[name], name))
         metrics = sorted(self._metrics, key=lambda name: (self._metrics[name], name))
         measured = {row for numbers in self._numbers.values() for row in numbers.rows}
@@ -143,7 +142,7 @@ def _exact(values: list[float]) -> list[float]:
     """Few numbers with the same sum, to the last bit: so the order in which curves come does not matter."""
     if not all(map(math.isfinite, values)):
         return [sum(value for value in values if not math.isfinite(value))]
-    found: list[float] = []
-    while rest := math.fsum([*values, *(-part for part in found)]):
-        found.append(rest)
-    return found
+    parts: list[float] = []
+    while rest := math.fsum([*values, *(-part for part in parts)]):
+        parts.append(rest)
+    return parts

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, field, replace
-from dataclasses import fields as own_fields
+from dataclasses import fields as fields_of
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -96,8 +96,8 @@ class ExplanationData:
     @property
     def conservation(self) -> dict[str, float] | None:
         """For a relevance method, the `sum` of the relevance that arrived beside what was `expected`."""
-        found: dict[str, float] | None = self.diagnostics.get("conservation")
-        return found
+        sums: dict[str, float] | None = self.diagnostics.get("conservation")
+        return sums
 
     @property
     def ranked(self) -> list[int]:
@@ -217,21 +217,19 @@ def _unit(unit: Unit) -> dict[str, Any]:
     return {name: value for name, value in asdict(unit).items() if name != "unknown" or value}
 
 
-def _plain(said: Label | Predicted) -> dict[str, Any]:
+def _plain(label: Label | Predicted) -> dict[str, Any]:
     """As plain data, with the fields of some tasks only where they hold something."""
-    return {name: value for name, value in asdict(said).items() if name not in OF_SOME_TASKS or value is not None}
+    return {name: value for name, value in asdict(label).items() if name not in OF_SOME_TASKS or value is not None}
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """What `_plain` was given, from JSON."""
-    found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    if found.get("span"):
-        where = found["span"]
-        found["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))
-    if found.get("place"):
-        where = found["place"]
-        found["place"] = Place(where["token"], where["part"], _span(where["characters"]))
-    return found
+    label: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if where := label.get("span"):
+        label["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))
+    if where := label.get("place"):
+        label["place"] = Place(where["token"], where["part"], _span(where["characters"]))
+    return label
 
 
 def _nested(data: Any, kind: type[list[Any]] | type[tuple[Any, ...]]) -> Any:
@@ -247,7 +245,7 @@ def _span(places: Sequence[int] | None) -> Span | None:
 
 def _known(kind: type[T], data: Mapping[str, Any]) -> T:
     """An object from those of its fields that this version knows."""
-    return kind(**{own.name: data[own.name] for own in own_fields(kind) if own.name in data})  # type: ignore[arg-type]
+    return kind(**{f.name: data[f.name] for f in fields_of(kind) if f.name in data})  # type: ignore[arg-type]
 
 
 _ANSWER = fields({"tokens": span, "characters": optional(span)})
@@ -419,15 +417,10 @@ def _seen_in_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _are_of_one_input(data: Mapping[str, Any]) -> None:
-    """The explanations of a saved comparison are whole, and have the same units."""
-    first = data["explanations"][0]
-    for place, own in enumerate(data["explanations"]):
-        try:
-            EXPLANATION.check(own)
-        except Misfit as misfit:
-            raise misfit.below(place).below("explanations") from None
-        same = (own["texts"], len(own["units"])) == (first["texts"], len(first["units"]))
-        must(same, "is of another input than the first", f"explanations[{place}]")
+    """The explanations of a saved comparison have the same units."""
+    inputs = [(saved["texts"], len(saved["units"])) for saved in data["explanations"]]
+    for place, one in enumerate(inputs):
+        must(one == inputs[0], "is of another input than the first", f"explanations[{place}]")
 
 
 def _all_from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -440,7 +433,6 @@ def _all_from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "schema_version": 2, "explanations": renewed}
 
 
-_HELD = fields({"explanations": every(fields({}), at_least=1), "refused": named(text)})
 EXPLANATION = Format(
     "saved explanation",
     SCHEMA,
@@ -448,10 +440,11 @@ EXPLANATION = Format(
     (_EXPLANATION, _fits_together),
     older={1: (_VERSION_1, _from_version_1)},
 )
+_REFUSED = {"refused": named(text)}
 COMPARISON = Format(
     "saved comparison",
     COMPARISON_SCHEMA,
     SCHEMA_VERSION,
-    (_HELD, _are_of_one_input),
-    older={1: (_HELD, _all_from_version_1)},
+    (fields({"explanations": every(EXPLANATION.check, at_least=1), **_REFUSED}), _are_of_one_input),
+    older={1: (fields({"explanations": every(fields({}), at_least=1), **_REFUSED}), _all_from_version_1)},
 )

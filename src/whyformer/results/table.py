@@ -65,13 +65,13 @@ class Series(NamedTuple):
 def resampled_means(columns: Sequence[Floats], resamples: int, seed: int) -> Floats:
     """The means of columns over rows drawn with replacement, the same for all: [columns, resamples]."""
     count = len(columns[0])
-    found = []
+    means = []
     for draws in _draws(count, resamples, seed):
         places = draws + count * np.arange(len(draws))[:, None]
         times = np.bincount(places.ravel(), minlength=draws.size).reshape(draws.shape).astype(np.float64)
         with np.errstate(invalid="ignore"):  # a row of infinite value that was not drawn
-            found.append(np.stack([times @ column for column in columns]) / count)
-    return np.concatenate(found, axis=1)
+            means.append(np.stack([times @ column for column in columns]) / count)
+    return np.concatenate(means, axis=1)
 
 
 def _draws(count: int, resamples: int, seed: int) -> Iterator[Rows]:
@@ -92,13 +92,13 @@ def left_out_means(column: Floats) -> Floats:
 
 def ranked(means: Mapping[str, float], higher_is_better: bool = True, rounding: float = 0.0) -> list[str]:
     """Names, the best mean first; those that differ by no more than rounding in the order in which they are given."""
-    rest, found = list(means), []
+    rest, order = list(means), []
     sign = 1 if higher_is_better else -1
     while rest:
         best = max(sign * means[name] for name in rest)
-        found.append(next(name for name in rest if sign * means[name] == best or best - sign * means[name] <= rounding))
-        rest.remove(found[-1])
-    return found
+        order.append(next(name for name in rest if sign * means[name] == best or best - sign * means[name] <= rounding))
+        rest.remove(order[-1])
+    return order
 
 
 def _percentiles(resampled: Floats, n: int) -> tuple[float, float]:
@@ -218,14 +218,14 @@ class TableData:
         best = self.best(metric, among)
         sign = 1 if self.facts.get(metric, {}).get("higher_is_better", True) else -1
         names = [m for m in self.methods if m not in (best, *REFERENCES) and (among is None or m in among)]
-        found = {method: self.compare(metric, method, best) for method in names} if best else {}
-        return tuple(method for method, d in found.items() if d and not (d.high < 0 if sign > 0 else d.low > 0))
+        gaps = {method: self.compare(metric, method, best) for method in names} if best else {}
+        return tuple(method for method, d in gaps.items() if d and not (d.high < 0 if sign > 0 else d.low > 0))
 
     def curve(self, method: str, metric: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         """Where the curve of a metric is taken, and the mean over the examples at each point."""
-        found = self._series(method, metric)
-        at = self.facts[metric]["at"] if found and found.curve else ()
-        return (at, tuple(found.curve.get(point, math.nan) for point in range(len(at)))) if found and at else None
+        series = self._series(method, metric)
+        at = self.facts[metric]["at"] if series and series.curve else ()
+        return (at, tuple(series.curve.get(point, math.nan) for point in range(len(at)))) if series and at else None
 
     def _series(self, method: str, metric: str) -> Series | None:
         for label, known, kind in ((method, self.methods, "method"), (metric, self.metrics, "metric")):
@@ -234,9 +234,9 @@ class TableData:
         return self.series.get((method, metric))
 
     def _sample(self, metric: str, *methods: str) -> tuple[int, list[Drawn]]:
-        """Of the rows that all these methods have: how many, and what is found for each method."""
-        found = [self._series(method, metric) for method in methods]
-        rows = reduce(np.intersect1d, [np.empty(0, np.int64) if series is None else series.rows for series in found])
+        """Of the rows that all these methods have: how many, and the mean of each method over them, drawn again."""
+        several = [self._series(method, metric) for method in methods]
+        rows = reduce(np.intersect1d, [np.empty(0, np.int64) if series is None else series.rows for series in several])
         nothing = (math.nan, np.empty(0))
         return len(rows), [self._drawn((method, metric), rows) if len(rows) else nothing for method in methods]
 
@@ -249,22 +249,18 @@ class TableData:
             having = {p: s for p, s in self.series.items() if not s.details and np.isin(rows, s.rows).all()}
             columns = [s.values[np.searchsorted(s.rows, rows)] for s in having.values()]
             with np.errstate(over="ignore"):
-                drawn = map(left_out_means, columns) if len(rows) < SMALL else self._resampled(columns)
+                few = len(rows) < SMALL
+                drawn: Iterable[Floats]
+                drawn = map(left_out_means, columns) if few else resampled_means(columns, self.resamples, self.seed)
                 columns_drawn = zip(having, columns, drawn, strict=True)
                 known |= {pair: (float(np.mean(column)), resampled) for pair, column, resampled in columns_drawn}
         return known[pair]
 
-    def _resampled(self, columns: Sequence[Floats]) -> Iterable[Floats]:
-        return resampled_means(columns, self.resamples, self.seed)
-
     def _interval(self, metric: str, estimate: float, drawn: Floats, n: int) -> tuple[float, float]:
         """The 95 % interval of a number: by what it is without each row, or when rows are drawn again."""
-        if n < SMALL and not self._is_of_corpus(metric):
+        if n < SMALL and self.facts.get(metric, {}).get("level") != "corpus":
             return _by_student(estimate, drawn, self._rounding(metric))
         return _percentiles(drawn, n)
-
-    def _is_of_corpus(self, metric: str) -> bool:
-        return bool(self.facts.get(metric, {}).get("level") == "corpus")
 
     def _is_share(self, metric: str) -> bool:
         """Whether the numbers of a metric are known to lie in 0 … 1."""
@@ -274,8 +270,8 @@ class TableData:
     def _rounding(self, metric: str) -> float:
         """Differences of means that are not larger come from rounding."""
         if metric not in self._sizes:
-            own = [series.values for (_, label), series in self.series.items() if label == metric]
-            values = np.abs(np.concatenate([*own, np.empty(0)]))
+            of_metric = [series.values for (_, label), series in self.series.items() if label == metric]
+            values = np.abs(np.concatenate([*of_metric, np.empty(0)]))
             values = values[np.isfinite(values)]
             self._sizes[metric] = SAME * (float(np.mean(values)) if values.size else 1.0)
         return self._sizes[metric]

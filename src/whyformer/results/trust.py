@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from whyformer.perturb import LONGEST_SEARCH
@@ -53,15 +53,13 @@ class Trust:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what was measured, then the two numbers and the sentence that follow from it."""
-        measured = {"aopc": self.aopc, "random": list(self.random), "ceiling": self.ceiling, "target": self.target}
-        counted = {"units": self.units, "kind": self.kind, "evaluations": self.evaluations}
-        return {**measured, **counted, "percentile": self.percentile, "share": self.share, "sentence": self.sentence}
+        derived = {"percentile": self.percentile, "share": self.share, "sentence": self.sentence}
+        return {**asdict(self), "random": list(self.random), **derived}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Trust":
         """What `to_dict` gave."""
-        names = ("aopc", "ceiling", "target", "units", "kind", "evaluations")
-        return cls(random=tuple(data["random"]), **{name: data[name] for name in names})
+        return cls(**{**{one.name: data[one.name] for one in fields(cls)}, "random": tuple(data["random"])})
 
     def _counts(self) -> tuple[int, int]:
         """How many random orders do worse, and how many better."""

@@ -87,8 +87,8 @@ class TokenTableData:
 
     def top(self, k: int, label: int | str) -> list[Word]:
         """The k words with the highest sums of a class, given by name or index."""
-        own = self.totals[self._index(label)]
-        return [Word(word, own[word]) for word in top_words(own, k)]
+        sums = self.totals[self._index(label)]
+        return [Word(word, sums[word]) for word in top_words(sums, k)]
 
     def overlap(self, k: int) -> float:
         """The share of the top k words that two classes have in common: shared count / (C(C, 2) · k), 0 … 1."""
@@ -140,18 +140,16 @@ class TokenTableData:
     @classmethod
     def _of(cls, data: Mapping[str, Any]) -> Self:
         """From data that was checked."""
-        totals = {int(at): {word: float(score) for word, score in own.items()} for at, own in data["totals"].items()}
+        totals = {int(at): {word: float(score) for word, score in of.items()} for at, of in data["totals"].items()}
         texts = {int(at): texts for at, texts in data["texts"].items()}
         return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"])
 
     @property
     def _compared(self) -> list[int]:
         if len(self.totals) < 2:
-            (name,) = self.classes
-            count = sum(self.texts.values())
+            all_texts = f"all {sum(self.texts.values())} texts {self.classes[0]}"
             raise BadInput(
-                f"words are compared between classes, and the model calls all {count} texts {name}: give texts of "
-                "several classes"
+                f"words are compared between classes, and the model calls {all_texts}: give texts of several classes"
             )
         return sorted(self.totals)
 
@@ -220,19 +218,7 @@ _TABLE = fields(
         "provenance": both(plain, fields({}, {"refused": named(count)})),
     }
 )
-TABLE = Format(
-    "saved table of words",
-    SCHEMA,
-    SCHEMA_VERSION,
-    (_TABLE, _is_numbered_alike),
-    "version",
-    "`whyformer tokens --out` writes one",
-)
-TABLES = Format(
-    "file of saved tables of words",
-    SCHEMA_OF_SEVERAL,
-    SCHEMA_VERSION,
-    (fields({"tables": every(TABLE.check, at_least=1)}), _are_of_several_methods),
-    "version",
-    "`whyformer tokens --out` writes one",
-)
+_WRITTEN_BY = ("version", "`whyformer tokens --out` writes one")
+TABLE = Format("saved table of words", SCHEMA, SCHEMA_VERSION, (_TABLE, _is_numbered_alike), *_WRITTEN_BY)
+_TABLES = (fields({"tables": every(TABLE.check, at_least=1)}), _are_of_several_methods)
+TABLES = Format("file of saved tables of words", SCHEMA_OF_SEVERAL, SCHEMA_VERSION, _TABLES, *_WRITTEN_BY)

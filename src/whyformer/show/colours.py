@@ -26,8 +26,8 @@ def strengths(explanation: ExplanationData) -> Array:
     Those of an order are below 0 where a unit spoke against the target when it was hidden.
     """
     shown = np.array([not unit.special for unit in explanation.units])
-    found, signs = scaled(np.where(shown, explanation.scores, 0.0)), _signs(explanation)
-    return found if signs is None else np.where(signs < 0, -found, found)
+    sizes, signs = scaled(np.where(shown, explanation.scores, 0.0)), _signs(explanation)
+    return sizes if signs is None else np.where(signs < 0, -sizes, sizes)
 
 
 def strongest(explanation: ExplanationData, count: int) -> list[tuple[ScoredUnit, Colour]]:

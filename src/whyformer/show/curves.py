@@ -1,6 +1,8 @@
-"""Curves of results as matplotlib figures, and the folder that holds them beside the tables."""
+"""Curves of results as matplotlib figures, and the folder or the page that holds them beside the tables."""
 
+import base64
 import math
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,8 +12,9 @@ from matplotlib.figure import Figure
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
 from whyformer.results.table import REFERENCES, TableData
-from whyformer.show.pictures import write_figure
-from whyformer.show.tables import ARROWS, as_csv, as_latex, as_markdown
+from whyformer.show.html import PAGE
+from whyformer.show.pictures import curve_legend, figure_bytes, ruled, write_figure
+from whyformer.show.tables import ARROWS, as_csv, as_html, as_latex, as_markdown
 from whyformer.storage.files import make_folder, regular, write
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by all
@@ -20,6 +23,9 @@ FAINT_STYLES = ("-", ":", "-.")
 REFERENCE_STYLES = {"ceiling": (0, (6, 2)), "chance": (0, (2, 2))}
 GREY = "#666666"
 USUAL_LABEL = 40  # letters; beside a longer one the curves keep their width
+TITLE = "Which explanation should I believe?"
+CARD = """<section class="why"><h2>{title}</h2>
+<img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{data}"></section>"""
 
 Curve = tuple[tuple[float, ...], tuple[float, ...]]  # where it is taken, and the means there
 
@@ -44,25 +50,26 @@ def figure(table: TableData, metric: str) -> Figure:
             place = strong.index(method)
             look = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 5, "linewidth": 2.2, "zorder": 4}
         else:
-            place = thin.index(method)
-            style = FAINT_STYLES[place // len(COLOURS) % len(FAINT_STYLES)]
-            look = {"color": COLOURS[place % len(COLOURS)], "linestyle": style, "linewidth": 1.1, "alpha": 0.8}
+            look = {**thin_look(thin.index(method)), "linewidth": 1.1, "alpha": 0.8}
         axes.plot([100 * p for p in places] if shares else places, means, label=literal(method), **look)
     axes.set_xlabel("units, highest-ranked first (%)" if shares else "k: the highest-ranked units")
     axes.set_ylabel("mean over the examples")
     arrow = ARROWS[table.facts[metric].get("higher_is_better")]
     axes.set_title(literal(f"{metric} {arrow}"), loc="left", fontsize=11)
-    axes.grid(color="#e3e6ea", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
-    size = 9 if len(curves) <= 12 else 8
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=size, frameon=False)
+    ruled(axes)
+    curve_legend(drawn, axes, loc="outside right upper")
     return drawn
 
 
+def thin_look(place: int) -> dict[str, Any]:
+    """A colour and a line style for the curve of that number: the colours are used up before the styles."""
+    style = FAINT_STYLES[place // len(COLOURS) % len(FAINT_STYLES)]
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": style}
+
+
 def _curves(table: TableData, metric: str) -> dict[str, Curve]:
-    found = {method: table.curve(method, metric) for method in table.methods}
-    return {method: curve for method, curve in found.items() if curve and len(curve[0]) > 1}
+    curves = {method: table.curve(method, metric) for method in table.methods}
+    return {method: curve for method, curve in curves.items() if curve and len(curve[0]) > 1}
 
 
 def _best(table: TableData, metric: str, methods: list[str]) -> list[str]:
@@ -81,3 +88,16 @@ def save(table: TableData, folder: str | Path) -> list[Path]:
             name = quote(metric.replace(", ", ","), safe="(),=", errors="backslashreplace")
             written.append(write_figure(figure(table, metric), regular(folder / f"curves-{name}.png")))
     return written
+
+
+def report_page(table: TableData) -> str:
+    """The tables, and the curves as pictures, in a page that needs nothing else: no network, no other file."""
+    about = table.run.get("about", {})
+    names = " · ".join(escape(str(about[name])) for name in ("model", "data") if about.get(name))
+    parts = [f'<section class="why"><h2>{TITLE}</h2><p class="soft">{names}</p></section>', as_html(table)]
+    for metric in table.metrics:
+        if _curves(table, metric):
+            alt = escape(f"{metric}: the mean of each method against the share of units")
+            picture = base64.b64encode(figure_bytes(figure(table, metric), "png", dpi=120)).decode()
+            parts.append(CARD.format(title=escape(metric), alt=alt, data=picture))
+    return PAGE.format(title=TITLE, body="\n".join(parts))

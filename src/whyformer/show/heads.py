@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.attention_heads import RELATIONS, HeadMask
 from whyformer.errors import BadInput
+from whyformer.show.pictures import ruled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,9 +52,7 @@ def _positions(axes: Any, relation: str, counts: dict[int, int]) -> None:
     ticks = [-REACH - 1, *range(-6, 7, 2), REACH + 1]
     axes.set_xticks(ticks, [f"<−{REACH}", *(_signed(i) for i in ticks[1:-1]), f">{REACH}"], fontsize=8)
     axes.margins(y=0.12)
-    axes.grid(axis="y", color="#e3e6ea", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    ruled(axes, axis="y")
 
 
 def heads_figure(mask: HeadMask) -> "Figure":
@@ -82,16 +81,8 @@ def heads_figure(mask: HeadMask) -> "Figure":
                 axes.add_patch(Rectangle(place, width, 0.92, facecolor=COLOURS.get(kind, KEPT), linewidth=0))
             if mask.statistics is not None and "positional" in several:
                 offset = _signed(int(mask.statistics.offsets[layer, head]))
-                middle = corner[0] + 0.46 / len(several)
-                axes.text(
-                    middle,
-                    layer,
-                    offset,
-                    ha="center",
-                    va="center",
-                    fontsize=8 if len(several) < 3 else 6,
-                    color=INK,
-                )
+                middle, size = corner[0] + 0.46 / len(several), 8 if len(several) < 3 else 6
+                axes.text(middle, layer, offset, ha="center", va="center", fontsize=size, color=INK)
             if other and mask.kept[layer, head]:
                 axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=INK, linewidth=1.6))
     axes.set(xlim=(-0.6, heads - 0.4), ylim=(layers - 0.4, -0.6), aspect="equal", xlabel="head", ylabel="block")

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
-from whyformer.results.explanation import Array, ExplanationData
+from whyformer.results.explanation import Array, ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
 from whyformer.show import layout
 from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strongest, two_sided, written
-
-Refused = Sequence[tuple[str, str]]
 
 STYLE = """
 .why{--ink:#1b1f24;--soft:#667080;--line:#d9dee5;--card:#fff;font:16px/1.6 system-ui,sans-serif;color:var(--ink);
@@ -44,16 +42,16 @@ PAGE = """<!doctype html>
 """
 
 
-def page(explanations: Sequence[ExplanationData], *, compare: bool = False, refused: Refused = ()) -> str:
-    """A whole page for one or several explanations, or for one input explained by several methods."""
+def page(explanations: Sequence[ExplanationData]) -> str:
+    """A whole page: a card for each explanation, or one for a comparison."""
     first = explanations[0]
     title = escape(f"{layout.headline(first.prediction)}: {layout.question(first)}")
-    return PAGE.format(title=title, body=fragment(explanations, compare=compare, refused=refused))
+    return PAGE.format(title=title, body=fragment(explanations))
 
 
-def fragment(explanations: Sequence[ExplanationData], *, compare: bool = False, refused: Refused = ()) -> str:
+def fragment(explanations: Sequence[ExplanationData]) -> str:
     """The same without the page around it, for notebooks."""
-    cards = [_comparison(explanations, refused)] if compare else [_card(e) for e in explanations]
+    cards = [_comparison(explanations)] if isinstance(explanations, ComparisonData) else map(_card, explanations)
     return f"<style>{STYLE}</style>" + "\n".join(cards)
 
 
@@ -71,17 +69,18 @@ def _card(explanation: ExplanationData) -> str:
     return f'<section class="why">{"".join(parts)}</section>'
 
 
-def _comparison(explanations: Sequence[ExplanationData], refused: Refused) -> str:
-    first = explanations[0]
-    rows = "".join(
-        f'<tr><th>{escape(layout.called(e))}</th><td><div class="text">{_text(e)}</div>{_gauges(e, explanations)}</td></tr>'
-        for e in explanations
-    )
-    rows += "".join(f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>" for name, reason in refused)
+def _comparison(explanations: ComparisonData[ExplanationData]) -> str:
+    first, trusts = explanations[0], layout.trusts(explanations)
+    rows = ""
+    for e in explanations:
+        gauge = "" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>'
+        rows += f'<tr><th>{escape(layout.called(e))}</th><td><div class="text">{_text(e)}</div>{gauge}</td></tr>'
+    for name, reason in explanations.refused:
+        rows += f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>"
     table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
     origin = f'<p class="soft">{_origin(first)}</p>'
     above = f"{_heading(first)}{origin}{_legend(explanations)}{_note(first)}"
-    for trust in layout.trusts(explanations)[:1]:
+    for trust in trusts[:1]:
         table += f'<p class="soft">Trust: {escape(layout.gauge_title(trust))}. {escape(layout.gauge_key(trust, "each method"))}</p>'
     return f'<section class="why">{above}{table}</section>'
 
@@ -132,10 +131,9 @@ def _strongest(explanation: ExplanationData) -> str:
     rows = []
     top = strongest(explanation, 10)
     peak = max((abs(u.score) for u, _ in top), default=0) or 1
-    for unit, full in top:
-        colour = _rgba(full, 1)
+    for unit, colour in top:
         bar = f'<div class="bar" style="width:12em"><i style="width:{100 * abs(unit.score) / peak:.1f}%;'
-        bar += f'background:{colour}"></i></div>'
+        bar += f'background:{_rgba(colour, 1)}"></i></div>'
         rows.append(f"<tr><td>{escape(unit.text)}</td><td>{bar}</td><td>{written(explanation, unit.score)}</td></tr>")
     return f"<details open><summary>strongest</summary><table>{''.join(rows)}</table></details>"
 
@@ -143,7 +141,7 @@ def _strongest(explanation: ExplanationData) -> str:
 def _layers(explanation: ExplanationData) -> str:
     if explanation.layers is None:
         return ""
-    shown = [i for i, unit in enumerate(explanation.units) if not unit.special]
+    shown = layout.shown_places(explanation)
     names = "".join(f"<th>{escape(explanation.units[i].text)}</th>" for i in shown)
     rows = [(f"layer {n}", layer) for n, layer in enumerate(explanation.layers)] + [("sum", explanation.scores)]
     body = []
@@ -165,8 +163,8 @@ def _origin(explanation: ExplanationData) -> str:
 
 
 def _note(explanation: ExplanationData) -> str:
-    found = layout.note(explanation)
-    return f"<p><b>{escape(found)}</b></p>" if found else ""
+    warning = layout.note(explanation)
+    return f"<p><b>{escape(warning)}</b></p>" if warning else ""
 
 
 def _trust(explanation: ExplanationData) -> str:
@@ -177,21 +175,15 @@ def _trust(explanation: ExplanationData) -> str:
     return f'<div class="trust"><p>{escape(trust.sentence)}</p>{_gauge(trust, [trust])}{key}</div>'
 
 
-def _gauges(explanation: ExplanationData, explanations: Sequence[ExplanationData]) -> str:
-    trust = explanation.trusted
-    return "" if trust is None else f'<div class="trust">{_gauge(trust, layout.trusts(explanations))}</div>'
-
-
 def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
     """The random orders, the best and this one on a line, and the two numbers beside it."""
     (low, high), *places = layout.gauge(trust, among)
     marks = f'<i class="line"></i><i class="spread" style="left:{100 * low:.1f}%;width:{100 * (high - low):.1f}%"></i>'
     for name, place in zip(("chance", "best", "own"), places, strict=True):
         marks += "" if place is None else f'<i class="{name}" style="left:{100 * place:.1f}%"></i>'
-    said = escape(f"{layout.gauge_title(trust)}: {layout.gauge_key(trust)}")
-    return (
-        f'<span class="gauge" role="img" aria-label="{said}" title="{said}">{marks}</span>{layout.trust_numbers(trust)}'
-    )
+    key = escape(f"{layout.gauge_title(trust)}: {layout.gauge_key(trust)}")
+    gauge = f'<span class="gauge" role="img" aria-label="{key}" title="{key}">{marks}</span>'
+    return gauge + layout.trust_numbers(trust)
 
 
 def _shade(strength: float, signed: bool) -> str:

@@ -25,9 +25,10 @@ def pieces(explanation: ExplanationData) -> Iterator[Piece]:
 
     A line break stands between the two texts of a pair. Units without a span are set apart by spaces.
     """
-    shown = [(i, u) for i, u in enumerate(explanation.units) if not u.special]
-    part, end = (shown[0][1].part or 0 if shown else 0), 0
-    for number, (position, unit) in enumerate(shown):
+    shown = shown_places(explanation)
+    part, end = (explanation.units[shown[0]].part or 0 if shown else 0), 0
+    for number, position in enumerate(shown):
+        unit = explanation.units[position]
         if unit.part is not None and unit.part != part:
             yield _piece(explanation, part, end, None)
             yield Piece("\n")
@@ -41,6 +42,11 @@ def pieces(explanation: ExplanationData) -> Iterator[Piece]:
         end = max(start, unit.span[1])
         yield _piece(explanation, part, start, end, position)
     yield _piece(explanation, part, end, None)
+
+
+def shown_places(explanation: ExplanationData) -> list[int]:
+    """Where the units stand that people see: those that are not special."""
+    return [place for place, unit in enumerate(explanation.units) if not unit.special]
 
 
 def _piece(explanation: ExplanationData, part: int, start: int, stop: int | None, position: int | None = None) -> Piece:
@@ -70,15 +76,12 @@ def in_answer(explanation: ExplanationData, part: int | None, span: Span | None)
     return span[0] < marks[1] and marks[0] < span[1]
 
 
-def headline(said: Predicted) -> str:
-    """What the model said, for people."""
-    name = named(Label(said.index, said.label, said.span, title=said.title))
-    return f"{'Answer: ' if said.span else ''}{name} {_amount(said)}".rstrip()
-
-
-def _amount(said: Predicted) -> str:
-    """How probable it is; of a score, which has no probability, its value."""
-    return f"{said.logits[0]:.4g}" if said.probability is None and len(said.logits) == 1 else percent(said.probability)
+def headline(prediction: Predicted) -> str:
+    """What the model said, and how probable it is; of a score, which has no probability, its value."""
+    name = named(Label(prediction.index, prediction.label, prediction.span, title=prediction.title))
+    is_score = prediction.probability is None and len(prediction.logits) == 1
+    amount = f"{prediction.logits[0]:.4g}" if is_score else percent(prediction.probability)
+    return f"{'Answer: ' if prediction.span else ''}{name} {amount}".rstrip()
 
 
 def question(explanation: ExplanationData) -> str:
@@ -94,11 +97,11 @@ def named(label: Label) -> str:
     return f'"{" ".join(label.name.split())}"' if label.span and label.span.characters else label.name
 
 
-def shares(said: Predicted) -> list[tuple[int, str, float]]:
+def shares(prediction: Predicted) -> list[tuple[int, str, float]]:
     """The outputs with their probabilities: classes with the highest first; the start and the end of an answer."""
-    indices = range(len(said.labels)) if said.indices is None else said.indices
-    found = list(zip(indices, said.labels, said.probabilities or (), strict=False))
-    return found if said.span else sorted(found, key=lambda output: -output[2])
+    indices = range(len(prediction.labels)) if prediction.indices is None else prediction.indices
+    outputs = list(zip(indices, prediction.labels, prediction.probabilities or (), strict=False))
+    return outputs if prediction.span else sorted(outputs, key=lambda output: -output[2])
 
 
 def percent(probability: float | None) -> str:
@@ -163,18 +166,17 @@ def gauge(trust: Trust, among: Sequence[Trust]) -> Gauge:
     """The orders on a scale that shows those of all explanations side by side."""
     ends = [end for t in among for end in (*t.random, t.aopc, t.aopc if t.ceiling is None else t.ceiling)]
     low, width = min(ends), max(ends) - min(ends) or 1.0
-    first, last, chance, own = (
-        (end - low) / width for end in (min(trust.random), max(trust.random), trust.chance, trust.aopc)
-    )
-    return Gauge((first, last), chance, None if trust.ceiling is None else (trust.ceiling - low) / width, own)
+    orders = (min(trust.random), max(trust.random), trust.chance, trust.aopc)
+    first, last, chance, explained = ((end - low) / width for end in orders)
+    return Gauge((first, last), chance, None if trust.ceiling is None else (trust.ceiling - low) / width, explained)
 
 
-def gauge_key(trust: Trust, own: str | None = None) -> str:
+def gauge_key(trust: Trust, name: str | None = None) -> str:
     """What the marks of a gauge mean, with their numbers."""
     random = f"{MARKS.spread} {len(trust.random)} random orders {min(trust.random):.2f} … {max(trust.random):.2f}"
     chance = f"{MARKS.chance} their average {trust.chance:.2f}"
     best = [] if trust.ceiling is None else [f"{MARKS.best} best order found {trust.ceiling:.2f}"]
-    return ", ".join([random, chance, *best, f"{MARKS.own} {own or f'this order {trust.aopc:.2f}'}"])
+    return ", ".join([random, chance, *best, f"{MARKS.own} {name or f'this order {trust.aopc:.2f}'}"])
 
 
 def gauge_title(trust: Trust) -> str:

@@ -12,7 +12,8 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.escapes import literal
 from whyformer.results.word_table import TOP, TokenTableData
 from whyformer.show.colours import IMPORTANCE, as_hex, ink
-from whyformer.show.curves import COLOURS, FAINT_STYLES, MARKERS
+from whyformer.show.curves import MARKERS, thin_look
+from whyformer.show.pictures import curve_legend, ruled, tiled
 
 Tables = Mapping[str, TokenTableData]
 
@@ -30,8 +31,7 @@ def overlap_figure(tables: Tables, k: int = TOP) -> Figure:
     _curves(axes, curves, k)
     axes.set_ylabel("shared by two classes (%)")
     axes.set_title(f"How many of their top k words classes share ({_pairs(tables)})", loc="left", fontsize=11)
-    size = 9 if len(curves) <= 12 else 8
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=size, frameon=False)
+    curve_legend(drawn, axes, loc="outside right upper")
     return drawn
 
 
@@ -45,16 +45,15 @@ def shared_figure(tables: Tables, k: int = TOP) -> Figure:
     drawn = Figure(figsize=(6.2 + wide, height), layout="constrained")
     halves: Any = drawn.subfigures(1, 2, width_ratios=(6.2, wide))
     axes, cells = (half.subplots() for half in halves)
-    totals = {}
-    for method, table in tables.items():
-        size = len(table.shared_counts(k))
-        totals[method] = [share * size * n for n, share in table.overlaps(_ks(k)).items()]
+    totals = {
+        method: [share * len(pairs) * n for n, share in table.overlaps(_ks(k)).items()]
+        for method, table in tables.items()
+    }
     _curves(axes, totals, k)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("shared words, all pairs of classes")
     axes.set_title(f"Words that two classes share ({_pairs(tables)})", loc="left", fontsize=11)
-    places = {"loc": "outside lower left", "ncols": beside, "fontsize": 9 if len(counts) <= 12 else 8, "frameon": False}
-    halves[0].legend(*axes.get_legend_handles_labels(), **places)
+    curve_legend(halves[0], axes, loc="outside lower left", ncols=beside)
     _grid(cells, [[by_pair.get(pair, 0) for pair in pairs] for by_pair in counts.values()])
     cells.set_xticks(range(len(pairs)), [literal(" – ".join(pair)) for pair in pairs], rotation=45, ha="right")
     cells.set_yticks(range(len(counts)), [literal(method) for method in counts])
@@ -66,8 +65,8 @@ def _any(tables: Tables) -> list[tuple[str, TokenTableData]]:
     if not tables:
         raise BadInput("there is no table of words to draw")
     if len({table.classes for table in tables.values()}) > 1:
-        found = "; ".join(f"{method}: {', '.join(table.classes)}" for method, table in tables.items())
-        raise BadInput(f"methods are drawn together if their tables have the same classes; found {found}")
+        classes = "; ".join(f"{method}: {', '.join(table.classes)}" for method, table in tables.items())
+        raise BadInput(f"methods are drawn together if their tables have the same classes; found {classes}")
     return list(tables.items())
 
 
@@ -80,19 +79,13 @@ def _ks(k: int) -> range:
 def _curves(axes: Any, curves: Mapping[str, list[float]], k: int) -> None:
     """Methods in the order of their names in the table, each with a colour, a marker and a style of its own."""
     for place, (method, values) in enumerate(curves.items()):
-        look: dict[str, Any] = {
-            "color": COLOURS[place % len(COLOURS)],
-            "marker": MARKERS[place % len(MARKERS)],
-            "linestyle": FAINT_STYLES[place // len(COLOURS) % len(FAINT_STYLES)],
-        }
+        look = {**thin_look(place), "marker": MARKERS[place % len(MARKERS)]}
         every = (3 * place % max(1, k // 5), max(1, k // 5))  # markers that stand one beside the other
         axes.plot(_ks(k), values, label=literal(method), markersize=5, markevery=every, linewidth=1.8, **look)
     axes.set_xlabel("k: the highest words of each class")
     axes.set_xlim(0, k + 1)
     axes.set_ylim(bottom=0)
-    axes.grid(color="#e3e6ea", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
+    ruled(axes)
 
 
 def _grid(axes: Any, rows: list[list[int]]) -> None:
@@ -104,11 +97,7 @@ def _grid(axes: Any, rows: list[list[int]]) -> None:
         red, green, blue = (round(255 * channel) for channel in COUNTS(shares[row, column])[:3])
         colour = as_hex(ink((red, green, blue)))
         axes.text(column, row, str(number), ha="center", va="center", fontsize=9, color=colour)
-    axes.set_xticks(np.arange(numbers.shape[1] + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(numbers.shape[0] + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=1)
-    axes.tick_params(which="both", length=0)
-    axes.spines[:].set_visible(False)
+    tiled(axes, numbers.shape[1], numbers.shape[0])
 
 
 def _pairs(tables: Tables) -> str:

@@ -4,27 +4,25 @@ A format is an object that knows a function for each kind of result; all formats
 add to. What a function needs is imported when it is called: nobody waits for matplotlib who does not draw.
 """
 
-import io
 import json
 from collections.abc import Callable
 from functools import singledispatch
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from whyformer.errors import BadOption
 from whyformer.registry.plugins import Registry
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.table import TableData
 from whyformer.results.word_table import TokenTableData
-from whyformer.show import grid
-from whyformer.show.scores import scores_grid
+from whyformer.show.colours import written
+from whyformer.show.grid import Grid, Words, as_csv, as_latex, as_markdown
+from whyformer.show.layout import called, shown_places
 from whyformer.storage.files import path_of, write_bytes
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Content = str | bytes
+Explained = ExplanationData | ComparisonData[Any]
 F = TypeVar("F", bound=Callable[..., Content])
 
 PICTURES = ("png", "svg", "pdf")
@@ -120,32 +118,18 @@ MARKDOWN = output_format("markdown", ".md")
 LATEX = output_format("latex", ".tex")
 
 
-@TEXT.of(ExplanationData)
-def _explanation_text(explanation: ExplanationData) -> str:
-    from whyformer.show.terminal import explanation_text, to_text
+@TEXT.of(ExplanationData, ComparisonData)
+def _explained_text(result: Explained) -> str:
+    from whyformer.show.terminal import comparison_text, explanation_text, to_text
 
-    return to_text(explanation_text(explanation))
-
-
-@TEXT.of(ComparisonData)
-def _comparison_text(comparison: ComparisonData[Any]) -> str:
-    from whyformer.show.terminal import comparison_text, to_text
-
-    return to_text(comparison_text(comparison.explanations, comparison.refused))
+    return to_text(explanation_text(result) if isinstance(result, ExplanationData) else comparison_text(result))
 
 
-@HTML.of(ExplanationData)
-def _explanation_page(explanation: ExplanationData) -> str:
+@HTML.of(ExplanationData, ComparisonData)
+def _explained_page(result: Explained) -> str:
     from whyformer.show.html import page
 
-    return page([explanation])
-
-
-@HTML.of(ComparisonData)
-def _comparison_page(comparison: ComparisonData[Any]) -> str:
-    from whyformer.show.html import page
-
-    return page(comparison.explanations, compare=True, refused=comparison.refused)
+    return page([result] if isinstance(result, ExplanationData) else result)
 
 
 @JSON.of(ExplanationData, ComparisonData, TokenTableData)
@@ -153,20 +137,12 @@ def _data(result: Any) -> str:
     return json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
 
 
-def explanation_figure(result: ExplanationData | ComparisonData[Any]) -> "Figure":
-    """The heatmap of one explanation, or of several."""
-    from whyformer.show.figures import comparison_figure, figure
+def _picture(kind: str) -> Callable[[Explained], bytes]:
+    def drawn(result: Explained) -> bytes:
+        from whyformer.show.figures import figure
+        from whyformer.show.pictures import figure_bytes
 
-    return figure(result) if isinstance(result, ExplanationData) else comparison_figure(result.explanations)
-
-
-def _picture(kind: str) -> Callable[[ExplanationData | ComparisonData[Any]], bytes]:
-    def drawn(result: ExplanationData | ComparisonData[Any]) -> bytes:
-        from whyformer.show.pictures import DPI
-
-        held = io.BytesIO()
-        explanation_figure(result).savefig(held, format=kind, dpi=DPI)
-        return held.getvalue()
+        return figure_bytes(figure(result), kind)
 
     return drawn
 
@@ -175,9 +151,20 @@ for _kind in PICTURES:
     output_format(_kind, f".{_kind}").of(ExplanationData, ComparisonData)(_picture(_kind))
 
 
-CSV.of(ExplanationData, ComparisonData)(lambda result: grid.as_csv(scores_grid(result)))
-MARKDOWN.of(ExplanationData, ComparisonData)(lambda result: grid.as_markdown(scores_grid(result)) + "\n")
-LATEX.of(ExplanationData, ComparisonData)(lambda result: grid.as_latex(scores_grid(result)))
+def _scores_grid(result: Explained) -> Grid:
+    """A row for each unit that is not special, a column for each method, whose highest score stands out."""
+    several = [result] if isinstance(result, ExplanationData) else result.explanations
+    highest = [(e, e.ranked[:1]) for e in several]
+    rows = []
+    for place in shown_places(several[0]):
+        cells = [Words(written(e, e.scores[place]), place in best, float(e.scores[place])) for e, best in highest]
+        rows.append((Words(several[0].units[place].text), *cells))
+    return Grid(("unit", *map(called, several)), rows)
+
+
+CSV.of(ExplanationData, ComparisonData)(lambda result: as_csv(_scores_grid(result)))
+MARKDOWN.of(ExplanationData, ComparisonData)(lambda result: as_markdown(_scores_grid(result)) + "\n")
+LATEX.of(ExplanationData, ComparisonData)(lambda result: as_latex(_scores_grid(result)))
 
 
 def _later(module: str, function: str) -> Callable[..., Content]:
@@ -194,6 +181,6 @@ TEXT.of(TableData)(_later("tables", "as_text"))
 CSV.of(TableData)(_later("tables", "as_csv"))
 MARKDOWN.of(TableData)(_later("tables", "as_markdown"))
 LATEX.of(TableData)(_later("tables", "as_latex"))
-HTML.of(TableData)(_later("report", "report_page"))
+HTML.of(TableData)(_later("curves", "report_page"))
 TEXT.of(TokenTableData)(_later("words", "as_text"))
 MARKDOWN.of(TokenTableData)(_later("words", "as_markdown"))

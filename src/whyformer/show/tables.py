@@ -57,6 +57,11 @@ class Entry:
     best: bool = False
     tied: bool = False
 
+    def written(self, bold: str) -> str:
+        """As text, with the number in the form `bold` where it is the best."""
+        number = bold.format(self.number) if self.best else self.number
+        return f"{'≈ ' if self.tied else ''}{number} {self.interval}".rstrip()
+
 
 @dataclass(frozen=True)
 class Column:
@@ -100,11 +105,11 @@ def differences(table: TableData) -> list[Column]:
     return columns
 
 
-def _entry(found: Cell | Difference | None, best: bool = False, tied: bool = False, sign: str = "") -> Entry:
-    if found is None or math.isnan(found.mean):
+def _entry(cell: Cell | Difference | None, best: bool = False, tied: bool = False, sign: str = "") -> Entry:
+    if cell is None or math.isnan(cell.mean):
         return Entry()
-    low, high = (f"{bound:{sign}z.3f}" for bound in (found.low, found.high))
-    return Entry(f"{found.mean:{sign}z.3f}", "" if math.isnan(found.low) else f"[{low}, {high}]", best, tied)
+    mean, low, high = (f"{number:{sign}z.3f}" for number in (cell.mean, cell.low, cell.high))
+    return Entry(mean, "" if math.isnan(cell.low) else f"[{low}, {high}]", best, tied)
 
 
 def _arrow(table: TableData, metric: str) -> str:
@@ -135,14 +140,14 @@ def footer(table: TableData) -> list[str]:
 
 def _small(table: TableData) -> Iterator[str]:
     """Which numbers come from a small sample."""
-    for few, said in ((TOO_FEW, "too few rows to rely on any number"), (SMALL, "a small sample")):
-        least = 1 if few == TOO_FEW else TOO_FEW
+    samples = ((1, TOO_FEW, "too few rows to rely on any number"), (TOO_FEW, SMALL, "a small sample"))
+    for least, few, remark in samples:
         counts = {metric: {n for n in _counts(table, metric) if least <= n < few} for metric in table.metrics}
-        metrics = [metric for metric, own in counts.items() if own]
+        metrics = [metric for metric, small in counts.items() if small]
         if metrics:
             rows = sorted(set().union(*counts.values()))
             many = str(rows[0]) if len(rows) == 1 else f"{rows[0]} to {rows[-1]}"
-            yield f"{', '.join(metrics)}, n = {many}: {said}"
+            yield f"{', '.join(metrics)}, n = {many}: {remark}"
 
 
 def _intervals(table: TableData) -> str:
@@ -152,9 +157,8 @@ def _intervals(table: TableData) -> str:
     student = f"of fewer than {SMALL} rows by Student's t, of zeros and ones by Wilson's"
     few = [student] if min(counts, default=SMALL) < SMALL else []
     many = any(n >= SMALL for n in counts) or any(_counts(table, metric) for metric in corpora) or not few
-    fewer = (
-        f" ({RESAMPLED_CORPORA} for {', '.join(corpora)})" if corpora and table.resamples > RESAMPLED_CORPORA else ""
-    )
+    capped = corpora and table.resamples > RESAMPLED_CORPORA
+    fewer = f" ({RESAMPLED_CORPORA} for {', '.join(corpora)})" if capped else ""
     drawn = [f"the percentiles of {table.resamples} resamples of the rows, seed {table.seed}{fewer}"] if many else []
     return f"in brackets: 95 % intervals, {'; '.join(drawn + few)}"
 
@@ -187,17 +191,17 @@ def _skipped(table: TableData) -> Iterator[str]:
 
 def _refused(table: TableData) -> Iterator[str]:
     for method in table.methods:
-        found = [series.refused for (own, _), series in table.series.items() if own == method]
-        reasons: Counter[str] = sum(map(Counter, found), Counter())
+        by_metric = [series.refused for (name, _), series in table.series.items() if name == method]
+        reasons: Counter[str] = sum(map(Counter, by_metric), Counter())
         if reasons:
-            rows = max(sum(own.values()) for own in found)
+            rows = max(sum(refused.values()) for refused in by_metric)
             often = max(sorted(reasons), key=lambda reason: reasons[reason])
             yield f"{method} refused {_many(rows, 'row')}{', most often' if len(reasons) > 1 else ''}: {often}"
 
 
 def _left_out(table: TableData) -> Iterator[str]:
     for metric in table.metrics:
-        counts = {s.left_out for (m, own), s in table.series.items() if own == metric and m not in REFERENCES}
+        counts = {s.left_out for (m, label), s in table.series.items() if label == metric and m not in REFERENCES}
         if any(counts):
             yield f"{metric} leaves out {'up to ' if len(counts) > 1 else ''}{_many(max(counts), 'row')}"
 
@@ -222,22 +226,18 @@ def _many(count: int, what: str) -> str:
 
 def as_markdown(table: TableData) -> str:
     """The table, the paired differences to the best, then what a reader must know, as a list."""
-    columns, compared = grid(table), differences(table)
+    columns = grid(table)
     parts = [_pipes(table.methods, columns)]
-    if compared:
+    if compared := differences(table):
         parts += [f"{DIFFERENCES}:", _pipes(_ordinary(table), compared)]
     parts.append("\n".join(f"- {unmarked(note)}" for note in (legend(columns), *footer(table))))
     return "\n\n".join(parts) + "\n"
 
 
 def _pipes(methods: Sequence[str], columns: Sequence[Column]) -> str:
-    def entry(shown: Entry) -> str:
-        number = f"**{shown.number}**" if shown.best else shown.number
-        return f"{'≈ ' if shown.tied else ''}{number} {shown.interval}".rstrip()
-
     heads = [f"{_code(c.title) if c.title == c.metric else c.title} {c.note}".rstrip() for c in columns]
     names = [f"*{method}*" if method in REFERENCES else _code(method) for method in methods]
-    rows = [[name, *(entry(c.entries[n]) for c in columns)] for n, name in enumerate(names)]
+    rows = [[name, *(c.entries[n].written("**{}**") for c in columns)] for n, name in enumerate(names)]
     return pipes([["method", *heads], *rows], aligned=True)
 
 
@@ -269,9 +269,8 @@ def as_latex(table: TableData) -> str:
     """A tabular for the package booktabs; what a reader must know stands above it as comments."""
 
     def entry(shown: Entry) -> str:
-        number, interval = (text.replace("-", "$-$").replace("–", "--") for text in (shown.number, shown.interval))
-        number = rf"\textbf{{{number}}}" if shown.best else number
-        return f"{'≈ '.translate(LATEX) if shown.tied else ''}{number} {interval}".rstrip()
+        text = shown.written(r"\textbf{{{}}}").replace("-", "$-$").replace("–", "--")
+        return text.replace("≈", "≈".translate(LATEX))
 
     columns = grid(table)
     notes = "".join(f"% {note}\n" for note in (legend(columns), *footer(table)))
@@ -282,14 +281,13 @@ def as_latex(table: TableData) -> str:
 
 def as_html(table: TableData) -> str:
     """A fragment of a page, for notebooks."""
-    columns, compared = grid(table), differences(table)
+    columns = grid(table)
     notes = "".join(f"<li>{escape(note)}</li>" for note in (legend(columns), *footer(table)))
     shown = _rows(table.methods, columns)
-    if compared:
+    if compared := differences(table):
         shown += f"<details><summary>{DIFFERENCES}</summary>{_rows(_ordinary(table), compared)}</details>"
-    return (
-        f'<style>{STYLE}{NUMBERS_STYLE}</style><section class="why wide">{shown}<ul class="soft">{notes}</ul></section>'
-    )
+    shown += f'<ul class="soft">{notes}</ul>'
+    return f'<style>{STYLE}{NUMBERS_STYLE}</style><section class="why wide">{shown}</section>'
 
 
 def _rows(methods: Sequence[str], columns: Sequence[Column]) -> str:
@@ -314,7 +312,7 @@ def as_text(table: TableData) -> str:
     parts = [_printed(_lines(table.methods, columns))]
     if max(map(len, parts[0].plain.split("\n"))) > width:
         groups = groupby(columns, key=lambda column: column.metric)
-        parts = [_printed(_lines(table.methods, list(own))) for _, own in groups]
+        parts = [_printed(_lines(table.methods, list(of_metric))) for _, of_metric in groups]
     return to_text(Text("\n\n").join([*parts, Text("\n".join((legend(columns, "* best"), *footer(table))), "dim")]))
 
 
@@ -352,9 +350,8 @@ def live(results: Aggregate) -> Group:
         higher = results.facts.get(metric, {}).get("higher_is_better")
         current = {method: means[method, metric] for method in methods if (method, metric) in means}
         rounding = SAME * sum(map(abs, current.values())) / len(current)
-        best = ranked({m: mean for m, mean in current.items() if m not in REFERENCES}, higher is not False, rounding)[
-            :1
-        ]
+        compared = {method: mean for method, mean in current.items() if method not in REFERENCES}
+        best = ranked(compared, higher is not False, rounding)[:1]
         shown = {method: Entry(f"{value:z.3f}", best=method in best) for method, value in current.items()}
         columns.append(Column(metric, metric, ARROWS[higher], tuple(shown.get(method, Entry()) for method in methods)))
     return Group(_lines(methods, columns), Text(f"means of {_many(len(results.right), 'example')} so far", "dim"))

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 
 from whyformer.escapes import visible
-from whyformer.results.explanation import ExplanationData
+from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
 from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths, strongest, two_sided, written
 from whyformer.show.layout import (
@@ -94,34 +94,28 @@ def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
     text.append(f"{called(explanation)} · {explanation.provenance.get('model', '')}\n", "dim")
     text.append("\n")
     text.append_text(coloured_runs(explanation))
-    text.append("\n\n")
-    text.append_text(_bars(explanation, count))
+    text.append("\n\n").append_text(_bars(explanation, count))
     if explanation.trusted is not None:
         text.append("\n\n").append_text(_trust(explanation.trusted))
-    warning = note(explanation)
-    if warning:
+    if warning := note(explanation):
         text.append(f"\n! {warning}", "bold")
     return text
 
 
-def comparison_text(
-    explanations: Sequence[ExplanationData], refused: Sequence[tuple[str, str]] = (), count: int = 3
-) -> Text:
+def comparison_text(explanations: ComparisonData[Any], count: int = 3) -> Text:
     """The prediction, then for each method the coloured text and its strongest units."""
-    text = _heading(explanations[0], {two_sided(e) for e in explanations})
-    text.append("\n")
+    text = _heading(explanations[0], {two_sided(e) for e in explanations}).append("\n")
     width = max(len(called(e)) for e in explanations)
     for explanation in explanations:
-        strongest = "  ".join(
-            f"{u.text} {written(explanation, u.score, 3)}" for u in explanation.top(count, by="magnitude")
-        )
+        top = explanation.top(count, by="magnitude")
+        strongest = "  ".join(f"{unit.text} {written(explanation, unit.score, 3)}" for unit in top)
         text.append(f"{called(explanation):<{width}}  ", "bold")
         text.append_text(coloured_runs(explanation))
         text.append(f"\n{'':<{width}}  {strongest}\n", "dim")
         if explanation.trusted is not None:
             text.append(f"{'':<{width}}  {_gauge(explanation.trusted, trusts(explanations))}")
             text.append(f"  {trust_numbers(explanation.trusted)}\n")
-    for name, reason in refused:
+    for name, reason in explanations.refused:
         text.append(f"{name:<{width}}  {reason}\n", "dim")
     for trust in trusts(explanations)[:1]:
         text.append(f"\ntrust: {gauge_title(trust)}\n")
@@ -178,10 +172,9 @@ def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
     lines = []
     for unit, colour in top:
         length = round(BAR * abs(unit.score) / peak)
-        sign = "+.4g" if explanation.signed else ".4g"
         line = Text(f"  {set_cell_size(visible(unit.text), width)}  ")
         line.append("█" * length, Style(color=as_hex(colour)))
-        line.append(f"{'':<{BAR - length}}  {unit.score:{sign}}")
+        line.append(f"{'':<{BAR - length}}  {written(explanation, unit.score)}")
         lines.append(line)
     return Text("\n").join(lines)
 
@@ -196,11 +189,11 @@ def _trust(trust: Trust) -> Text:
 
 def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
     """The orders on a line; where two have the same place, this one is shown, or else the best."""
-    found = gauge(trust, among)
-    low, high = (round(end * (GAUGE - 1)) for end in found.spread)
+    spread, *places = gauge(trust, among)
+    low, high = (round(end * (GAUGE - 1)) for end in spread)
     line = ["─"] * GAUGE
     line[low : high + 1] = MARKS.spread * (high + 1 - low)
-    for mark, place in zip(MARKS[1:], found[1:], strict=True):
+    for mark, place in zip(MARKS[1:], places, strict=True):
         if place is not None:
             line[round(place * (GAUGE - 1))] = mark
     return "".join(line)

@@ -1,7 +1,8 @@
 """Tables of words for the terminal and as Markdown."""
 
-import unicodedata
 from itertools import combinations, zip_longest
+
+from rich.cells import cell_len, set_cell_size
 
 from whyformer.escapes import visible
 from whyformer.results.word_table import LINES, TOP, TokenTableData
@@ -11,8 +12,8 @@ from whyformer.show.grid import pipes, unmarked
 def as_text(table: TokenTableData, k: int = TOP, lines: int = LINES) -> str:
     """The highest words of each class side by side, then the words among the top k that two classes share."""
     rows = [tuple(map(visible, row)) for row in (_headings(table), *_rows(table, lines))]
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    padded = [[cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    padded = [map(set_cell_size, row, widths) for row in rows]
     shared = [
         f"{one} and {other} share {len(words)}: {' '.join(words)}"
         for (one, other), words in _shared(table, k).items()
@@ -33,12 +34,12 @@ def as_markdown(table: TokenTableData, k: int = TOP, lines: int = LINES) -> str:
 
 
 def _headline(table: TokenTableData, k: int) -> list[str]:
-    said = "one class only, so there is nothing to compare"
+    finding = "one class only, so there is nothing to compare"
     if len(table.classes) > 1:
-        said = f"two classes share {100 * table.overlap(k):.1f} % of their top {k} words"
+        finding = f"two classes share {100 * table.overlap(k):.1f} % of their top {k} words"
     about = [str(table.provenance[name]) for name in ("model", "data") if table.provenance.get(name)]
     about += [f"words weighted by {table.provenance['idf']}"] if table.provenance.get("idf") else []
-    return [f"{table.method}: {said}", *([" · ".join(about)] if about else [])]
+    return [f"{table.method}: {finding}", *([" · ".join(about)] if about else [])]
 
 
 def _headings(table: TokenTableData) -> list[str]:
@@ -47,15 +48,10 @@ def _headings(table: TokenTableData) -> list[str]:
 
 
 def _rows(table: TokenTableData, lines: int) -> list[tuple[str, ...]]:
-    found = [[f"{word} {score:.3g}" for word, score in table.top(lines, index)] for index in sorted(table.totals)]
-    return list(zip_longest(*found, fillvalue=""))
+    columns = [[f"{word} {score:.3g}" for word, score in table.top(lines, index)] for index in sorted(table.totals)]
+    return list(zip_longest(*columns, fillvalue=""))
 
 
 def _shared(table: TokenTableData, k: int) -> dict[tuple[str, str], tuple[str, ...]]:
     names = dict(zip(sorted(table.totals), table.classes, strict=True))
     return {(names[one], names[other]): table.shared(one, other, k) for one, other in combinations(names, 2)}
-
-
-def _width(text: str) -> int:
-    """How many columns a text takes in a terminal."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in text)
