@@ -294,7 +294,8 @@ def test_every_parameter_and_flag_that_is_no_option_of_a_method_is_reserved() ->
     from whyformer.cli.explaining import explain
 
     options = {name for one in whyformer.list_methods().values() for name in one.options}
-    functions = (whyformer.Explainer.explain, whyformer.Explainer.stream, whyformer.attribute, explain)
+    command = explain.__wrapped__  # type: ignore[attr-defined]  # without the options of methods
+    functions = (whyformer.Explainer.explain, whyformer.Explainer.stream, whyformer.attribute, command)
     parameters = {name for function in functions for name in signature(function).parameters}
     assert parameters - options - RESERVED == {"self"}
 
