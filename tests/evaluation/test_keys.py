@@ -101,6 +101,12 @@ def test_the_keys_of_journals_stay() -> None:
     assert {written: hashed(spec_of(written).facts) for written in KEYS} == KEYS
 
 
+def test_an_option_that_came_later_changes_no_key_by_its_default() -> None:
+    facts = [spec_of(written).facts["options"] for written in ("rollout", "rollout(query=reader)")]
+    assert facts == [{"first_layer": 0, "row_normalised": True}] * 2
+    assert spec_of("rollout(query=mean)").facts["options"] == {**facts[0], "query": "mean"}
+
+
 # Code of one's own
 
 
@@ -294,7 +300,8 @@ def test_every_parameter_and_flag_that_is_no_option_of_a_method_is_reserved() ->
     from whyformer.cli.explaining import explain
 
     options = {name for one in whyformer.list_methods().values() for name in one.options}
-    functions = (whyformer.Explainer.explain, whyformer.Explainer.stream, whyformer.attribute, explain)
+    command = explain.__wrapped__  # type: ignore[attr-defined]  # without the options of methods
+    functions = (whyformer.Explainer.explain, whyformer.Explainer.stream, whyformer.attribute, command)
     parameters = {name for function in functions for name in signature(function).parameters}
     assert parameters - options - RESERVED == {"self"}
 
