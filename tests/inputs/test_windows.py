@@ -208,7 +208,7 @@ def test_a_target_is_explained_where_it_first_stands(asking: Explainer) -> None:
     e = asking.explain(question=QUESTION, context=context, target="Denver Broncos", method="rollout")
     assert e.target.span is not None
     assert e.target.span.characters == (len(MANY) + 5, len(MANY) + 19)
-    both = asking.explain(question=QUESTION, context=context, target=["Denver Broncos", "lost."], method="rollout")
+    both: Any = asking.explain(question=QUESTION, context=context, target=["Denver Broncos", "lost."], method="rollout")
     assert [one.target.name for one in both] == ["Denver Broncos", "lost."]
     assert both[0].diagnostics["window"] == e.diagnostics["window"]
     with pytest.raises(BadOption, match="does not stand in the context: copy"):

@@ -9,7 +9,7 @@ from typing import Any
 from whyformer.datasets import Example, label_index
 from whyformer.inputs.encoding import TextInput, encode
 from whyformer.inputs.units import Span
-from whyformer.inputs.windows import Windows
+from whyformer.inputs.windows import CUT, Windows
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
@@ -45,11 +45,11 @@ class Item:
         return replace(self, encoded=window, annotation=replace(self.annotation, answer=tokens, answer_length=length))
 
 
-def item_of(subject: Subject, example: Example, windows: Windows | None = None) -> Item:
+def item_of(subject: Subject, example: Example, windows: Windows = CUT) -> Item:
     """An example, encoded; `BadInput` says what is wrong with it. A long context is read in windows."""
     answers = subject.task == "answer"
     encoded = encode(subject, example.text, whole=answers)
-    parts = (windows or Windows()).parts(subject, encoded) if answers else (encoded,)
+    parts = windows.parts(subject, encoded) if answers else (encoded,)
     gold = None if example.label is None else label_index(example.label, subject.labels)
     first = example.answers[0].span if example.answers else None
     answer = None if first is None else answer_tokens(encoded, first)

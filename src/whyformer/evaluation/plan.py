@@ -8,7 +8,7 @@ from typing import Any
 from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, hashed, item_of
-from whyformer.inputs.windows import Windows
+from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec
@@ -45,7 +45,7 @@ class Settings:
     min_probability: float | None = None
     skip_bad_rows: bool = False
     tokens_per_batch: int | None = None
-    windows: Windows = field(default_factory=Windows)
+    windows: Windows = CUT
 
     @classmethod
     def of(cls, data: Dataset, **settings: Any) -> "Settings":

@@ -24,7 +24,7 @@ from whyformer.explain.windows import check_windows, in_windows, merged_outputs
 from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
-from whyformer.inputs.windows import Mode, Windows
+from whyformer.inputs.windows import CUT, Mode, Windows
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
@@ -228,14 +228,14 @@ class Explainer:
         relevance = any(spec.of.relevance for spec in chosen)
         texts, single = self._inputs(input if text is None else text, question, context, choices)
         if not single:
-            one = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
-            raise BadInput(f"{one} needed to compare methods, found several: call compare for each")
+            needed = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
+            raise BadInput(f"{needed} needed to compare methods, found several: call compare for each")
         asked = Questions.of(self.task, True, target=target, versus=versus, word=word, position=position)
         if asked.several:
             raise BadInput("one output is needed to compare methods, found several: call compare for each")
-        text, long = list(texts), Windows.of(window_size, overlap, windows)
+        one_text, long = list(texts), Windows.of(window_size, overlap, windows)
         check_windows(self.task, long)
-        run = None if long.merge else self._run(text, asked, relevance, long)
+        run = None if long.merge else self._run(one_text, asked, relevance, long)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
         with counting("compare"):
@@ -243,7 +243,7 @@ class Explainer:
                 try:
                     with part(number, len(chosen)):
                         if run is None:
-                            done += self._merged(text, asked, spec, long, size=1)
+                            done += self._merged(one_text, asked, spec, long, size=1)
                         else:
                             done += self._explanations(run, spec.of, dict(spec.options))
                 except WhyformerError as error:
@@ -292,7 +292,7 @@ class Explainer:
         return texts, single or alone
 
     def _run(
-        self, texts: Sequence[Text], asked: Questions, relevance: bool, windows: Windows, first: int = 0
+        self, texts: Sequence[Text], asked: Questions, relevance: bool, windows: Windows = CUT, first: int = 0
     ) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
 

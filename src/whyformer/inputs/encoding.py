@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +45,8 @@ UNKNOWN_WORDS = 0.2  # more than this share of a text's words, and more than one
 _TOKENIZING = Lock()  # a tokenizer keeps how it truncates between two calls, so threads wait for each other
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Window:
     """A part of a text that is read in several: which of how many, and where its tokens stand in the whole."""
 
     number: int

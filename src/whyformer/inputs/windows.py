@@ -74,3 +74,6 @@ class Windows:
         if overlap >= room:
             raise BadOption(f"overlap={overlap}: a window holds {room} tokens of the text, so it must be less")
         return room, overlap
+
+
+CUT = Windows()  # what does not fit is cut off
