@@ -94,13 +94,22 @@ def test_a_text_that_fits_is_its_only_window(asking: Explainer, classifying: Exp
     assert text.window is None
 
 
-def test_of_a_pair_the_longer_text_is_cut(classifying: Explainer) -> None:
-    windows = windows_of(classifying, (DOCUMENT, cases.TEXTS[0]), overlap=5)
-    short = [[unit for unit in window.units if unit.part == 1] for window in windows]
+@pytest.mark.parametrize("long", [0, 1])
+def test_of_a_pair_the_longer_text_is_cut(classifying: Explainer, long: int) -> None:
+    pair = (DOCUMENT, cases.TEXTS[0]) if long == 0 else (cases.TEXTS[0], DOCUMENT)
+    windows = windows_of(classifying, pair, overlap=5)
+    short = [[unit for unit in window.units if unit.part == 1 - long] for window in windows]
     assert len(windows) > 1
     assert all(units == short[0] for units in short)
-    starts = [next(unit.span[0] for unit in window.units if unit.part == 0) for window in windows]
+    starts = [next(unit.span[0] for unit in window.units if unit.part == long) for window in windows]
     assert starts == sorted(set(starts))
+
+
+def test_of_a_question_the_context_is_cut_though_it_is_shorter(asking: Explainer) -> None:
+    question, context = " ".join(MANY.split()[:60]), " ".join(MANY.split()[60:110])
+    windows = windows_of(asking, (question, context), overlap=3)
+    assert [sum(unit.part == 0 for unit in window.units) for window in windows] == [60] * len(windows)
+    assert len(windows) == 2
 
 
 WORDS = [
@@ -205,6 +214,13 @@ def test_an_answer_in_one_window_is_enough(asking: Explainer) -> None:
 
 def test_a_target_is_explained_where_it_first_stands(asking: Explainer) -> None:
     context = f"{MANY} The Denver Broncos were better. {MANY} The Denver Broncos lost."
+    windows = windows_of(asking, (QUESTION, context))
+    standing = [n for n, w in enumerate(windows) if any(unit.text == "Denver" for unit in w.units)]
+    first = [n for n in standing if n < standing[-1] - 2]
+    for high in standing:  # a place further on may have a higher score, but is another place
+        logits = [torch.full((2, len(window)), float(number == high)) for number, window in enumerate(windows)]
+        expected = high if high in first else first[0]
+        assert best_window(logits, windows, "Denver Broncos") == expected
     e = asking.explain(question=QUESTION, context=context, target="Denver Broncos", method="rollout")
     assert e.target.span is not None
     assert e.target.span.characters == (len(MANY) + 5, len(MANY) + 19)
@@ -237,9 +253,9 @@ def test_people_are_told_which_window_it_is(asking: Explainer) -> None:
     assert Explanation.from_dict(e.to_dict()).diagnostics["window"] == e.diagnostics["window"]
 
 
-def test_answers_outside_the_window_are_missed(asking: Explainer) -> None:
+def test_answers_outside_the_window_are_missed() -> None:
     """By hand: the top 20 tokens of the explained window, and how many of the gold answer are among them."""
-    context = f"{MANY} The Denver Broncos were better."
+    asking, context = Explainer(answering(2), tokenizer()), f"{MANY} The Denver Broncos were better."
     e = asking.explain(question=QUESTION, context=context, method="attcat")
     ranked = sorted((n for n, u in enumerate(e.units) if not u.special), key=lambda place: -e.scores[place])[:20]
     (low, _), *_, (_, high) = [unit.span for unit in e.units if unit.part == 1 and unit.span]
@@ -299,6 +315,13 @@ def test_each_token_of_a_document_is_the_mean_over_its_windows(classifying: Expl
         counts[window.window.places] += 1
     assert counts.max() > 1
     np.testing.assert_allclose(e.scores, sums / counts, rtol=0, atol=1e-6 * np.abs(e.scores).max())
+    other = (e.prediction.index + 1) % len(mean)
+    against = classifying.explain(DOCUMENT, method, windows="merge", overlap=7, target=other)
+    last = windows[-1].window
+    assert last is not None
+    alone = last.places[np.isin(last.places, windows[-2].window.places, invert=True)]  # in no other window
+    expected = scores_of(classifying, windows[-1], method, other)[np.isin(last.places, alone)]
+    np.testing.assert_allclose(against.scores[alone], expected, rtol=0, atol=1e-6 * np.abs(against.scores).max())
     assert "".join(unit.text for unit in e.units if not unit.special) == DOCUMENT.replace(" ", "")
 
 

@@ -58,11 +58,10 @@ def item_of(subject: Subject, example: Example, windows: Windows = CUT) -> Item:
     )
     tensors = {name: numbers.tolist() for name, numbers in encoded.tensors.items()}
     seen = [tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
-    if len(parts) == 1:
-        return Item(example.row, encoded, annotation, hashed([example.text, gold, first, _marked(example), seen]))
-    seen.append([part.window.places.tolist() for part in parts if part.window is not None])
+    if len(parts) > 1:
+        seen.append([part.window.places.tolist() for part in parts if part.window is not None])
     content = hashed([example.text, gold, first, _marked(example), seen])
-    return Item(example.row, encoded, annotation, content, parts, first)
+    return Item(example.row, encoded, annotation, content, parts if len(parts) > 1 else (), first)
 
 
 def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
