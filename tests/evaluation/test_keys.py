@@ -101,6 +101,12 @@ def test_the_keys_of_journals_stay() -> None:
     assert {written: hashed(spec_of(written).facts) for written in KEYS} == KEYS
 
 
+def test_an_option_that_came_later_changes_no_key_by_its_default() -> None:
+    facts = [spec_of(written).facts["options"] for written in ("rollout", "rollout(query=reader)")]
+    assert facts == [{"first_layer": 0, "row_normalised": True}] * 2
+    assert spec_of("rollout(query=mean)").facts["options"] == {**facts[0], "query": "mean"}
+
+
 # Code of one's own
 
 

@@ -96,7 +96,9 @@ def test_every_table_and_figure_is_listed() -> None:
         ("decoded-table-2", "Shapley", "AG News", "hiding", 0.567),
         ("decoded-table-2", "DeepLiftShap", "AG News", "revealing", 0.823),
         ("decoded-figure-9", "Shapley", "AG News", "top 50", 13.0),
-        ("decoded-tables-3-9", "decoded l6", "AG News", "top 50", 1.5),
+        ("decoded-tables-3-9", "decoded l6", "AG News", "top 50", 10 / 6),
+        ("decoded-figure-9", "Occlusion", "AG News", "top 50", 20.0),
+        ("decoded-tables-3-9", "Integrated, 25 steps", "AG News", "top 50", 89 / 6),
         ("decoded-tables-3-9", "Smooth", "SST-2", "top 50", 6),
     ],
 )

@@ -236,9 +236,9 @@ WRONG: dict[str, Case] = {
     "lists to compare": (lambda e: e.compare(question=["a"], context=["b"]), BadInput, "one question and its context"),
     "half a character": (lambda e: e.explain(question="a \ud83d", context="b"), BadInput, "half a character"),
     "too long": (
-        lambda e: e.explain(question="Who won?", context=f"{LONG} {LONG}"),
+        lambda e: e.explain(question=f"{LONG} {LONG}", context=CONTEXT),
         BadInput,
-        rf"are \d+ tokens, but the model's window holds {WINDOW}: contexts that do not fit are not supported yet",
+        rf"a window holds {WINDOW} tokens, and \d+ of them are special tokens and the other text",
     ),
 }
 TARGETS: dict[str, tuple[Any, str]] = {

@@ -44,6 +44,7 @@ EDGES = "reference/test_method_edges.py"
 METRIC_EDGES = "metrics/test_metric_edges.py"
 KEYS = "evaluation/test_keys.py"
 ODD_INPUTS = "inputs/test_odd_inputs.py"
+WINDOWS = "inputs/test_windows.py"
 
 # From layer to layer
 
@@ -127,8 +128,11 @@ of(
 of(
     "methods.attention",
     f"{DERIVED}::test_raw_attention",
-    ("raw_attention", "prediction.read(a.mean(1))", "prediction.read(a.amax(1))"),
-    ("raw_attention", "= -1) -> Tensor", "= 0) -> Tensor"),
+    ("raw_attention", "over_queries(a.mean(1), query)", "over_queries(a.amax(1), query)"),
+    ("raw_attention", "list[int] = -1", "list[int] = 0"),
+    ("raw_attention", "over_queries(a.mean(1), query)", 'over_queries(a.mean(1), "reader")'),
+    ("rollout", 'if query == "reader" else', "if True else", f"{DERIVED}::test_rollout"),
+    ("from_layer", "-len(layers) <= first_layer", "0 <= first_layer", f"{DERIVED}::test_rollout"),
     ("from_layer", "layers[first_layer:]", "layers[: first_layer + 1]", f"{GOLDEN}::test_class_agnostic_methods"),
     ("attention_flow", "to_units / to_units.sum()", "to_units", f"{DERIVED}::test_attention_flow"),
     (
@@ -1365,4 +1369,48 @@ of(
     "results.table",
     "evaluation/test_small_samples.py::test_one_row_has_no_percentiles",
     ("_percentiles", "if n > 1", "if n > 0"),
+)
+
+# Long texts
+
+of(
+    "inputs.windows",
+    f"{WINDOWS}::test_windows_of_a_context_are_those_of_the_tokenizer",
+    ("Windows.parts", "room - overlap)", "room)"),
+    ("Windows.parts", "len(long) - overlap)", "len(long))"),
+    ("Windows.parts", "start : start + room]", "start : start + room - 1]"),
+    ("Windows._room", "min(OVERLAP, room // 2)", "min(OVERLAP, room // 3)"),
+    ("Windows._long", "max(texts, key=len)", "texts[0]", f"{WINDOWS}::test_of_a_pair_the_longer_text_is_cut"),
+    (
+        "Windows._long",
+        "texts[1] if answers else",
+        "",
+        f"{WINDOWS}::test_of_a_question_the_context_is_cut_though_it_is_shorter",
+    ),
+)
+of(
+    "tasks.answers",
+    f"{WINDOWS}::test_an_answer_in_one_window_is_enough",
+    ("best_window", "min(nothing) <= best else nothing.index(min(nothing))", "max(nothing) <= best else 0"),
+    ("best_window", "spans.index(best) if", "spans.index(min(spans)) if"),
+    ("best_window", "where[0] if where else 0", "0", f"{WINDOWS}::test_a_target_is_explained_where_it_first_stands"),
+)
+of(
+    "explain.windows",
+    f"{WINDOWS}::test_each_token_of_a_document_is_the_mean_over_its_windows",
+    ("Merged.scores", "self.sums / self.counts", "self.sums"),
+    ("merged_outputs", ".mean(0, keepdim=True)", ".sum(0, keepdim=True)"),
+    ("merged_outputs", "[chosen] * len(batch)", "None"),
+    (
+        "in_windows",
+        "[[one] for one in of_text]",
+        "[of_text]",
+        f"{WINDOWS}::test_a_target_is_explained_where_it_first_stands",
+    ),
+)
+of(
+    "evaluation.examples",
+    f"{WINDOWS}::test_answers_outside_the_window_are_missed",
+    ("Item.in_window", "answer_tokens(window, self.answer)", "self.annotation.answer"),
+    ("Item.in_window", "whole[1] - whole[0] + 1", "None"),
 )

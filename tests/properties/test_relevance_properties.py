@@ -20,7 +20,7 @@ from whyformer.rounding import close
 
 VOCABULARY = 40
 BOOKS = ("z_plus", "attn", "conservative")
-OTHERS = ("alpha_beta", "eq4", "epsilon")
+OTHERS = ("alpha_beta", "eq4", "eq4_normalised", "epsilon")
 
 CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
     "bert": hf.BertConfig,

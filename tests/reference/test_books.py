@@ -121,3 +121,11 @@ def test_a_change_before_the_derivative() -> None:
     prediction = predicted()
     closed = BOOKS["attn"].before("linear", lambda _, gradient: torch.zeros_like(gradient))
     assert not numbers(prediction, closed).any()
+
+
+def test_eq4_differs_from_its_normalised_form_by_additions_alone() -> None:
+    plain, normalised = BOOKS["eq4"], BOOKS["eq4_normalised"]
+    assert {kind for kind in plain.rules if plain.rules[kind] is not normalised.rules[kind]} == {"add"}
+    assert (plain.rules["add"], normalised.rules["add"]) == (rules.add, rules.add_normalised)
+    prediction = predicted()
+    assert (numbers(prediction, plain) - numbers(prediction, normalised)).abs().max() > 1e-6

@@ -103,6 +103,8 @@ def test_raw_attention(p: Plain) -> None:
     mean = [sum(p.row(m, k) for m in maps) / p.L for k in range(p.N)]
     check(p, mean, "raw_attention", layer="mean")
     check(p, mean, "raw_attention", layer=list(range(p.L)))
+    received = [sum(float(maps[-1][q, k]) for q in range(p.N)) / p.N for k in range(p.N)]
+    check(p, received, "raw_attention", query="mean")
 
 
 @pytest.mark.parametrize("normalised", [True, False])
@@ -114,7 +116,11 @@ def test_rollout(p: Plain, normalised: bool) -> None:
             [[sum(float(matrix[q, m] * product[m, k]) for m in range(p.N)) for k in range(p.N)] for q in range(p.N)]
         )
     check(p, [p.row(product, k) for k in range(p.N)], "rollout", row_normalised=normalised)
-    check(p, [p.row(matrices[-1], k) for k in range(p.N)], "rollout", first_layer=p.L - 1, row_normalised=normalised)
+    for first_layer in (p.L - 1, -1):
+        last = [p.row(matrices[-1], k) for k in range(p.N)]
+        check(p, last, "rollout", first_layer=first_layer, row_normalised=normalised)
+    received = [sum(float(product[q, k]) for q in range(p.N)) / p.N for k in range(p.N)]
+    check(p, received, "rollout", row_normalised=normalised, query="mean")
 
 
 def test_attention_flow(p: Plain) -> None:

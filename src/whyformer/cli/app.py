@@ -48,6 +48,12 @@ MethodsOption = Annotated[
 TextColumn = Annotated[
     str | None, typer.Option("--text", help="The column of the text; two with a comma between them for pairs.")
 ]
+WindowSizeOption = Annotated[
+    int | None, typer.Option(help="Tokens in a window of a long text; by default as many as the model takes.")
+]
+OverlapOption = Annotated[
+    int | None, typer.Option(help="Tokens that two windows share. Default: 128, or half a window if that is less.")
+]
 ErrorOption = Annotated[str, typer.Option("--on-error", help="What to do with bad rows: refuse or skip.")]
 EffortOption = Annotated[
     str | None,

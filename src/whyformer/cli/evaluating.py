@@ -15,7 +15,9 @@ from whyformer.cli.app import (
     Loading,
     MethodsOption,
     NoCacheOption,
+    OverlapOption,
     TextColumn,
+    WindowSizeOption,
     app,
     check_files,
     put_listing,
@@ -92,6 +94,8 @@ def evaluate_command(
     workers: WorkersOption = None,
     chunk: Annotated[int | None, typer.Option(help="Rows that are measured and journalled together.")] = None,
     tokens_per_batch: Annotated[int | None, typer.Option(help="Tokens in one run of the model.")] = None,
+    window_size: WindowSizeOption = None,
+    overlap: OverlapOption = None,
     rows: Rows,
     loading: Loading,
 ) -> None:
@@ -99,6 +103,7 @@ def evaluate_command(
     subject = loading.explainer().subject
     options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
     options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch}
+    options |= {"window_size": window_size, "overlap": overlap}
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
     opened = _opened(subject, data, text, label, **vars(rows))
     try:
@@ -179,6 +184,9 @@ def reproduce_command(
     dtype: DtypeOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
+    on_error: ErrorOption = "refuse",
+    window_size: WindowSizeOption = None,
+    overlap: OverlapOption = None,
 ) -> None:
     """Do a table or figure of the papers again, our numbers beside the published ones."""
     from whyformer import papers
@@ -188,6 +196,7 @@ def reproduce_command(
         return
 
     quiet_loading()
+    rows: dict[str, Any] = {"on_error": on_error, "window_size": window_size, "overlap": overlap}
     done = papers.run(
         papers.reproduction_named(name),
         out=out,
@@ -204,6 +213,7 @@ def reproduce_command(
         workers=workers,
         device=device,
         dtype=dtype,
+        **rows,
     )
     put(papers.text(done), coloured=True)
     if out is not None:

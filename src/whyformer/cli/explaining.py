@@ -17,7 +17,9 @@ from whyformer.cli.app import (
     HtmlOption,
     Loading,
     NoCacheOption,
+    OverlapOption,
     TextColumn,
+    WindowSizeOption,
     app,
     check_files,
     limited,
@@ -42,6 +44,10 @@ TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, 
 WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead of tokens.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Measure how far to believe it, beside random orders and the best order found.")
+]
+WindowsOption = Annotated[
+    str,
+    typer.Option(help="Of a long text: cut is what fits; merge the mean over windows, for a model that classifies."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
 
@@ -151,6 +157,9 @@ def explain(
     as_json: JsonOption = False,
     batch_size: Annotated[int, typer.Option(help="Texts in one run of the model.")] = 16,
     no_cache: NoCacheOption = False,
+    windows: WindowsOption = "cut",
+    window_size: WindowSizeOption = None,
+    overlap: OverlapOption = None,
     asked: AskedFlags,
     loading: Loading,
     options: dict[str, str],
@@ -172,6 +181,7 @@ def explain(
     done: list[Explanation] = []
     try:
         checked |= {**asked.outputs, "batch_size": batch_size, "progress": not trust}
+        checked |= {"windows": windows, "window_size": window_size, "overlap": overlap}
         stream = explainer.stream(method=method, effort=way, **inputs, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
@@ -205,6 +215,9 @@ def compare(
     trust: TrustOption = False,
     html: HtmlOption = None,
     as_json: JsonOption = False,
+    windows: WindowsOption = "cut",
+    window_size: WindowSizeOption = None,
+    overlap: OverlapOption = None,
     asked: AskedFlags,
     loading: Loading,
 ) -> None:
@@ -219,7 +232,8 @@ def compare(
     inputs = {name: values[0] for name, values in asked.inputs(text).items() if values}
     explainer = loading.explainer()
     chosen = names if names in EVERY else [_written(explainer, name, way, words) for name in names_of(names)]
-    comparison = explainer.compare(inputs.pop("text", None), chosen, **asked.outputs, **inputs)
+    long: dict[str, Any] = {"windows": windows, "window_size": window_size, "overlap": overlap}
+    comparison = explainer.compare(inputs.pop("text", None), chosen, **asked.outputs, **inputs, **long)
     if words:
         comparison = Comparison(tuple(e.by_word() for e in comparison), comparison.refused)
     if trust:

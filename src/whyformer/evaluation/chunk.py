@@ -21,6 +21,7 @@ from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.perturb import ORDERS, Outcomes, in_parts
+from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.results.records import Chunk, Record
@@ -32,8 +33,8 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     """The numbers of a chunk that are missing; records in order of row, method and metric."""
     keys, left_out = pending.missing, dict(pending.left_out)
     run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
-    wanted = [item for item in pending.items if keys[item.row]]
     with listening(None):  # whoever counts chunks is not told of the steps of every method
+        wanted = run.in_windows([item for item in pending.items if keys[item.row]])
         for batch in batches(wanted, plan.subject.device.type, plan.settings.ceiling):
             run.explain(batch)
         run.measure()
@@ -72,6 +73,12 @@ class ChunkRun:
         self.example_facts: dict[int, dict[str, Any]] = {}
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
+
+    def in_windows(self, items: Sequence[Item]) -> list[Item]:
+        """The items, each with the window of its context that is explained, where that does not fit as a whole."""
+        windows = [window for item in items for window in item.windows]
+        engine = WindowRunner(self.plan.subject.model, windows, tokens_per_batch=self.plan.settings.tokens_per_batch)
+        return [item.in_window(engine.explained(item.windows)) if item.windows else item for item in items]
 
     def explain(self, items: Sequence[Item]) -> None:
         """Run the model on a batch, explain it by every method, and note what the metrics ask."""

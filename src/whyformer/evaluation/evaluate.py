@@ -16,6 +16,7 @@ from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
 from whyformer.evaluation.table import Results, Table
+from whyformer.inputs.windows import Windows
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
@@ -77,6 +78,8 @@ def evaluate(
     workers: int | None = None,
     rows_per_chunk: int | None = None,
     tokens_per_batch: int | None = None,
+    window_size: int | None = None,
+    overlap: int | None = None,
     progress: bool = True,
 ) -> Table:
     """Measure how good the explanations of methods are, on a data set.
@@ -98,6 +101,7 @@ def evaluate(
     | `engine`, `workers` | `local`, or `ray` with its workers |
     | `rows_per_chunk` | how many rows are measured and journalled together |
     | `tokens_per_batch` | how many tokens are in one run of the model |
+    | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `Explainer.explain` |
     | `progress` | whether a bar and the current table are shown, where a person is watching |
     """
     rows = {"split": split, "columns": columns, "limit": limit, "sample": sample}
@@ -105,7 +109,10 @@ def evaluate(
         rows["on_error"] = on_error
     data = opened(data, labels=subject.labels if subject.task == "classes" else None, **rows)
     tokens = _positive("tokens_per_batch", tokens_per_batch)
-    settings = Settings.of(data, ceiling=_rows(ceiling), beam=beam, tokens_per_batch=tokens)
+    if subject.task != "answer" and (window_size, overlap) != (None, None):
+        raise BadOption("window_size and overlap are for the contexts of questions: leave them out")
+    windows = Windows.of(window_size, overlap)
+    settings = Settings.of(data, ceiling=_rows(ceiling), beam=beam, tokens_per_batch=tokens, windows=windows)
     named = methods_for(subject, methods, effort)
     chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):

@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whyformer.datasets import Example, label_index
 from whyformer.inputs.encoding import TextInput, encode
+from whyformer.inputs.units import Span
+from whyformer.inputs.windows import CUT, Windows
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
@@ -22,6 +24,8 @@ class Item:
     encoded: TextInput
     annotation: Annotation
     content: str  # a hash of the example
+    windows: tuple[TextInput, ...] = ()  # of a context that does not fit
+    answer: Span | None = None  # the characters of the gold answer
 
     @property
     def units(self) -> int:
@@ -33,10 +37,19 @@ class Item:
         """Whether the text is short enough for a search of the best order."""
         return self.units <= LONGEST_SEARCH
 
+    def in_window(self, window: TextInput) -> "Item":
+        """The example with one window of its context; an answer that stands outside of it is missed."""
+        tokens = None if self.answer is None else answer_tokens(window, self.answer)
+        whole = self.annotation.answer
+        length = None if whole is None else whole[1] - whole[0] + 1
+        return replace(self, encoded=window, annotation=replace(self.annotation, answer=tokens, answer_length=length))
 
-def item_of(subject: Subject, example: Example) -> Item:
-    """An example, encoded; `BadInput` says what is wrong with it."""
-    encoded = encode(subject, example.text)
+
+def item_of(subject: Subject, example: Example, windows: Windows = CUT) -> Item:
+    """An example, encoded; `BadInput` says what is wrong with it. A long context is read in windows."""
+    answers = subject.task == "answer"
+    encoded = encode(subject, example.text, whole=answers)
+    parts = windows.parts(subject, encoded) if answers else (encoded,)
     gold = None if example.label is None else label_index(example.label, subject.labels)
     first = example.answers[0].span if example.answers else None
     answer = None if first is None else answer_tokens(encoded, first)
@@ -45,7 +58,10 @@ def item_of(subject: Subject, example: Example) -> Item:
     )
     tensors = {name: numbers.tolist() for name, numbers in encoded.tensors.items()}
     seen = [tensors, [unit.special for unit in encoded.units]]  # what is cut off depends on the tokenizer
-    return Item(example.row, encoded, annotation, hashed([example.text, gold, first, _marked(example), seen]))
+    if len(parts) > 1:
+        seen.append([part.window.places.tolist() for part in parts if part.window is not None])
+    content = hashed([example.text, gold, first, _marked(example), seen])
+    return Item(example.row, encoded, annotation, content, parts if len(parts) > 1 else (), first)
 
 
 def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:

@@ -8,6 +8,7 @@ from typing import Any
 from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, hashed, item_of
+from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec
@@ -34,7 +35,8 @@ class Settings:
     """What is measured beside methods and metrics.
 
     The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
-    predicted class is less probable than `min_probability`, are left out.
+    predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
+    read in `windows`.
     """
 
     ceiling: int = 0
@@ -43,6 +45,7 @@ class Settings:
     min_probability: float | None = None
     skip_bad_rows: bool = False
     tokens_per_batch: int | None = None
+    windows: Windows = CUT
 
     @classmethod
     def of(cls, data: Dataset, **settings: Any) -> "Settings":
@@ -131,7 +134,7 @@ class Plan:
     def _items(self, examples: Sequence[Example], left_out: dict[int, str]) -> Iterator[Item]:
         for example in examples:
             try:
-                item = item_of(self.subject, example)
+                item = item_of(self.subject, example, self.settings.windows)
                 self._check_gold(item)
             except BadInput as error:
                 if not self.settings.skip_bad_rows:

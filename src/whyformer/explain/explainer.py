@@ -20,9 +20,11 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbering
 from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
-from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate
+from whyformer.explain.windows import check_windows, in_windows, merged_outputs
+from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
+from whyformer.inputs.windows import CUT, Mode, Windows
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
@@ -99,6 +101,9 @@ class Explainer:
         versus: Target = None,
         word: Any = None,
         position: Any = None,
+        windows: Mode = "cut",
+        window_size: int | None = None,
+        overlap: int | None = None,
         effort: Effort | None = None,
         batch_size: int = 16,
         **options: Any,
@@ -117,13 +122,20 @@ class Explainer:
         Of one text several targets, or words, in a list give a list; in a list of texts there is one for each.
         Options of the method are keywords.
 
+        The context of a question may be longer than the model's window: it is read in windows that share `overlap`
+        tokens (by default 128, or half a window where that is less), and that of the best answer is explained. Of
+        other texts what does not fit is cut off; with `windows="merge"` a classifier's logits are the mean over all
+        windows, each of which is explained, and a token in several gets the mean of its scores. `window_size` makes
+        windows smaller than the model's.
+
         `method="auto"` is the method recorded for this model, or else the one that wins in general, with an effort:
         `"fast"` in one pass, `"balanced"` in 3 and `"best"` in 10 steps of `stepwise`.
         """
         texts, single = self._inputs(input if text is None else text, question, context, choices)
         asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
+        long = Windows.of(window_size, overlap, windows)
         options = {**options, "effort": effort, "batch_size": batch_size, "progress": True}
-        explanations = list(self._stream(texts, method, asked, **options))
+        explanations = list(self._stream(texts, method, asked, long, **options))
         return explanations[0] if single and not asked.several else explanations
 
     def stream(
@@ -140,6 +152,9 @@ class Explainer:
         versus: Target = None,
         word: Any = None,
         position: Any = None,
+        windows: Mode = "cut",
+        window_size: int | None = None,
+        overlap: int | None = None,
         effort: Effort | None = None,
         batch_size: int = 16,
         progress: bool = False,
@@ -151,14 +166,16 @@ class Explainer:
         """
         texts, single = self._inputs(input if text is None else text, question, context, choices)
         asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
+        long = Windows.of(window_size, overlap, windows)
         options = {**options, "effort": effort, "batch_size": batch_size, "progress": progress}
-        yield from self._stream(texts, method, asked, **options)
+        yield from self._stream(texts, method, asked, long, **options)
 
     def _stream(
         self,
         texts: Iterable[Text],
         method: str,
         asked: Questions,
+        windows: Windows,
         *,
         effort: Effort | None,
         batch_size: int,
@@ -169,12 +186,16 @@ class Explainer:
         chosen, checked = spec.of, dict(spec.options)
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
+        check_windows(self.task, windows)
         rest, done = iter(texts), 0
         with bar(chosen.name) if progress and count is not None else nullcontext() as listener:
             while batch := list(islice(rest, size)):
                 with listening(listener), part(done // size, -(-(count or 0) // size)):
-                    run = self._run(batch, asked, chosen.relevance, done)
-                    explanations = self._explanations(run, chosen, checked)
+                    if windows.merge:
+                        explanations = self._merged(batch, asked, spec, windows, size, done)
+                    else:
+                        run = self._run(batch, asked, chosen.relevance, windows, done)
+                        explanations = self._explanations(run, chosen, checked)
                 done += len(batch)
                 yield from explanations
         asked.check(done)
@@ -193,6 +214,9 @@ class Explainer:
         versus: Target = None,
         word: Any = None,
         position: Any = None,
+        windows: Mode = "cut",
+        window_size: int | None = None,
+        overlap: int | None = None,
         effort: Effort | None = None,
     ) -> Comparison:
         """Explain one text, or one question and its context, by several methods, from one forward pass.
@@ -204,19 +228,24 @@ class Explainer:
         relevance = any(spec.of.relevance for spec in chosen)
         texts, single = self._inputs(input if text is None else text, question, context, choices)
         if not single:
-            one = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
-            raise BadInput(f"{one} needed to compare methods, found several: call compare for each")
+            needed = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
+            raise BadInput(f"{needed} needed to compare methods, found several: call compare for each")
         asked = Questions.of(self.task, True, target=target, versus=versus, word=word, position=position)
         if asked.several:
             raise BadInput("one output is needed to compare methods, found several: call compare for each")
-        run = self._run(list(texts), asked, relevance)
+        one_text, long = list(texts), Windows.of(window_size, overlap, windows)
+        check_windows(self.task, long)
+        run = None if long.merge else self._run(one_text, asked, relevance, long)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
         with counting("compare"):
             for number, spec in enumerate(chosen):
                 try:
                     with part(number, len(chosen)):
-                        done += self._explanations(run, spec.of, dict(spec.options))
+                        if run is None:
+                            done += self._merged(one_text, asked, spec, long, size=1)
+                        else:
+                            done += self._explanations(run, spec.of, dict(spec.options))
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -262,7 +291,9 @@ class Explainer:
         texts, single = self.task.inputs([text] if alone else text, question, context, choices)
         return texts, single or alone
 
-    def _run(self, texts: Sequence[Text], asked: Questions, relevance: bool, first: int = 0) -> ExplainedRun:
+    def _run(
+        self, texts: Sequence[Text], asked: Questions, relevance: bool, windows: Windows = CUT, first: int = 0
+    ) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
 
         `first` is the number of the first text among all.
@@ -270,7 +301,13 @@ class Explainer:
         numbers = [first + n if first or len(texts) > 1 else None for n in range(len(texts))]
         expected = self.task
         rows = [expected.rows(text) for text in texts]
-        examples = [self._encoded(row, number) for number, each in zip(numbers, rows, strict=True) for row in each]
+        whole = expected.name == "answer"
+        examples = [
+            self._encoded(row, number, whole) for number, each in zip(numbers, rows, strict=True) for row in each
+        ]
+        each = [asked.of_text(first + n) for n in range(len(texts))]
+        if whole:
+            examples, each, numbers = in_windows(self.subject, windows, examples, each, numbers)
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance and not expected.by_rows)
         task = prediction.task
@@ -279,17 +316,30 @@ class Explainer:
                 f"{type(self.subject.model).__name__} gives {task.gives}, not {expected.gives}: a sequence classifier "
                 f"is needed, or a model …For{', …For'.join([*HEADS][1:])}; on tensors use whyformer.attribute"
             )
-        each = [asked.of_text(first + n) for n in range(len(texts))]
         if not task.by_rows:
             return explained_run(prediction, each, numbers)
         return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
 
-    def _encoded(self, text: Text, number: int | None) -> TextInput:
-        """One text as the model takes it."""
+    def _encoded(self, text: Text, number: int | None, whole: bool) -> TextInput:
+        """One text as the model takes it, or all of it."""
         with numbering(number):
-            encoded = read(self.subject, text)
+            encoded = encode(self.subject, text, whole=True) if whole else read(self.subject, text)
         encoded.warn()
         return encoded
+
+    def _merged(
+        self, texts: Sequence[Text], asked: Questions, spec: MethodSpec, windows: Windows, size: int, first: int = 0
+    ) -> list[Explanation]:
+        """Explain texts by all their windows, `size` of which are run at a time."""
+        explanations = []
+        for number, text in enumerate(texts):
+            with part(number, len(texts)):
+                whole = self._encoded(text, first + number if first or len(texts) > 1 else None, whole=True)
+                parts = windows.parts(self.subject, whole)
+                each = asked.of_text(first + number)
+                for output, scores in merged_outputs(self.subject, self.task, whole, parts, each, spec, size):
+                    explanations.append(self._explanation(output, spec.of, dict(spec.options), scores))
+        return explanations
 
     def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> list[Explanation]:
         scores = []
@@ -307,6 +357,8 @@ class Explainer:
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
+        if example.window is not None:
+            diagnostics["window"] = {"number": example.window.number, "count": example.window.count}
         return Explanation(
             units=units,
             scores=shown,

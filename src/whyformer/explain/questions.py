@@ -134,7 +134,7 @@ def explained_run(
         for turn in range(max(map(len, pairs)))
     ]
     questions = [
-        ExplainedOutput(turn, of.row, of.example, *_labels(of, chosen, versus))
+        ExplainedOutput(turn, of.row, of.example, *labels_of_output(of, chosen, versus))
         for of, each in zip(texts, pairs, strict=True)
         for turn, (chosen, versus) in enumerate(each)
     ]
@@ -154,13 +154,15 @@ def _run_by_rows(
             assert isinstance(chosen, int)
             assert versus is None or isinstance(versus, int)
             other = None if versus is None else (first + versus, examples[versus])
-            labels = _labels(of, chosen, versus)
+            labels = labels_of_output(of, chosen, versus)
             questions.append(ExplainedOutput(0, first + chosen, examples[chosen], *labels, other))
         first += count
     return ExplainedRun((prediction,), tuple(questions))
 
 
-def _labels(of: ExampleOutputs, chosen: Chosen, versus: Chosen | None) -> tuple[Predicted, Label, Label | None]:
+def labels_of_output(
+    of: ExampleOutputs, chosen: Chosen, versus: Chosen | None
+) -> tuple[Predicted, Label, Label | None]:
     """What people read of an output: what the model said, what is explained, and what that is set against."""
     task = of.outputs.task
     against = None if versus is None else task.label(of, versus, beside=chosen)

@@ -109,6 +109,8 @@ def _class_of(subject: Subject, explanation: Explanation) -> int:
             f"trust follows the probability of one class, and this explains why {target.name} rather than "
             f"{versus.name}: explain {target.name} without versus"
         )
+    if "windows" in explanation.diagnostics:
+        raise BadInput("trust hides tokens of one window, and this explanation is the mean over several (merge)")
     if not explanation.texts:
         raise BadInput("trust deletes tokens or words of a text, and this explanation has no text")
     return target.index

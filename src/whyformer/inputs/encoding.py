@@ -37,11 +37,21 @@ from whyformer.models.loading import Subject, text_config, vocabulary_size
 
 NO_ANSWER = "(no answer)"
 NO_LIMIT = 10**30  # tokens, as transformers writes it
+MOST_WINDOWS = 256  # in which a text is read
 COUNTED = 100_000  # characters; the tokens of a longer text are not counted to the end
 CHARACTERS_PER_TOKEN = 16  # more than most texts have
 UNKNOWN_WORDS = 0.2  # more than this share of a text's words, and more than one, is worth a warning
 
 _TOKENIZING = Lock()  # a tokenizer keeps how it truncates between two calls, so threads wait for each other
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A part of a text that is read in several: which of how many, and where its tokens stand in the whole."""
+
+    number: int
+    count: int
+    places: NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +62,7 @@ class TextInput(TensorInput):
     dropped: int = 0  # tokens that did not fit into the window
     no_answer: int | None = None  # the position that says that there is no answer
     counted: bool = True  # else at least `dropped` tokens did not fit: a very long text is not read to its end
+    window: Window | None = None
 
     @property
     def source(self) -> tuple[str, ...]:
@@ -73,6 +84,19 @@ class TextInput(TensorInput):
         units, special = tuple(compress(self.units, kept)), None if self.special is None else self.special[kept]
         none = None if self.no_answer is None else int(kept[: self.no_answer].sum())
         return replace(self, tensors=tensors, units=units, special=special, no_answer=none)
+
+    def part(self, window: Window) -> "TextInput":
+        """One window of it."""
+        places = window.places
+        none = None if self.no_answer is None else int(np.searchsorted(places, self.no_answer))
+        return replace(
+            self,
+            tensors={name: values[places] for name, values in self.tensors.items()},
+            units=tuple(self.units[place] for place in places),
+            special=None if self.special is None else self.special[places],
+            no_answer=none,
+            window=window,
+        )
 
     @property
     def context(self) -> list[int]:
@@ -237,24 +261,30 @@ def places(text: str, context: str) -> list[Span]:
     return []
 
 
-def encode(subject: Subject, text: Text, *, answers: bool | None = None) -> TextInput:
+def encode(subject: Subject, text: Text, *, answers: bool | None = None, whole: bool = False) -> TextInput:
     """Tokenise one text or pair; `answers` says whether it is a question with its context, unless the model tells.
 
-    Tokens beyond the model's window are dropped and counted; the context of a question has to fit, because the answer
-    may stand in what is dropped. Of a text of more than `COUNTED` characters no more is tokenised than fills the window
-    twice.
+    Tokens beyond the model's window are dropped and counted, but for the context of a question, because the answer may
+    stand in what is dropped: that has to fit. Of a text of more than `COUNTED` characters no more is tokenised than
+    fills the window twice. With `whole`, all tokens are there, whether they fit or not: `inputs.windows` cuts them into
+    parts that do, of which there may be `MOST_WINDOWS`.
     """
     answers = subject.task == "answer" if answers is None else answers
     texts = _checked(text, answers)
-    tokenizer, window = subject.tokenizer, window_of(subject)
+    tokenizer, window = subject.tokenizer, window_of(subject) * (MOST_WINDOWS if whole else 1)
     reach = [_reach(tokenizer, each, window) for each in texts]
     encoding = _tokenised(tokenizer, _read(texts, reach), verbose=False)
     count, counted = len(encoding["input_ids"]), _read(texts, reach) == texts
     dropped = max(0, count - window)
+    if dropped and whole:
+        raise BadInput(
+            f"the text is {'' if counted else 'more than '}{count} tokens, more than {MOST_WINDOWS} windows of the "
+            "model, each of which is a run of it: give a part of the text"
+        )
     if dropped and answers:
         raise BadInput(
             f"the question and its context are {'' if counted else 'more than '}{count} tokens, but the model's window "
-            f"holds {window}: contexts that do not fit are not supported yet; give the part that holds the answer"
+            f"holds {window}: give the part that holds the answer"
         )
     if dropped:
         reach = _shorter(tokenizer, encoding, reach, window)

@@ -1,6 +1,6 @@
 """Methods that look at attention alone. They do not know which class is explained."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -9,7 +9,9 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.methods.registry import method
 from whyformer.methods.rollout import maximum_flows, roll_out, with_residual
 from whyformer.prediction import Prediction
+from whyformer.registry.options import Added
 
+Query = Annotated[Literal["reader", "mean"], Added()]
 FLOW_LIMIT = 128  # units
 FLOW_SECONDS_AT_LIMIT = 0.26  # per layer, on one core, and growing with this power: `python benchmarks/cost/flow.py`
 FLOW_POWER = 2.3
@@ -23,35 +25,46 @@ def at_layer(layers: tuple[Tensor, ...], layer: int) -> Tensor:
 
 
 def from_layer(layers: tuple[Tensor, ...], first_layer: int) -> tuple[Tensor, ...]:
-    """The layers from that number on."""
-    if not 0 <= first_layer < len(layers):
-        raise BadOption(f"first_layer {first_layer} does not exist: there are 0 … {len(layers) - 1}")
+    """The layers from that number on, negative ones counted from the last."""
+    if not -len(layers) <= first_layer < len(layers):
+        raise BadOption(
+            f"first_layer {first_layer} does not exist: there are 0 … {len(layers) - 1}, or -1 for the last"
+        )
     return layers[first_layer:]
 
 
 @method(family="attention", signed=False, class_specific=False, paper="Vaswani et al. 2017")
-def raw_attention(prediction: Prediction, *, layer: int | Literal["mean"] | list[int] = -1) -> Tensor:
+def raw_attention(
+    prediction: Prediction, *, layer: int | Literal["mean"] | list[int] = -1, query: Query = "reader"
+) -> Tensor:
     """How much the reader attends to each unit, averaged over the heads of one layer.
 
     `layer` is a number, several (their mean), or `"mean"` over all: AttCAT's combination of multiple layers.
+    `query="mean"` takes the mean over all queries in place of the reader's row, as AttCAT's and Mask-LRP's code does
+    for answers.
     """
     layers = prediction.attention
     if layer == "mean":
         chosen = list(layers)
     else:
         chosen = [at_layer(layers, n) for n in (layer if isinstance(layer, list) else [layer]) if isinstance(n, int)]
-    return torch.stack([prediction.read(a.mean(1)) for a in chosen]).mean(0)
+    return torch.stack([prediction.over_queries(a.mean(1), query) for a in chosen]).mean(0)
 
 
 @method(family="attention", signed=False, class_specific=False, paper="Abnar & Zuidema 2020")
-def rollout(prediction: Prediction, *, first_layer: int = 0, row_normalised: bool = True) -> Tensor:
+def rollout(
+    prediction: Prediction, *, first_layer: int = 0, row_normalised: bool = True, query: Query = "reader"
+) -> Tensor:
     """The reader's row of the product of all layers' attention, residual connections included.
 
     `Π_l (E_h A_l + I)`, last layer first, rows normalised. Transformer Attribution's Eq. 15–16 leave the rows as they
-    are, which is the same up to a factor: `row_normalised=False`.
+    are, which is the same up to a factor: `row_normalised=False`. `query="mean"` takes the mean over all rows in place
+    of the reader's, as AttCAT's and Mask-LRP's code does for answers.
     """
     maps = [a.mean(1) for a in from_layer(prediction.attention, first_layer)]
-    return roll_out(prediction.reader, with_residual(maps, row_normalised=row_normalised))
+    real = prediction.real
+    rows = prediction.reader if query == "reader" else real / real.sum(-1, keepdim=True)
+    return roll_out(rows, with_residual(maps, row_normalised=row_normalised))
 
 
 @method(family="attention", signed=False, class_specific=False, paper="Abnar & Zuidema 2020")

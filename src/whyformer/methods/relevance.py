@@ -13,7 +13,7 @@ from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.prediction import Prediction
 from whyformer.recorder import Book
 
-BookName = Literal["alpha_beta", "z_plus", "eq4"]
+BookName = Literal["alpha_beta", "z_plus", "eq4", "eq4_normalised"]
 
 
 def conservation(
@@ -37,7 +37,8 @@ def conservation(
 def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     """Layer-wise relevance propagation down to the embedding output, summed over its width.
 
-    `book="alpha_beta"` is what made the papers' LRP rows; `"eq4"` is Chefer's Eq. 4; `"z_plus"` conserves.
+    `book="alpha_beta"` is what made the papers' LRP rows; `"eq4"` is Chefer's Eq. 4 with plain additions, of which it
+    says nothing, `"eq4_normalised"` with those of Transformer Attribution; `"z_plus"` conserves.
     """
     embedded = prediction.embedding_relevances(book)
     report, pixels = conservation(prediction, book), prediction.relevances(book).pixels

@@ -42,13 +42,15 @@ class Rationale:
 class Annotation:
     """What people said of one example: its label, the first and last token of the answer, why it has that label.
 
-    A question may have been found to have no answer, or one that was cut off: `unanswered`.
+    A question may have been found to have no answer, or one that was cut off: `unanswered`. Of a long context one
+    window is explained: `answer_length` is how many tokens of the answer the whole has, in that window or not.
     """
 
     gold: int | None = None
     answer: tuple[int, int] | None = None
     rationale: Rationale | None = None
     unanswered: bool = False
+    answer_length: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ class Case:
         annotations = self.annotations
         return {
             "gold": bool(annotations) and all(a.gold is not None for a in annotations),
-            "answer": any(a.answer is not None or a.unanswered for a in annotations),
+            "answer": any(a.answer is not None or a.unanswered or a.answer_length for a in annotations),
             "rationale": any(a.rationale is not None for a in annotations),
             "idf": self.idf is not None,
             "classes": self.scores_for is not None,

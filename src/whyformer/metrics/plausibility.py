@@ -38,21 +38,22 @@ def precision_at_k(case: Case, *, k: int | list[int] = 20, measure: Literal["cou
 
     `measure="count"` (AttCAT) is the mean count; the largest attainable one is the mean answer length, of which
     `diagnostics["length"]` has each. `"ratio"` (Mask-LRP) divides the mean count by the mean length. The explained
-    answer is the predicted one. Questions without an answer are left out.
+    answer is the predicted one. Questions without an answer are left out. Of a long context one window is explained,
+    and answer tokens outside of it are missed.
     """
     sizes = _sizes(k)
     curve = torch.full((len(case), len(sizes)), torch.nan, dtype=torch.float64)
     records: list[dict[str, Any] | None] = []
     examples = zip(case.without_padding(case.scores), case.rankable, case.annotations, strict=True)
     for row, (scores, rankable, annotation) in enumerate(examples):
-        if annotation.answer is None:
+        if annotation.answer is None and annotation.answer_length is None:
             records.append(None)
             continue
         order = sorted(rankable, key=lambda place: -float(scores[place]))
-        answer = range(annotation.answer[0], annotation.answer[1] + 1)
+        answer = () if annotation.answer is None else range(annotation.answer[0], annotation.answer[1] + 1)
         counts = [len(set(order[:size]) & set(answer)) for size in sizes]
         curve[row] = torch.tensor(counts, dtype=torch.float64)
-        records.append({"counts": counts, "length": len(answer)})
+        records.append({"counts": counts, "length": annotation.answer_length or len(answer)})
     lengths = [float("nan") if record is None else float(record["length"]) for record in records]
     at = tuple(float(size) for size in sizes)
     return Measured(curve.mean(1), curve, at, {"length": torch.tensor(lengths)}, tuple(records))

@@ -34,7 +34,8 @@ _OF_CLASSES = (
 )
 _READINGS = (
     "where a row has two readings, the first is what the authors' code does (hidden states that enter a layer, "
-    "normalised rows), the second what the paper writes",
+    "normalised rows), the second what the paper writes; of RawAtt the paper allows both, the last layer and the mean "
+    "over layers",
     "the checkpoints are not named",
     "of Amazon, Yelp and IMDB 2,000 random rows are used; which ones the authors drew is not known",
     "MNLI: the matched validation set",
@@ -67,6 +68,8 @@ TABLE_1 = TableRecipe(
     notes=(
         "AOPC deletes tokens, and counts each step's size; LOdds replaces them by [PAD]; both in the nine steps of the "
         "authors' code, without texts of fewer than 10 tokens; the paper writes 0, 10, …, 100 % of the words",
+        "Eq. 13 is signed and follows the predicted class; the authors' code takes the size of each step, follows the "
+        "gold label and masks [CLS] and [SEP] out of attention; here: sizes, the predicted class, nothing masked",
         *_READINGS,
     ),
 )
@@ -92,7 +95,7 @@ TABLE_2 = TableRecipe(
     ),
     notes=(
         "the two lists of positions in order of their score are correlated, as the paper writes; the scores "
-        "themselves (the default of kendall_tau) can have another sign",
+        "themselves (the default of kendall_tau) can have another sign; texts of fewer than 10 tokens are left out",
         *_READINGS,
     ),
 )
@@ -112,7 +115,8 @@ FIGURE_3 = BarFigure(
     title="Precision@20: answer tokens among the top 20, SQuAD v1 and v2, three architectures",
     columns=_QUESTIONS,
     rows=(
-        *_ATTENTION,
+        Row("RawAtt", "raw_attention(layer=-1, query=mean)", also=("raw_attention(layer=-1)",)),
+        Row("Rollout", "rollout(row_normalised=true, query=mean)", also=("rollout(row_normalised=true)",)),
         *_OF_CLASSES,
         Row("attainable", "raw_attention(layer=-1)", metric="precision_at_k(k=100000, measure=count)"),
     ),
@@ -124,7 +128,10 @@ FIGURE_3 = BarFigure(
     ),
     notes=(
         "the bars are not published as numbers; attainable is the mean answer length: the count with all tokens on top",
-        "the answer of the model is explained; questions without an answer are left out",
+        "the answer of the model is explained; questions without an answer are left out; of a context that does not "
+        "fit the window of the best answer is explained, and answer tokens outside of it are missed",
+        "the first reading of RawAtt and Rollout is the mean over all queries, as in the authors' code for answers, "
+        "the second the row of the answer's start and end",
         *_READINGS[:2],
     ),
 )

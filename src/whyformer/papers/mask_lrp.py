@@ -1,5 +1,7 @@
 """The tables and figures of Mask-LRP (Song et al. 2024)."""
 
+from dataclasses import replace
+
 from whyformer.papers.head_figures import HeadGridFigure, PositionFigure
 from whyformer.papers.recipe import Column, Measure, Row, published_table
 from whyformer.papers.tables import CurveFigure, TableRecipe
@@ -101,7 +103,12 @@ TABLE_2 = TableRecipe(
         for label, folder, model in _QUESTIONS
         for data in (folder.partition("-")[0],)
     ),
-    rows=(_ROLLOUT, _RAW, _ATTCAT, _THEIRS),
+    rows=(
+        Row("Rollout", "rollout(row_normalised=true, query=mean)", also=("rollout(row_normalised=true)",)),
+        Row("RawAtt", "raw_attention(layer=-1, query=mean)", also=("raw_attention(layer=-1)",)),
+        _ATTCAT,
+        replace(_THEIRS, also=(*_THEIRS.also, "transformer_attribution(row_normalised=true)")),
+    ),
     measures=(Measure("Precision@20", "precision_at_k(k=20, measure=ratio)", scale=100),),
     published=published_table(
         tuple(label for label, _, _ in _QUESTIONS),
@@ -115,7 +122,11 @@ TABLE_2 = TableRecipe(
     ),
     notes=(
         "the mean count of answer tokens among the top 20, divided by the mean answer length",
-        "the answer of the model is explained; questions without an answer are left out",
+        "the answer of the model is explained; questions without an answer are left out; of a context that does not "
+        "fit the window of the best answer is explained, and answer tokens outside of it are missed",
+        "the first reading of RawAtt and Rollout is the mean over all queries: the paper writes so of RawAtt, and the "
+        "authors' code does so for both; the second is the row of the answer's start and end",
+        "the authors' code for answers does not hand the mask to the method: the third reading of theirs has none",
         "the authors' code keeps only the answer's row of relevance and broadcasts it over all positions: not repeated",
         _MASKS,
         "the paper claims 33.02 % better Precision@20",

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from whyformer.attention_heads import parsed_by
+from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Text
 from whyformer.models.loading import load
@@ -36,6 +37,9 @@ def run(
     workers: int | None = None,
     device: str | None = None,
     dtype: str | None = None,
+    on_error: OnError = "refuse",
+    window_size: int | None = None,
+    overlap: int | None = None,
 ) -> Reproduced:
     """Do a table or figure again: what can be run of it, for every column whose model and data are available.
 
@@ -57,6 +61,8 @@ def run(
     | `lm_heads` | the pretrained models whose LM heads decode layers: folders or hub ids by column, or one for all |
     | `engine`, `workers` | where numbers are measured, as for `evaluate` |
     | `device`, `dtype` | where and how models are loaded |
+    | `on_error` | `"skip"` leaves bad rows of the data out, and counts them |
+    | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `evaluate` |
     """
     if recipe.refusal:
         raise BadOption(recipe.refusal)
@@ -80,6 +86,9 @@ def run(
         workers=workers,
         device=device,
         dtype=dtype,
+        on_error=on_error,
+        window_size=window_size,
+        overlap=overlap,
     )
     opened, left_out = opened_columns(recipe, columns, settings)
     parts = []

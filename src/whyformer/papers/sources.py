@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.datasets import Dataset, open_dataset, recipes
+from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Text
 from whyformer.models.loading import Subject, text_config
@@ -21,8 +22,8 @@ class Settings:
     `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded. `heads` has
     files of head masks by a column's folder; the masks of other columns are found in their texts, parsed by the spaCy
     `pipeline` if there is one. `lm_heads` has folders or hub ids of LM heads by a column's folder. `limit` is how many
-    texts of each column are taken, `seeds` how often random rows are run. `engine` and `workers` are those of
-    `evaluate`.
+    texts of each column are taken, `seeds` how often random rows are run. `engine`, `workers`, `on_error`,
+    `window_size` and `overlap` are those of `evaluate`.
     """
 
     models: Path | None
@@ -38,6 +39,9 @@ class Settings:
     workers: int | None
     device: str | None
     dtype: str | None
+    on_error: OnError
+    window_size: int | None
+    overlap: int | None
 
     def model(self, column: Column) -> str | Path:
         """The model of a column; `BadInput` says what was looked for."""
@@ -75,7 +79,8 @@ class Settings:
             raise BadInput(
                 f"there is no folder {str(folder)!r}; --only {column.folder} takes the data of {str(self.data)!r}"
             )
-        return open_dataset(column.data, local=self.data, limit=None if recipe.searches_all else self.limit)
+        limit = None if recipe.searches_all else self.limit
+        return open_dataset(column.data, local=self.data, limit=limit, on_error=self.on_error)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,8 @@ class TableRecipe(Reproduction):
         methods = [method for row in rows for reading in row.seeded(settings.seeds) for method in reading]
         metrics = [measure.metric for measure in self.ready_measures] + [row.metric for row in rows if row.metric]
         where: dict[str, Any] = {"out": column.folder, "engine": settings.engine, "workers": settings.workers}
+        if column.subject.task == "answer":
+            where |= {"window_size": settings.window_size, "overlap": settings.overlap}
         assert column.opened.data is not None
         try:
             table = evaluate(column.subject, column.opened.data, methods=methods, metrics=metrics, **where)

@@ -45,6 +45,11 @@ class Spelling:
 
 
 @dataclass(frozen=True)
+class Added:
+    """An option that a method or metric got later: its default stands in no key, so that older numbers keep theirs."""
+
+
+@dataclass(frozen=True)
 class Names:
     """The members of a registry, one of which a text names: `Annotated[str, Names(HIDES, "apply")]`.
 
@@ -130,6 +135,10 @@ class Option:
     def function(self, value: Any) -> Callable[..., Any] | None:
         """What the registered thing does that a value names: its code determines a number."""
         return None if self._names is None else self._names.function(value)
+
+    def is_in_keys(self, value: Any) -> bool:
+        """Whether a value stands in the keys of journals."""
+        return self._extra(Added) is None or value != self.default
 
     def in_key(self, value: Any) -> Any:
         """The value as it stands in the keys of journals."""

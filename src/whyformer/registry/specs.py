@@ -46,7 +46,8 @@ class Spec(Generic[R]):
         options = {name: option.default for name, option in sorted(known.items())} | dict(self.options)
         named = {name: _files(value) for name, value in options.items() if known[name].is_path(value)}
         files = {name: _digest(paths) for name, paths in named.items() if paths}
-        in_key = {name: known[name].in_key(value) for name, value in options.items()}
+        keyed = {name: value for name, value in options.items() if known[name].is_in_keys(value)}
+        in_key = {name: known[name].in_key(value) for name, value in keyed.items()}
         named_code = (known[name].function(value) for name, value in options.items())
         code = code_of(self.of.function, getattr(self.of, "reduce", None), *named_code)
         facts = {"name": self.of.name, "options": in_key, "files": files or None, "code": code}

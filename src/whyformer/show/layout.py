@@ -117,13 +117,21 @@ def called(explanation: ExplanationData) -> str:
 
 def note(explanation: ExplanationData) -> str | None:
     """What the reader must know about the input, if anything."""
-    return "; ".join(filter(None, (_dropped(explanation), _unknown(explanation), _several(explanation)))) or None
+    notes = (_dropped(explanation), _windows(explanation), _unknown(explanation), _several(explanation))
+    return "; ".join(filter(None, notes)) or None
 
 
 def _dropped(explanation: ExplanationData) -> str | None:
     dropped = explanation.diagnostics.get("dropped_tokens")
     least = "at least " if explanation.diagnostics.get("dropped_at_least") else ""
     return f"{least}{dropped} tokens did not fit into the model's window and were dropped" if dropped else None
+
+
+def _windows(explanation: ExplanationData) -> str | None:
+    window, merged = explanation.diagnostics.get("window"), explanation.diagnostics.get("windows")
+    if window:
+        return f"the context is read in {window['count']} windows, and number {window['number'] + 1} is explained"
+    return f"the mean over {merged} windows" if merged else None
 
 
 def _unknown(explanation: ExplanationData) -> str | None:

@@ -182,6 +182,42 @@ def best_answer(logits: Tensor, example: TextInput) -> tuple[int, int]:
     return context[first], context[last]
 
 
+def best_window(logits: Sequence[Tensor], windows: Sequence[TextInput], target: Any = None) -> int:
+    """The number of the window of a context that is explained; `logits` are [2, units] of each.
+
+    By default it is where the sum of start and end is largest over all windows; or, if even the smallest score of no
+    answer is larger than that, where this is smallest. A target is explained where it first stands in the context, in
+    the window that gives it the larger sum.
+    """
+    if target is None:
+        spans = [float(_spans(*own[:, w.context].unsqueeze(1)).max()) for own, w in zip(logits, windows, strict=True)]
+        best, nothing = max(spans), _no_answer_scores(logits, windows)
+        return spans.index(best) if not nothing or min(nothing) <= best else nothing.index(min(nothing))
+    if not isinstance(target, str):
+        raise BadOption(
+            f"target {shown(target)}: the context is read in {len(windows)} windows, so an answer is given by its text"
+        )
+    standing: list[tuple[int, float, int]] = []
+    for number, (own, window) in enumerate(zip(logits, windows, strict=True)):
+        if (tokens := _tokens_of(window, target)) is not None:
+            where = window.characters(*tokens)
+            standing.append((where[0] if where else 0, -float(own[0, tokens[0]] + own[1, tokens[1]]), number))
+    if standing:
+        return min(standing)[2]
+    if target == NO_ANSWER and (nothing := _no_answer_scores(logits, windows)):
+        return nothing.index(min(nothing))
+    raise BadOption(f"target {shown(target)} does not stand in the context: copy the answer from there")
+
+
+def _no_answer_scores(logits: Sequence[Tensor], windows: Sequence[TextInput]) -> list[float]:
+    """What each window gives to no answer; nothing where there is no place for it."""
+    return [
+        float(own[:, window.no_answer].sum())
+        for own, window in zip(logits, windows, strict=True)
+        if window.no_answer is not None
+    ]
+
+
 def answer_in(example: TextInput, target: Any) -> tuple[int, int]:
     """The first and the last token of an answer, given by its text or by these two positions."""
     if isinstance(target, str):
@@ -201,19 +237,31 @@ def answer_in(example: TextInput, target: Any) -> tuple[int, int]:
 
 def _answer_called(example: TextInput, text: str) -> tuple[int, int]:
     """The tokens of a text where it first stands in the context."""
-    place = places(text.strip(), example.texts[1])[:1]
-    spans = {i: example.units[i].span for i in example.context}
-    inside = [i for i, span in spans.items() for a, b in place if span and span[0] < b and a < span[1]]
-    if inside:
-        return inside[0], inside[-1]
+    tokens = _tokens_of(example, text)
+    if tokens is not None:
+        return tokens
     if text == NO_ANSWER and example.no_answer is not None:
         return example.no_answer, example.no_answer
     if positions := re.fullmatch(r"\(?(\d{1,18}), ?(\d{1,18})\)?", text, re.ASCII):
         return answer_in(example, (int(positions[1]), int(positions[2])))
+    where = "context" if example.window is None else "window of the context that is explained"
     raise BadOption(
-        f"target {shown(text)} does not stand in the context: copy the answer from there, or give its first and last "
+        f"target {shown(text)} does not stand in the {where}: copy the answer from there, or give its first and last "
         "token as (start, end)"
     )
+
+
+def _tokens_of(example: TextInput, text: str) -> tuple[int, int] | None:
+    """The first and last token of a text where it first stands in the context, or in the window of it that is read."""
+    spans = [(i, span) for i in example.context if (span := example.units[i].span)]
+    for start, end in places(text.strip(), example.texts[1]):
+        inside = [(i, span) for i, span in spans if span[0] < end and start < span[1]]
+        cut = example.window is not None and inside and (start < inside[0][1][0] or inside[-1][1][1] < end)
+        if inside and not cut:
+            return inside[0][0], inside[-1][0]
+        if example.window is None:
+            return None
+    return None
 
 
 def _spans(start: Tensor, end: Tensor) -> Tensor:

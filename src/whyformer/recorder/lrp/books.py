@@ -108,7 +108,8 @@ def _by_relevance(name: str, linear: Rule, linear_map: Rule, add: Rule) -> Book:
 
 Z_PLUS = _by_relevance("z_plus", rules.linear_positive, rules.map_positive, rules.add_normalised)
 ALPHA_BETA = _by_relevance("alpha_beta", rules.linear_two_sided, rules.map_two_sided, rules.add)
-EQ4 = _by_relevance("eq4", rules.linear_excitatory, rules.map_excitatory, rules.add_normalised)
+EQ4 = _by_relevance("eq4", rules.linear_excitatory, rules.map_excitatory, rules.add)
+EQ4_NORMALISED = replace(EQ4, name="eq4_normalised", rules={**EQ4.rules, "add": rules.add_normalised})
 EPSILON = Book(
     "epsilon",
     {
@@ -170,7 +171,7 @@ def _parameter(book: str, value: float) -> float:
     return float(value)
 
 
-BOOKS = {book.name: book for book in (Z_PLUS, ALPHA_BETA, EQ4, EPSILON, CONSERVATIVE, ATTN)}
+BOOKS = {book.name: book for book in (Z_PLUS, ALPHA_BETA, EQ4, EQ4_NORMALISED, EPSILON, CONSERVATIVE, ATTN)}
 
 # Nodes of torch's graph that move numbers without changing them; relevance goes where the number came from.
 _SHAPES = frozenset({"Alias", "AsStrided", "Expand", "Permute", "ReshapeAlias", "Squeeze", "T", "Transpose"})
