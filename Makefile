@@ -5,7 +5,7 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constra
 DEMO = whyformer-demo.html
 SEED ?= $(shell date +%s)
 
-.PHONY: demo check test test-cpus mutants fuzz lint bench matrix clean
+.PHONY: demo check test coverage test-cpus mutants fuzz lint bench matrix clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer explain "a gorgeous, witty, seductive film that never once bores" --html $(DEMO)
@@ -14,7 +14,10 @@ check: $(VENV)/installed-test
 	WHYFORMER_FUZZ_CASES=30 $(BIN)/python -m pytest -q --exitfirst --sample -m "not slow"
 
 test: $(VENV)/installed-test
-	WHYFORMER_STRICT=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term
+	WHYFORMER_STRICT=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+coverage: $(VENV)/installed-test
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term
 
 test-cpus: $(VENV)/installed-test
 	$(BIN)/python tests/cpus.py

@@ -266,7 +266,7 @@ def test_pairs_and_questions_are_read_as_pairs(tmp_path: Path, found_heads: None
     rows = [{"question": f"{text}?", "context": "the film is fine", "answers": answers} for text in TEXTS]
     (tmp_path / "squad" / "validation.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
 
-    def measured(subject: Subject, data: Any, *, methods: list[str], metrics: list[str], out: Any) -> Table:
+    def measured(subject: Subject, data: Any, *, methods: list[str], metrics: list[str], **_: Any) -> Table:
         return quietly(subject, data, "raw_attention", metrics)
 
     options = {"evaluate": measured, "instead": {"squad": "tiny"}, "load": lambda name: answering()}
