@@ -1,9 +1,12 @@
 """Padding, unknown words and apostrophes, each at its edge."""
 
+import numpy as np
 import pytest
 import torch
 
+from whyformer.errors import BadInput
 from whyformer.inputs.encoding import Batch, _gap
+from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.units import split_words
 
 MASKED = torch.tensor([[False, False, True, True]])
@@ -24,6 +27,18 @@ def test_what_is_masked_is_padding_unless_it_is_special_or_read(
     batch = Batch({"input_ids": torch.tensor([[5, 6, 7, 8]])}, MASKED, flags)
     found = batch.padding(torch.tensor([reader], dtype=torch.float32), 0)
     assert found[0].nonzero().flatten().tolist() == padding
+
+
+def test_padding_is_taken_out_of_rows_for_each_token_however_wide_they_are() -> None:
+    numbers = torch.arange(25.0).view(1, 5, 5)  # as wide as the text is long
+    kept = np.array([0, 1, 3])
+    for name in ("features", "inputs_embeds"):
+        batch = Batch({"inputs_embeds": torch.zeros(1, 5, 8), name: numbers}, None, None)
+        alone = batch.alone(0, kept, 5, Fillers())
+        assert torch.equal(torch.as_tensor(alone.tensors[name]), numbers[:, kept])
+    batch = Batch({"inputs_embeds": torch.zeros(1, 5, 8), "local_mask": numbers}, None, None)
+    with pytest.raises(BadInput, match=r"padding cannot be taken out of local_mask \(1, 5, 5\)"):
+        batch.alone(0, kept, 5, Fillers())
 
 
 def test_an_unknown_token_stands_where_nothing_else_does() -> None:

@@ -1215,7 +1215,11 @@ of(
     ),
 )
 of("recorder.run", SQUARE, ("_check_layout", "if any(elsewhere):", "if False:"))
-of("inputs.encoding", SQUARE, ("_cut", '"mask" in name and units', 'name != "inputs_embeds" and units'))
+of(
+    "inputs.encoding",
+    "inputs/test_small_pieces.py::test_padding_is_taken_out_of_rows_for_each_token_however_wide_they_are",
+    ("_cut", '"mask" in name and units', 'name != "inputs_embeds" and units'),
+)
 of(
     "inputs.input",
     f"{RECORDED}::test_positions_are_counted_anew_after_a_deletion",
