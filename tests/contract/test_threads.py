@@ -141,13 +141,13 @@ def test_two_explainers_of_different_models_at_the_same_time() -> None:
     with torch.no_grad():
         next(iter(explainers[1].subject.model.parameters())).mul_(0.5)
     expected = [explainer.explain("a fine film").scores for explainer in explainers]
-    assert not close(*expected)
+    assert not close(*expected, torch.float32)
     barrier = threading.Barrier(2)
     for explainer in explainers:
         meeting(explainer.subject.model, barrier)
     found = together(*(partial(explainer.explain, "a fine film") for explainer in explainers))
     for explanation, due in zip(found, expected, strict=True):
-        assert close(explanation.scores, due)
+        assert close(explanation.scores, due, torch.float32)
 
 
 @pytest.mark.usefixtures("switching")
