@@ -3,13 +3,13 @@
 import random
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +22,9 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.encoding import TextInput, encode
 from whyformer.inputs.windows import Windows
 from whyformer.metrics.specs import metric_specs
-from whyformer.tasks.answers import best_answer, best_window
+from whyformer.perturb.windows import WindowRunner
+from whyformer.tasks.answers import Answers, best_window
+from whyformer.tasks.task import ExampleOutputs, Outputs
 
 KNOWN = ["the", "game", "won", "lost", "they", "it", "humans", "man", "for", "or", "better", "were", "who"]
 MANY = " ".join(random.Random(0).choices(KNOWN, k=360))
@@ -209,7 +211,13 @@ def test_an_answer_in_one_window_is_enough(asking: Explainer) -> None:
     assert best_window(logits, windows) == len(windows) - 1
     logits[2][0, windows[2].context[3]] = logits[2][1, windows[2].context[5]] = 9.0  # 18, and the smallest is less
     assert best_window(logits, windows) == 2
-    assert best_answer(logits[2], replace(windows[2], no_answer=None)) == (windows[2].context[3], windows[2].context[5])
+    engine = WindowRunner(asking.subject.model, windows)
+    engine._ends_of = lambda _: torch.stack([F.pad(b, (0, engine.width - b.shape[1])) for b in logits])  # type: ignore[method-assign, assignment]
+    logits[2][:, 0] = 50.0  # the window's own score of no answer is not the smallest, and does not count
+    chosen = engine.explained(windows)
+    outputs = Outputs(logits[2][None], Answers(), torch.ones(1, len(chosen), dtype=torch.bool))
+    answer = Answers().best_in(ExampleOutputs(outputs, 0, chosen))
+    assert answer == (windows[2].context[3], windows[2].context[5])
 
 
 def test_a_target_is_explained_where_it_first_stands(asking: Explainer) -> None:

@@ -47,11 +47,15 @@ _TOKENIZING = Lock()  # a tokenizer keeps how it truncates between two calls, so
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A part of a text that is read in several: which of how many, and where its tokens stand in the whole."""
+    """A part of a text that is read in several: which of how many, and where its tokens stand in the whole.
+
+    `answered`: over all windows of the context there is an answer, whatever this one alone says of no answer.
+    """
 
     number: int
     count: int
     places: NDArray[np.intp]
+    answered: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.encoding import TextInput
 from whyformer.perturb.runner import Runner
-from whyformer.tasks.answers import Answers, best_window
+from whyformer.tasks.answers import Answers, best_span, best_window, null_scores
 
 
 class WindowRunner(Runner):
@@ -29,8 +29,13 @@ class WindowRunner(Runner):
         """Of the windows of one context, the one that is explained: that of the best answer, or of a target."""
         if len(windows) == 1:
             return windows[0]
-        logits = self._ends_of(windows).view(len(windows), 2, self.width)
-        return windows[best_window([own[:, : len(w)] for own, w in zip(logits, windows, strict=True)], windows, target)]
+        whole = self._ends_of(windows).view(len(windows), 2, self.width)
+        logits = [both[:, : len(window)] for both, window in zip(whole, windows, strict=True)]
+        number = best_window(logits, windows, target)
+        chosen, nothing = windows[number], null_scores(logits, windows)
+        assert chosen.window is not None
+        answered = target is None and (not nothing or min(nothing) <= best_span(logits[number], chosen))
+        return replace(chosen, window=replace(chosen.window, answered=answered))
 
     def _ends_of(self, windows: Sequence[TextInput]) -> Tensor:
         return self.logits([attended(window) for window in windows], 2 * self.width)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -119,7 +119,10 @@ class Answers(Task):
 
     def best_in(self, of: ExampleOutputs) -> tuple[int, int]:
         """The best answer in the context, or none."""
-        return best_answer(of.logits[:, : len(of.example.units)], of.example)
+        example = of.example
+        if example.window is not None and example.window.answered:
+            example = replace(example, no_answer=None)
+        return best_answer(of.logits[:, : len(example.units)], example)
 
     def written(self, target: Any, of: ExampleOutputs) -> tuple[int, int]:
         """An answer by its text or by its first and last token."""
@@ -190,30 +193,35 @@ def best_window(logits: Sequence[Tensor], windows: Sequence[TextInput], target: 
     the window that gives it the larger sum.
     """
     if target is None:
-        spans = [float(_spans(*own[:, w.context].unsqueeze(1)).max()) for own, w in zip(logits, windows, strict=True)]
-        best, nothing = max(spans), _no_answer_scores(logits, windows)
+        spans, nothing = [best_span(*pair) for pair in zip(logits, windows, strict=True)], null_scores(logits, windows)
+        best = max(spans)
         return spans.index(best) if not nothing or min(nothing) <= best else nothing.index(min(nothing))
     if not isinstance(target, str):
         raise BadOption(
             f"target {shown(target)}: the context is read in {len(windows)} windows, so an answer is given by its text"
         )
     standing: list[tuple[int, float, int]] = []
-    for number, (own, window) in enumerate(zip(logits, windows, strict=True)):
+    for number, (both, window) in enumerate(zip(logits, windows, strict=True)):
         if (tokens := _tokens_of(window, target)) is not None:
             where = window.characters(*tokens)
-            standing.append((where[0] if where else 0, -float(own[0, tokens[0]] + own[1, tokens[1]]), number))
+            standing.append((where[0] if where else 0, -float(both[0, tokens[0]] + both[1, tokens[1]]), number))
     if standing:
         return min(standing)[2]
-    if target == NO_ANSWER and (nothing := _no_answer_scores(logits, windows)):
+    if target == NO_ANSWER and (nothing := null_scores(logits, windows)):
         return nothing.index(min(nothing))
     raise BadOption(f"target {shown(target)} does not stand in the context: copy the answer from there")
 
 
-def _no_answer_scores(logits: Sequence[Tensor], windows: Sequence[TextInput]) -> list[float]:
+def best_span(logits: Tensor, window: TextInput) -> float:
+    """The largest sum of start and end in the context."""
+    return float(_spans(*logits[:, window.context].unsqueeze(1)).max())
+
+
+def null_scores(logits: Sequence[Tensor], windows: Sequence[TextInput]) -> list[float]:
     """What each window gives to no answer; nothing where there is no place for it."""
     return [
-        float(own[:, window.no_answer].sum())
-        for own, window in zip(logits, windows, strict=True)
+        float(both[:, window.no_answer].sum())
+        for both, window in zip(logits, windows, strict=True)
         if window.no_answer is not None
     ]
 
