@@ -38,6 +38,23 @@ def test_a_mask_is_found_written_drawn_and_used(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["units"] != explained["units"]
 
 
+def test_the_search_is_chosen_by_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tiny.conllu").write_text(SENTENCE * 2)
+    out = tmp_path / "heads.json"
+    source = ("--treebank", tmp_path / "tiny.conllu", "--out", out)
+    authors = ("--direction", "dependent_to_head", "--pieces", "first", "--special-tokens", "--subtypes")
+    assert status_of("heads", *source, *authors) == 0
+    mask = HeadMask.load(out)
+    assert mask.direction == "dependent_to_head"
+    assert mask.provenance["options"] == {"pieces": "first", "special_tokens": True, "subtypes": True}
+    assert status_of("heads", *source, "--pieces", "last") == 2
+    assert "pieces 'last' is not known" in capsys.readouterr().err
+    (tmp_path / "texts.txt").write_text("a witty film\n")
+    plain = ("--texts", tmp_path / "texts.txt", "--out", out)
+    assert status_of("heads", *plain, "--special-tokens") == 0
+    assert HeadMask.load(out).provenance["options"] == {"special_tokens": True}
+
+
 def test_plain_texts_give_positional_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.txt").write_text("a witty film\nthe actors like it\n")
     assert status_of("heads", "--texts", tmp_path / "texts.txt", "--out", tmp_path / "heads.json") == 0

@@ -840,7 +840,7 @@ def test_differences_are_between_shares(tmp_path: Path, monkeypatch: pytest.Monk
     found = run(recipe, data=reviews(tmp_path), only=["sst2"], limit=2, **options)
     first, second = found.parts[0].examples
     assert [e.texts[0] for e in (first[0], second[0])] == [text for text, _ in SENTENCES[:2]]
-    assert [e.method for e in first][:3] == ["theirs", "less RawAtt", "less Rollout"]
+    assert [e.method for e in first][:3] == ["theirs, positional heads only", "less RawAtt", "less Rollout"]
     assert first.refused == (("LRP, lrp", "not this one"),)
     raw = Explainer(sentiment()).explain(SENTENCES[0][0], method="raw_attention")
     theirs = Explainer(sentiment()).explain(SENTENCES[0][0], method="attcat")

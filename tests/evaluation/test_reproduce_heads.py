@@ -21,6 +21,7 @@ from tests.helpers.recipes import run
 from whyformer import papers as reproduce
 from whyformer.attention_heads import (
     HeadMask,
+    HeadSearch,
     HeadStatistics,
     head_statistics,
     parsed_by,
@@ -172,7 +173,7 @@ def test_placeholders_are_filled(tmp_path: Path, found_heads: None) -> None:
     assert mask.statistics.sentences == len(TEXTS)
     assert said(found, "head mask keeps") == [
         "SST-2: the head mask keeps 1 of 8 heads, positional heads only, found in the 6 texts of the data itself "
-        "(no parse)"
+        "(no parse); looked for as in the authors' code"
     ]
     methods = {entry.method for entry in found.entries}
     assert f"mask_lrp(head_mask={file.name}, variant=authors)" in methods, "the file's name without its folder"
@@ -389,7 +390,8 @@ def test_without_a_parse_there_are_no_syntactic_heads(tmp_path: Path, found_head
     found, asked = small(tmp_path, TABLE_3)
     assert len(asked) == 4
     assert said(found, "without M_pos") == [
-        "SST-2: without M_pos is left out: the head mask keeps no syntactic head: there was no parse (--spacy NAME)"
+        "SST-2: without M_pos is left out: the head mask keeps no syntactic head: there was no parse (--treebank FILE "
+        "or --spacy NAME)"
     ]
 
 
@@ -400,8 +402,10 @@ def test_parsed_texts_give_both_kinds(tmp_path: Path, found_heads: None, pipelin
     found, asked = small(tmp_path, TABLE_3, spacy=pipeline)
     assert len(asked) == 6
     (part,) = found.parts
-    expected = head_statistics(tiny(), parsed_by(pipeline, TEXTS))
+    authors: dict[str, Any] = {"direction": "dependent_to_head", "pieces": "first", "special_tokens": True}
+    expected = head_statistics(tiny(), parsed_by(pipeline, TEXTS), **authors)
     assert part.mask is not None
+    assert part.mask.direction == "dependent_to_head"
     assert part.mask.statistics is not None
     assert expected.statistics is not None
     assert part.mask.statistics.to_data() == expected.statistics.to_data()
@@ -409,7 +413,70 @@ def test_parsed_texts_give_both_kinds(tmp_path: Path, found_heads: None, pipelin
     assert np.argwhere(part.mask.syntactic).tolist() == [[1, 2]]
     (line,) = said(found, "head mask keeps")
     assert line.startswith("SST-2: the head mask keeps 2 of 8 heads (1 positional, 1 syntactic: ")
-    assert line.endswith(f"found in the 6 texts of the data itself, parsed by en_pipeline {pipeline.meta['version']}")
+    parser = f"en_pipeline {pipeline.meta['version']}"
+    assert f"found in the 6 texts of the data itself, parsed by {parser}; looked for as in the authors' code" in line
+
+
+TREEBANK = """# text = actors like the film
+1\tactors\t_\t_\t_\t_\t2\tnsubj\t_\t_
+2\tlike\t_\t_\t_\t_\t0\troot\t_\t_
+3\tthe\t_\t_\t_\t_\t4\tdet\t_\t_
+4\tfilm\t_\t_\t_\t_\t2\tobj\t_\t_
+
+# text = actors fine like film
+1\tactors\t_\t_\t_\t_\t3\tnsubj\t_\t_
+2\tfine\t_\t_\t_\t_\t1\tamod\t_\t_
+3\tlike\t_\t_\t_\t_\t0\troot\t_\t_
+4\tfilm\t_\t_\t_\t_\t3\tobj\t_\t_
+"""
+
+
+def test_heads_are_counted_in_a_treebank(tmp_path: Path, found_heads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = tmp_path / "small.conllu"
+    parsed.write_text(TREEBANK)
+    found, _ = small(tmp_path, TABLE_3, treebank=parsed)
+    (part,) = found.parts
+    assert part.mask is not None
+    assert part.mask.by_relation["nsubj"].any()
+    assert [row.label for row in part.rows] == ["theirs", "without M_pos", "without M_synt"]
+    (line,) = said(found, "head mask keeps")
+    assert line.endswith("found in the 2 sentences of small.conllu; looked for as in the authors' code")
+    mine = HeadSearch("either", special_tokens=False)
+    found, _ = small(tmp_path, TABLE_3, treebank=parsed, search=mine)
+    (line,) = said(found, "head mask keeps")
+    assert line.endswith("with direction=either, pieces=joined, special_tokens=False, subtypes=False")
+    assert len(list((tmp_path / "out" / "sst-2").glob("heads-*.json"))) == 2, "another search is another mask"
+    monkeypatch.setattr(masks, "head_statistics", no_counting)
+    small(tmp_path, TABLE_3, treebank=parsed)
+    run(FIGURE_1, only=["sst2"], instead={"sst2": "tiny"}, load=tiny, treebank=parsed, out=tmp_path / "out")
+
+
+def test_treebanks_that_are_not_needed(tmp_path: Path, pipeline: Any) -> None:
+    parsed = tmp_path / "small.conllu"
+    parsed.write_text(TREEBANK)
+    with pytest.raises(BadOption, match="attcat-table-1 uses no head mask: leave --treebank"):
+        run(reproduction_named("attcat-table-1"), treebank=parsed)
+    with pytest.raises(BadOption, match="give --treebank or --spacy, not both"):
+        small(tmp_path, treebank=parsed, spacy=pipeline)
+    with pytest.raises(BadInput, match="could not read the treebank"):
+        small(tmp_path, treebank=tmp_path / "none.conllu")
+    with pytest.raises(BadOption, match="direction 'up' is not known"):
+        HeadSearch("up")  # type: ignore[arg-type]
+
+
+def test_a_row_is_theirs_only_with_syntactic_heads(tmp_path: Path, found_heads: None, pipeline: Any) -> None:
+    found, _ = small(tmp_path)
+    labels = [row.label for row in found.parts[0].rows]
+    assert labels == ["RawAtt", "Random mask", "theirs, positional heads only"]
+    entries = {entry.row: entry for entry in found.entries}
+    assert entries["theirs, positional heads only"].published is None, "the published row has syntactic heads"
+    assert "theirs" not in entries
+    found, _ = small(tmp_path, spacy=pipeline)
+    entries = {entry.row: entry for entry in found.entries}
+    assert entries["theirs"].published is not None
+    unknown = HeadMask(np.eye(2, 4)).save(tmp_path / "unknown.json")
+    found, _ = small(tmp_path, heads=unknown)
+    assert "theirs" in {entry.row for entry in found.entries}, "it does not tell its kinds"
 
 
 def test_a_mask_without_a_parse_is_not_one_with_a_parse(
@@ -431,9 +498,11 @@ def test_pairs_are_parsed_one_text_at_a_time(tmp_path: Path, found_heads: None, 
     apart = [text for pair in pairwise(TEXTS) for text in pair]
     (part,) = found.parts
     assert part.mask is not None
-    expected = head_statistics(tiny(), parsed_by(pipeline, apart)).provenance
+    expected = head_statistics(tiny(), parsed_by(pipeline, apart)).provenance  # what is counted, however
     assert part.mask.provenance["corpus"] == expected["corpus"]
-    assert said(found, "the 10 texts of the data itself, parsed by")[0].endswith(", each text of a pair by itself")
+    assert said(found, "the 10 texts of the data itself, parsed by")[0].endswith(
+        ", each text of a pair by itself; looked for as in the authors' code"
+    )
 
 
 def test_parsers_that_are_missing_or_not_needed(tmp_path: Path) -> None:
@@ -582,7 +651,7 @@ def test_heads_of_the_texts_themselves(tmp_path: Path, found_heads: None) -> Non
 
 def test_positions_need_a_parse(tmp_path: Path, found_heads: None, pipeline: Any) -> None:
     data = texts_at(tmp_path / "data")
-    with pytest.raises(BadInput, match="SST-2: mask-lrp-figure-1 needs a parse of the texts: give --spacy NAME"):
+    with pytest.raises(BadInput, match="SST-2: mask-lrp-figure-1 needs a parse of the texts: give --treebank FILE"):
         figure(tmp_path, FIGURE_1, data=data)
     unparsed = positional_statistics(tiny(), TEXTS).save(tmp_path / "unparsed.json")
     with pytest.raises(BadInput, match=r"needs a parse, and unparsed\.json comes from texts without one"):

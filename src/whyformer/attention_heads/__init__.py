@@ -4,13 +4,20 @@ from whyformer.attention_heads.counts import DIRECTIONS, HeadStatistics
 from whyformer.attention_heads.mask import HeadMask, Thresholds
 from whyformer.attention_heads.parsed import ParsedTexts, parsed_by
 from whyformer.attention_heads.sentences import RELATIONS, Sentence
-from whyformer.attention_heads.statistics import head_statistics, positional_statistics
+from whyformer.attention_heads.statistics import (
+    AUTHORS_SEARCH,
+    HeadSearch,
+    head_statistics,
+    positional_statistics,
+)
 from whyformer.attention_heads.treebank import Treebank
 
 __all__ = [
+    "AUTHORS_SEARCH",
     "DIRECTIONS",
     "RELATIONS",
     "HeadMask",
+    "HeadSearch",
     "HeadStatistics",
     "ParsedTexts",
     "Sentence",

@@ -29,6 +29,25 @@ from whyformer.progress import report
 
 Pieces = Literal["joined", "first"]
 
+
+@dataclass(frozen=True)
+class HeadSearch:
+    """How heads are looked for: the options of `head_statistics` that bear its names."""
+
+    direction: DirectionChoice = "either"
+    pieces: Pieces = "joined"
+    special_tokens: bool = False
+    subtypes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pieces not in get_args(Pieces):
+            raise BadOption(f"pieces {self.pieces!r} is not known; {nearest(self.pieces, get_args(Pieces))}")
+        if self.direction not in DIRECTION_CHOICES:
+            raise BadOption(f"direction {self.direction!r} is not known; {nearest(self.direction, DIRECTION_CHOICES)}")
+
+
+AUTHORS_SEARCH = HeadSearch("dependent_to_head", "first", special_tokens=True)  # of Mask-LRP's code
+
 SORTED_AT_ONCE = 16  # batches; texts of one length are run together
 USUAL_LENGTH = 128  # tokens; of longer texts fewer are run at once, because maps grow with the square
 
@@ -68,10 +87,7 @@ def head_statistics(
     What is done is reported after each batch (see `whyformer.progress`); a total that is not known is reported as what
     is done. Ctrl-C ends the counting, and the mask is that of what was counted until then.
     """
-    if pieces not in get_args(Pieces):
-        raise BadOption(f"pieces {pieces!r} is not known; {nearest(pieces, get_args(Pieces))}")
-    if direction not in DIRECTION_CHOICES:
-        raise BadOption(f"direction {direction!r} is not known; {nearest(direction, DIRECTION_CHOICES)}")
+    HeadSearch(direction, pieces, special_tokens, subtypes)  # which refuses what is not known
     thresholds = Thresholds(positional, syntactic)
 
     def examples() -> Iterator[_Example]:

@@ -54,6 +54,19 @@ WindowSizeOption = Annotated[
 OverlapOption = Annotated[
     int | None, typer.Option(help="Tokens that two windows share. Default: 128, or half a window if that is less.")
 ]
+DirectionOption = Annotated[
+    str,
+    typer.Option(help="Which word of a relation looks at the other: dependent_to_head, head_to_dependent or either."),
+]
+PiecesOption = Annotated[
+    str, typer.Option(help="The attention of a word: that of all its tokens together (joined), or of its first one.")
+]
+SpecialOption = Annotated[
+    bool, typer.Option("--special-tokens/--no-special-tokens", help="Count special tokens as queries and keys too.")
+]
+SubtypesOption = Annotated[
+    bool, typer.Option("--subtypes/--no-subtypes", help="Count relations such as nsubj:pass as nsubj.")
+]
 ErrorOption = Annotated[str, typer.Option("--on-error", help="What to do with bad rows: refuse or skip.")]
 EffortOption = Annotated[
     str | None,

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from whyformer.attention_heads import AUTHORS_SEARCH, HeadSearch
 from whyformer.cli.app import (
     DeviceOption,
+    DirectionOption,
     DtypeOption,
     EffortOption,
     ErrorOption,
@@ -16,6 +18,9 @@ from whyformer.cli.app import (
     MethodsOption,
     NoCacheOption,
     OverlapOption,
+    PiecesOption,
+    SpecialOption,
+    SubtypesOption,
     TextColumn,
     WindowSizeOption,
     app,
@@ -156,7 +161,18 @@ def recommend_command(
         say(f"recorded in {recommendation.recorded}: {use} uses it for this model")
 
 
+@dataclass(frozen=True, kw_only=True)
+class AuthorsSearch:
+    """How heads are looked for: flags by the names that `HeadSearch` has for them, by default as in Mask-LRP's code."""
+
+    direction: DirectionOption = AUTHORS_SEARCH.direction
+    pieces: PiecesOption = AUTHORS_SEARCH.pieces
+    special_tokens: SpecialOption = AUTHORS_SEARCH.special_tokens
+    subtypes: SubtypesOption = AUTHORS_SEARCH.subtypes
+
+
 @app.command("reproduce")
+@with_flags("search", AuthorsSearch)
 def reproduce_command(
     name: Annotated[str | None, typer.Argument(help="A table or figure, such as attcat-table-1.")] = None,
     *,
@@ -175,6 +191,10 @@ def reproduce_command(
     spacy: Annotated[
         str | None, typer.Option(help="A spaCy pipeline that parses the texts for the head masks.")
     ] = None,
+    treebank: Annotated[
+        Path | None, typer.Option(help="Parsed sentences, CoNLL-U, for the head masks, in place of the texts.")
+    ] = None,
+    search: AuthorsSearch,
     lm_heads: Annotated[
         list[str] | None,
         typer.Option("--lm-head", help="The pretrained model whose LM head decodes layers: FOLDER, or sst2=FOLDER."),
@@ -208,6 +228,8 @@ def reproduce_command(
         seeds=seeds,
         heads=papers.given_heads(heads or []),
         spacy=spacy,
+        treebank=treebank,
+        search=HeadSearch(**vars(search)),
         lm_heads=papers.given_lm_heads(lm_heads or []),
         engine=engine,
         workers=workers,

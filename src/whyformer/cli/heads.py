@@ -6,7 +6,19 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.attention_heads import ParsedTexts, Treebank, head_statistics, parsed_by, positional_statistics
-from whyformer.cli.app import LARGEST_BATCH, Loading, app, check_files, limited, save_picture, with_model
+from whyformer.cli.app import (
+    LARGEST_BATCH,
+    DirectionOption,
+    Loading,
+    PiecesOption,
+    SpecialOption,
+    SubtypesOption,
+    app,
+    check_files,
+    limited,
+    save_picture,
+    with_model,
+)
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import texts_of
 from whyformer.errors import BadInput, BadOption
@@ -27,7 +39,10 @@ def heads(
     figure: Annotated[Path | None, typer.Option(help="Draw the grid of heads to this file.")] = None,
     positions: Annotated[Path | None, typer.Option(help="Draw where dependents stand to this file.")] = None,
     limit: Annotated[int | None, typer.Option(help="How many sentences are taken.")] = None,
-    direction: Annotated[str, typer.Option(help="dependent_to_head, head_to_dependent or either.")] = "either",
+    direction: DirectionOption = "either",
+    pieces: PiecesOption = "joined",
+    special_tokens: SpecialOption = False,
+    subtypes: SubtypesOption = False,
     positional: Annotated[float, typer.Option(help="The threshold of positional heads.")] = 0.8,
     syntactic: Annotated[float, typer.Option(help="The threshold of syntactic heads.")] = 0.1,
     batch_size: Annotated[int, typer.Option(help="Sentences in one run of the model.")] = 32,
@@ -40,11 +55,12 @@ def heads(
     limited("--batch-size", batch_size, LARGEST_BATCH, "sentences in one run of the model")
     subject = loading.explainer().subject
     options: dict[str, Any] = {"limit": limit, "positional": positional, "batch_size": batch_size}
+    options |= {"special_tokens": special_tokens}
     with counting("heads"):
         if texts is not None and spacy is None:
             mask = positional_statistics(subject, texts_of(texts, on_error="skip"), **options)
         else:
-            options |= {"direction": direction, "syntactic": syntactic}
+            options |= {"direction": direction, "pieces": pieces, "subtypes": subtypes, "syntactic": syntactic}
             mask = head_statistics(subject, _parsed(treebank, texts, spacy), **options)
     put(repr(mask))
     if mask.provenance.get("interrupted"):

@@ -1,4 +1,4 @@
-"""The head mask of a column: a file that was given, or found in the column's own texts."""
+"""The head mask of a column: a file that was given, or found in a treebank or in the column's own texts."""
 
 import hashlib
 import json
@@ -8,7 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from whyformer.attention_heads import HeadMask, head_statistics, parsed_by, positional_statistics
+from whyformer.attention_heads import (
+    AUTHORS_SEARCH,
+    HeadMask,
+    HeadSearch,
+    ParsedTexts,
+    Treebank,
+    head_statistics,
+    parsed_by,
+    positional_statistics,
+)
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Text
@@ -18,7 +27,7 @@ from whyformer.papers.sources import Given, Opened, Settings, check_columns
 from whyformer.progress import counting
 from whyformer.storage.files import make_folder, regular
 
-PARSE = "give --spacy NAME (spacy=), or --heads FILE (heads=) made from a treebank"
+PARSE = "give --treebank FILE (treebank=), --spacy NAME (spacy=), or --heads FILE (heads=) made from either"
 SOURCES = {"treebank": "of", "data": "of", "pipeline": "parsed by"}  # what a mask may know of its corpus
 
 
@@ -78,7 +87,7 @@ def column_mask(
         if file:
             mask = _mask_of_file(opened.column, file, subject)
         else:
-            mask = _mask_of_texts(opened, subject, settings.pipeline, folder)
+            mask = _searched_mask(opened, subject, settings, folder)
         if recipe.needs_parse and not is_parsed(mask.mask):
             raise BadInput(f"{recipe.name} needs a parse, and {mask.path.name} comes from texts without one: {PARSE}")
     except (BadInput, UnsupportedModel) as error:
@@ -90,7 +99,8 @@ def column_mask(
 
 def check_parse(recipe: Reproduction, column: Column, settings: Settings) -> None:
     """Raise if a figure needs a parse, and there will be none."""
-    if recipe.needs_parse and settings.pipeline is None and column.folder not in settings.heads:
+    parsed = settings.pipeline is not None or settings.treebank is not None or column.folder in settings.heads
+    if recipe.needs_parse and not parsed:
         raise BadInput(f"{recipe.name} needs a parse of the texts: {PARSE}")
 
 
@@ -153,24 +163,61 @@ class ColumnTexts:
         return count, digest.hexdigest()
 
 
-def _mask_of_texts(opened: Opened, subject: Subject, pipeline: Any, folder: Path) -> ColumnMask:
-    """The mask of the column's texts. Its file is named after model, texts and parser, and is read if it is there."""
-    assert opened.data is not None
-    texts = ColumnTexts(opened.data, apart=pipeline is not None)
-    parsed = None if pipeline is None else parsed_by(pipeline, texts)  # type: ignore[arg-type]
-    parser = None if parsed is None else parsed.provenance
-    facts = {"fingerprint": subject.fingerprint, "texts": texts.digest, "parser": parser}
+def _searched_mask(opened: Opened, subject: Subject, settings: Settings, folder: Path) -> ColumnMask:
+    """The mask of the treebank, or of the column's texts.
+
+    Its file is named after model, corpus, parser and search, and is read if it is there.
+    """
+    corpus = _Corpus.of(opened, settings)
+    facts = {"fingerprint": subject.fingerprint, **corpus.facts, "search": vars(settings.search)}
     name = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4).hexdigest()
     path = folder / f"heads-{name}.json"
     mask = HeadMask.load(path) if regular(path).is_file() else None
     if mask is None or mask.provenance.get("of") != facts:
         with counting(f"heads, {opened.column.label}"):
-            mask = positional_statistics(subject, texts) if parsed is None else head_statistics(subject, parsed)
+            mask = corpus.counted(subject, settings.search)
         if mask.provenance["interrupted"]:
             raise KeyboardInterrupt
         mask = replace(mask, provenance={**mask.provenance, "of": facts})
         mask.save(make_folder(path.parent) / path.name)
-    return ColumnMask(mask, path, _origin(texts, parser))
+    return ColumnMask(mask, path, f"{corpus.origin}; {_described(settings.search)}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Corpus:
+    """What heads are counted in: parsed sentences, or texts; what identifies it, and where it comes from, in words."""
+
+    sentences: Treebank | ParsedTexts | None
+    texts: ColumnTexts | None
+    facts: Mapping[str, Any]
+    origin: str
+
+    @classmethod
+    def of(cls, opened: Opened, settings: Settings) -> "_Corpus":
+        treebank, pipeline = settings.treebank, settings.pipeline
+        if treebank is not None:
+            known = treebank.provenance
+            return cls(treebank, None, known, f"found in the {len(treebank):,} sentences of {known['treebank']}")
+        assert opened.data is not None
+        texts = ColumnTexts(opened.data, apart=pipeline is not None)
+        parsed = None if pipeline is None else parsed_by(pipeline, texts)  # type: ignore[arg-type]
+        parser = None if parsed is None else parsed.provenance
+        return cls(parsed, texts, {"texts": texts.digest, "parser": parser}, _origin(texts, parser))
+
+    def counted(self, subject: Subject, search: HeadSearch) -> HeadMask:
+        """The heads of a model: positional ones alone where nothing is parsed."""
+        if self.sentences is not None:
+            return head_statistics(subject, self.sentences, **vars(search))
+        assert self.texts is not None
+        return positional_statistics(subject, self.texts, special_tokens=search.special_tokens)
+
+
+def _described(search: HeadSearch) -> str:
+    """How heads were looked for, in words."""
+    if search == AUTHORS_SEARCH:
+        return "looked for as in the authors' code"
+    options = ", ".join(f"{name}={value}" for name, value in vars(search).items())
+    return f"looked for with {options}"
 
 
 def _origin(texts: ColumnTexts, parser: Mapping[str, Any] | None) -> str:

@@ -10,6 +10,8 @@ from whyformer.papers.lm_heads import ColumnHead
 from whyformer.papers.masks import ColumnMask, is_parsed
 from whyformer.papers.recipe import Column, Reproduction, Row
 
+POSITIONAL_ONLY = "positional heads only"
+
 
 def filled(
     recipe: Reproduction, column: Column, mask: ColumnMask | str | None = None, head: ColumnHead | str | None = None
@@ -22,10 +24,11 @@ def filled(
     """
     known = recipe.waiting
     rows = tuple(row if row.label in known else _filled(row, mask, head) for row in recipe.rows)
-    column_recipe = replace(recipe, rows=rows)
+    names = {row.label: column_row.label for row, column_row in zip(recipe.rows, rows, strict=True)}
+    column_recipe = replace(recipe, rows=rows, essential=tuple(names[label] for label in recipe.essential))
     waiting = column_recipe.waiting
     labels = [row.label for row in column_recipe.rows_in(column) if row.label in waiting and row.label not in known]
-    needed = [label for label in labels if label in recipe.essential]
+    needed = [label for label in labels if label in column_recipe.essential]
     if labels and (needed or not column_recipe.rows_of(column)):
         raise BadInput("; ".join(f"{label}: {waiting[label]}" for label in needed or labels))
     by_reason: dict[str, list[str]] = {}
@@ -48,6 +51,8 @@ def _with_mask(row: Row, mask: ColumnMask | str) -> Row:
         return replace(row, waits_for=mask)
     if reason := _lack(row, mask.mask):
         return replace(row, waits_for=reason)
+    if row.syntactic and mask.mask.statistics is not None and not is_parsed(mask.mask):
+        row = replace(row, label=f"{row.label}, {POSITIONAL_ONLY}")  # so no published number stands beside it
     return _written(row, {"{heads}": str(mask.path), "{rate}": f"{mask.mask.rate:.6g}"})
 
 
@@ -81,5 +86,6 @@ def _lack(row: Row, mask: HeadMask) -> str | None:
             return f"the head mask keeps heads of no kind, and so no {kind} ones alone"
         if not kinds[kind].any():
             unparsed = kind == "syntactic" and not is_parsed(mask)
-            return f"the head mask keeps no {kind} head" + (": there was no parse (--spacy NAME)" if unparsed else "")
+            parse = ": there was no parse (--treebank FILE or --spacy NAME)"
+            return f"the head mask keeps no {kind} head" + (parse if unparsed else "")
     return None

@@ -64,9 +64,10 @@ class Row:
 
     `also` are other readings of the same row: what the paper's text defines where its code does something else. With
     `runs`, a reading is the mean over that many seeds, written `{seed}` in it. `{heads}` stands for the file of the
-    column's head mask, `{rate}` for the share of heads that it keeps, `{lm_head}` for the column's LM head. `columns`
-    are the labels of those that have this row, all if empty. A row of what is attainable has a `metric` of its own, and
-    no rank. `at` is where a curve over several rows has it.
+    column's head mask, `{rate}` for the share of heads that it keeps, `{lm_head}` for the column's LM head. A
+    `syntactic` row is the paper's only where the head mask comes from a parse. `columns` are the labels of those that
+    have this row, all if empty. A row of what is attainable has a `metric` of its own, and no rank. `at` is where a
+    curve over several rows has it.
     """
 
     label: str
@@ -77,6 +78,7 @@ class Row:
     metric: str | None = None
     waits_for: str | None = None
     at: float | None = None
+    syntactic: bool = False
 
     def seeded(self, runs: int | None = None) -> tuple[tuple[str, ...], ...]:
         """Of every reading, the method once for each seed."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from whyformer.attention_heads import parsed_by
+from whyformer.attention_heads import AUTHORS_SEARCH, HeadSearch, Treebank, parsed_by
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Text
@@ -32,6 +32,8 @@ def run(
     texts: Sequence[Text] = (),
     heads: Given | None = None,
     spacy: Any = None,
+    treebank: str | Path | None = None,
+    search: HeadSearch = AUTHORS_SEARCH,
     lm_heads: Given | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -58,6 +60,8 @@ def run(
     | `texts` | other examples for a figure of texts |
     | `heads` | files of head masks by the folder of a column, or one file if there is one column |
     | `spacy` | the pipeline, or its name, that parses texts where the head mask of a column is counted in them |
+    | `treebank` | a CoNLL-U file whose sentences the head masks are counted in, in place of the texts |
+    | `search` | how heads are looked for; by default as in the code of Mask-LRP's authors |
     | `lm_heads` | the pretrained models whose LM heads decode layers: folders or hub ids by column, or one for all |
     | `engine`, `workers` | where numbers are measured, as for `evaluate` |
     | `device`, `dtype` | where and how models are loaded |
@@ -79,6 +83,8 @@ def run(
         texts=tuple(texts),
         heads=heads_of_columns(recipe, columns, heads or {}),
         pipeline=_pipeline(recipe, spacy),
+        treebank=_treebank(recipe, treebank, spacy),
+        search=search,
         lm_heads=lm_heads_of_columns(recipe, columns, lm_heads or {}),
         limit=limit,
         seeds=seeds,
@@ -110,6 +116,16 @@ def _pipeline(recipe: Reproduction, spacy: Any) -> Any:
     if not recipe.masked:
         raise BadOption(f"{recipe.name} needs no parse: leave --spacy (spacy=) out")
     return parsed_by(spacy, ()).pipeline
+
+
+def _treebank(recipe: Reproduction, path: str | Path | None, spacy: Any) -> Treebank | None:
+    if path is None:
+        return None
+    if not recipe.masked:
+        raise BadOption(f"{recipe.name} uses no head mask: leave --treebank (treebank=) out")
+    if spacy is not None:
+        raise BadOption("heads are counted in a treebank or in parsed texts: give --treebank or --spacy, not both")
+    return Treebank(Path(path))
 
 
 def _run_column(recipe: Reproduction, opened: Opened, settings: Settings, folder: Path, *, journalled: bool) -> Part:

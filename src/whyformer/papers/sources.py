@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whyformer.attention_heads import HeadSearch, Treebank
 from whyformer.datasets import Dataset, open_dataset, recipes
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, nearest
@@ -20,10 +21,10 @@ class Settings:
     """What a run is given beside its recipe: where models, data, head masks and LM heads come from, how much is run.
 
     `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded. `heads` has
-    files of head masks by a column's folder; the masks of other columns are found in their texts, parsed by the spaCy
-    `pipeline` if there is one. `lm_heads` has folders or hub ids of LM heads by a column's folder. `limit` is how many
-    texts of each column are taken, `seeds` how often random rows are run. `engine`, `workers`, `on_error`,
-    `window_size` and `overlap` are those of `evaluate`.
+    files of head masks by a column's folder; the masks of other columns are found by the `search` in the `treebank` if
+    there is one, else in their texts, parsed by the spaCy `pipeline` if there is one. `lm_heads` has folders or hub ids
+    of LM heads by a column's folder. `limit` is how many texts of each column are taken, `seeds` how often random rows
+    are run. `engine`, `workers`, `on_error`, `window_size` and `overlap` are those of `evaluate`.
     """
 
     models: Path | None
@@ -32,6 +33,8 @@ class Settings:
     texts: tuple[Text, ...]
     heads: Mapping[str, Path]
     pipeline: Any
+    treebank: Treebank | None
+    search: HeadSearch
     lm_heads: Mapping[str, str]
     limit: int | None
     seeds: int | None
@@ -71,7 +74,7 @@ class Settings:
         All of it is opened where a question is looked up in it, or heads for a figure of texts. A column that is not
         alone must have a folder of its own, so that it does not read another's data.
         """
-        searched = recipe.masked and column.folder not in self.heads
+        searched = recipe.masked and column.folder not in self.heads and self.treebank is None
         if not recipe.reads_data(column, self.texts, searched=searched):
             return None
         folder = self.data / recipes()[column.data].folder if self.data and not alone else None
