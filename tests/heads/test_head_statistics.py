@@ -236,6 +236,17 @@ def test_batches_and_padding_do_not_matter(kind: str) -> None:
     assert head_statistics(subject, PARSED[:2]).provenance["corpus"] != masks[0].provenance["corpus"]
 
 
+@pytest.mark.parametrize("count", [4, 5])
+def test_as_many_texts_as_heads_or_units(count: int) -> None:
+    """The recorder then asks by a backward pass where the examples are."""
+    texts = ["the film is", "film is the", "is the film", "the the film", "film film is"][:count]  # of 5 units, 4 heads
+    subject = cases.subject("bert")
+    together, alone = (positional_statistics(subject, texts, batch_size=size) for size in (count, 1))
+    assert together.statistics is not None
+    assert alone.statistics is not None
+    assert together.statistics.to_data() == alone.statistics.to_data()
+
+
 def test_texts_without_a_parse_give_positional_heads() -> None:
     subject = cases.subject("bert")
     parsed = head_statistics(subject, PARSED, positional=0.05)

@@ -18,18 +18,31 @@ from whyformer.recorder import record
 
 
 def attention_maps(subject: Subject, batch: Batch) -> list[Tensor]:
-    """The attention maps [batch, heads, queries, keys] of each layer; nothing is kept for a backward pass."""
-    with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _no_backward):
-        trace = record(subject.model, batch.tensors, relevance=False)
-    maps = [layer.detach() for layer in trace.attention]
+    """The attention maps [batch, heads, queries, keys] of each layer.
+
+    Nothing is kept for a backward pass, unless the recorder needs one to tell examples from units or heads: where there
+    are as many of the one as of the other.
+    """
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(lambda _: None, _no_backward):
+            trace = record(subject.model, batch.tensors, relevance=False)
+        maps = [layer.detach() for layer in trace.attention]
+    except UnsupportedModel as error:
+        if not isinstance(error.__cause__, _NothingKept):
+            raise
+        maps = [layer.detach() for layer in record(subject.model, batch.tensors, relevance=False).attention]
     if len({layer.shape[1] for layer in maps}) > 1:
         heads = [layer.shape[1] for layer in maps]
         raise UnsupportedModel(f"the layers have different numbers of heads ({heads}); a head mask is layers × heads")
     return maps
 
 
+class _NothingKept(AssertionError):
+    """A backward pass was asked for."""
+
+
 def _no_backward(_: Any) -> NoReturn:
-    raise AssertionError("nothing was kept for a backward pass")
+    raise _NothingKept("nothing was kept for a backward pass")
 
 
 def strongest(maps: Tensor, counted: Tensor) -> Tensor:
