@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.protocols import as_authors
 from whyformer.inputs.encoding import collate
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import MethodSpec
@@ -60,6 +61,13 @@ class MetricCall:
     items: Sequence[Item]
 
 
+class Runs(NamedTuple):
+    """What the model says of some items, and the run that is explained: another one only where a protocol asks it."""
+
+    whole: Prediction
+    explained: Prediction
+
+
 class ChunkRun:
     """One chunk while it is measured: the metrics that wait for the model, and what they found."""
 
@@ -88,16 +96,26 @@ class ChunkRun:
 
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
-        prediction = self._prediction(items, relevance=any(spec.of.relevance for spec in wanted))
+        runs = self._runs(items, relevance=any(spec.of.relevance for spec in wanted))
+        prediction = runs.whole
         self._note(prediction, items)
         others: dict[tuple[int, ...], Prediction] = {}
         calls: list[MetricCall] = []
         for spec in wanted:
-            calls += self._calls(spec, prediction, items, others)
+            calls += self._calls(spec, runs, items, others)
         settled = prediction.settled()
         calls += self._references(settled, items)
         for call in calls:
             self._plan(call, settled if call.case.prediction is prediction else None)
+
+    def _runs(self, items: Sequence[Item], relevance: bool) -> Runs:
+        protocol = self.plan.settings.protocol
+        whole = self._prediction(items, relevance=relevance and protocol is None)
+        if protocol is None:
+            return Runs(whole, whole)
+        batch = as_authors(whole.batch, protocol)
+        explained = Prediction(self.plan.subject.model, batch, relevance=relevance)
+        return Runs(whole, explained.towards(whole.target.tolist()))
 
     def _prediction(self, items: Sequence[Item], relevance: bool) -> Prediction:
         subject = self.plan.subject
@@ -131,24 +149,23 @@ class ChunkRun:
     def _calls(
         self,
         spec: MethodSpec,
-        prediction: Prediction,
+        runs: Runs,
         items: Sequence[Item],
         others: dict[tuple[int, ...], Prediction],
     ) -> Iterator[MetricCall]:
         """Every metric about one method; what it refuses as a batch is tried example by example."""
         try:
-            scores = scores_by(spec, prediction)
+            scores = scores_by(spec, runs.explained)
         except WhyformerError as error:
             if len(items) == 1:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
-                yield from self._calls(spec, self._prediction([item], spec.of.relevance), [item], {})
+                yield from self._calls(spec, self._runs([item], spec.of.relevance), [item], {})
             return
 
-        case = self._case(
-            prediction, scores.total, items, ClassScores(spec, prediction, others) if spec.class_specific else None
-        )
+        for_classes = ClassScores(spec, runs.explained, others) if spec.class_specific else None
+        case = self._case(runs.whole, scores.total, items, for_classes)
         case = replace(case, ranks=scores.ranks)
         for metric in self.plan.metrics:
             if (spec.label, metric.label) in self.pairs:
@@ -206,7 +223,7 @@ class ChunkRun:
             self.refused |= {(item.row, call.method, call.metric.label): str(error) for item in call.items}
             return
         for item in call.items:
-            alone = self._calls(spec, self._prediction([item], spec.of.relevance), [item], {})
+            alone = self._calls(spec, self._runs([item], spec.of.relevance), [item], {})
             for one in (one for one in alone if one.metric is call.metric):
                 self._plan(one, None)
 

@@ -15,6 +15,7 @@ from whyformer.errors import BadOption
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.protocols import protocol_named
 from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Windows
 from whyformer.methods.default import methods_for
@@ -80,6 +81,7 @@ def evaluate(
     tokens_per_batch: int | None = None,
     window_size: int | None = None,
     overlap: int | None = None,
+    protocol: str | None = None,
     progress: bool = True,
 ) -> Table:
     """Measure how good the explanations of methods are, on a data set.
@@ -102,6 +104,8 @@ def evaluate(
     | `rows_per_chunk` | how many rows are measured and journalled together |
     | `tokens_per_batch` | how many tokens are in one run of the model |
     | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `Explainer.explain` |
+    | `protocol` | explains texts as the authors' code hands them to the model: `attcat` takes special tokens out of |
+    | | attention; `mask_lrp` takes separators out, and has no segments. What metrics hide is hidden in the whole text |
     | `progress` | whether a bar and the current table are shown, where a person is watching |
     """
     rows = {"split": split, "columns": columns, "limit": limit, "sample": sample}
@@ -112,7 +116,8 @@ def evaluate(
     if subject.task != "answer" and (window_size, overlap) != (None, None):
         raise BadOption("window_size and overlap are for the contexts of questions: leave them out")
     windows = Windows.of(window_size, overlap)
-    settings = Settings.of(data, ceiling=_rows(ceiling), beam=beam, tokens_per_batch=tokens, windows=windows)
+    run: dict[str, Any] = {"ceiling": _rows(ceiling), "beam": beam, "tokens_per_batch": tokens, "windows": windows}
+    settings = Settings.of(data, **run, protocol=protocol_named(protocol, subject.task))
     named = methods_for(subject, methods, effort)
     chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):

@@ -10,6 +10,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, hashed, item_of
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
+from whyformer.metrics.faithfulness import Protocol
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject
@@ -36,7 +37,7 @@ class Settings:
 
     The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
-    read in `windows`.
+    read in `windows`. With a `protocol`, texts are explained as the authors' code hands them to the model.
     """
 
     ceiling: int = 0
@@ -46,6 +47,7 @@ class Settings:
     skip_bad_rows: bool = False
     tokens_per_batch: int | None = None
     windows: Windows = CUT
+    protocol: Protocol | None = None
 
     @classmethod
     def of(cls, data: Dataset, **settings: Any) -> "Settings":
@@ -93,7 +95,8 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """What determines every number, beside the example, the method and the metric."""
         packages = self.subject.provenance["packages"]
-        return {"model": self.subject.fingerprint, "device": self.subject.device.type, **packages}
+        protocol = {} if self.settings.protocol is None else {"protocol": self.settings.protocol}
+        return {"model": self.subject.fingerprint, "device": self.subject.device.type, **packages, **protocol}
 
     def keys(self, item: Item) -> dict[Pair, str]:
         """The hash of everything that determines the number of each pair."""
