@@ -1,18 +1,27 @@
 """Explaining as the authors' code does: what is taken out of attention, while metrics hide in the whole text."""
 
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import whyformer
 from tests.helpers import cases
 from tests.helpers.evaluated import answering
+from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.protocols import as_authors
+from whyformer.evaluation.protocols import as_explained, without_segments
 from whyformer.inputs.encoding import collate, encode
+from whyformer.metrics.case import Case
+from whyformer.metrics.faithfulness import _authors_steps
+from whyformer.metrics.registry import metric_named
+from whyformer.perturb import Outcomes
+from whyformer.prediction import Prediction
 
 ROWS = [("the film is fine and like all actors", 0), ("a bad film", 1), ("it is not like a film", 0)]
 METRIC = "comprehensiveness(fractions=0.5, target=gold)"
@@ -23,7 +32,7 @@ SPECIAL = {"attcat": ("[CLS]", "[SEP]"), "mask_lrp": ("[SEP]",)}
 def test_what_is_taken_out_of_attention(protocol: str) -> None:
     subject = cases.subject()
     batch = collate(subject, [encode(subject, ("a film", "it is fine")), encode(subject, ("film", "fine"))])
-    explained = as_authors(batch, protocol)  # type: ignore[arg-type]
+    explained = as_explained(batch, protocol)  # type: ignore[arg-type]
     tokens = [subject.tokenizer.convert_ids_to_tokens(row) for row in batch.tensors["input_ids"].tolist()]
     for row, names in enumerate(tokens):
         before = batch.tensors["attention_mask"][row].tolist()
@@ -31,8 +40,6 @@ def test_what_is_taken_out_of_attention(protocol: str) -> None:
         assert explained.tensors["attention_mask"][row].tolist() == expected
         assert explained.masked is not None
         assert explained.masked[row].tolist() == [not seen for seen in expected]
-    segments = explained.tensors["token_type_ids"]
-    assert segments.any() == (protocol == "attcat")
     assert batch.tensors["attention_mask"].sum() > explained.tensors["attention_mask"].sum(), "the batch stays"
     assert torch.equal(explained.tensors["input_ids"], batch.tensors["input_ids"])
 
@@ -45,7 +52,7 @@ def test_scores_are_of_that_run_and_metrics_of_the_whole_text(protocol: str | No
     expected = []
     for text, gold in ROWS:
         batch = collate(subject, [encode(subject, text)])
-        explained = batch if protocol is None else as_authors(batch, protocol)  # type: ignore[arg-type]
+        explained = batch if protocol is None else as_explained(batch, protocol)  # type: ignore[arg-type]
         inputs = {**explained.tensors, "special_tokens_mask": batch.special}
         scores = whyformer.attribute(subject.model, inputs, "attcat", states="inputs", target=gold)[0]
         inner = range(1, len(scores) - 1)
@@ -59,6 +66,64 @@ def test_scores_are_of_that_run_and_metrics_of_the_whole_text(protocol: str | No
             )
         expected.append(float(whole - without))
     assert list(numbers) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_model_is_run_without_segments() -> None:
+    subject = cases.subject()
+    pair = (*cases.PAIR, 0)
+    text = without_segments(encode(subject, cases.PAIR))
+    assert not text.tensors["token_type_ids"].any()
+    assert encode(subject, cases.PAIR).tensors["token_type_ids"].any(), "the encoded text stays as it was"
+    rows = [{"premise": pair[0], "hypothesis": pair[1], "label": pair[2]}]
+    by_protocol = {
+        name: evaluate(subject, rows, "raw_attention", "aopc(fractions=1.0)", protocol=name, progress=False)
+        for name in (None, "mask_lrp")
+    }
+    empty = torch.tensor([[subject.tokenizer.cls_token_id, *[subject.tokenizer.sep_token_id] * 2]])
+    for name, table in by_protocol.items():
+        kinds = {} if name else {"token_type_ids": torch.tensor([[0, 0, 1]])}
+        whole = collate(subject, [text if name else encode(subject, cases.PAIR)]).tensors
+        with torch.no_grad():
+            before = subject.model(**whole).logits.softmax(-1)[0]
+            after = subject.model(input_ids=empty, **kinds).logits.softmax(-1)[0]
+        index = int(before.argmax())
+        assert table["raw_attention", "aopc(fractions=1.0)"].mean == pytest.approx(float(before[index] - after[index]))
+
+
+def test_the_gold_class_has_to_be_probable(tmp_path: Path) -> None:
+    subject = cases.subject()
+    rows = tmp_path / "rows.jsonl"
+    texts = [text for text, _ in ROWS]
+    with torch.no_grad():
+        shares = [subject.model(**collate(subject, [encode(subject, t)]).tensors).logits.softmax(-1)[0] for t in texts]
+    gold = [int(share.argmax()) if number else int(share.argmin()) for number, share in enumerate(shares)]
+    rows.write_text("\n".join(json.dumps({"text": t, "label": g}) for t, g in zip(texts, gold, strict=True)))
+    data = open_dataset(rows)
+    picky = Dataset(data.source, data.columns, name="rows", choice=replace(data.choice, min_probability=0.34))
+    plain = evaluate(subject, picky, "raw_attention", "aopc", progress=False)
+    assert not plain.skipped
+    authors = evaluate(subject, picky, "raw_attention", "aopc", protocol="attcat", progress=False)
+    assert authors.skipped == {0: "the gold class is less probable than 0.34"}
+
+
+def test_special_tokens_of_pairs_are_hidden_by_a_slip() -> None:
+    subject = cases.subject()
+    text = encode(subject, cases.PAIR)
+    prediction = Prediction(subject.model, collate(subject, [text]))
+    scores = torch.linspace(9, 1, len(text.units), dtype=torch.float64)[None].clone()
+    scores[0, 0] = 100  # which counts as 0: the first special token is hidden last but one
+    scores[0, 3] = -1
+    case = Case(prediction, scores, Outcomes(subject.model))
+    steps = _authors_steps(case, "predicted", True)[0]
+    order = sorted(range(len(text.units)), key=lambda place: -(0 if place == 0 else float(scores[0, place])))
+    counts = sorted({round(share * len(order)) for share in np.linspace(0, 1, 10)})[1:]
+    assert steps == [order[:-1][:count] for count in counts]
+    separators = [place for place, unit in enumerate(text.units) if unit.special][1:]
+    assert set(separators) <= set(steps[-1])
+    kept = _authors_steps(case, "predicted", False)[0]
+    assert not set(separators) & set(kept[-1])
+    with pytest.raises(BadOption, match="special_tokens=true is of protocol='attcat'"):
+        metric_named("aopc")(case, special_tokens=True)
 
 
 def test_each_protocol_has_its_own_journal(tmp_path: Path) -> None:

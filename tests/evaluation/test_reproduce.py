@@ -33,6 +33,7 @@ from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, load
 from whyformer.papers import Column, Measure, Number, Reproduction, Row, reproduction_named, reproductions
 from whyformer.papers.head_figures import HeadMaskFigure
+from whyformer.papers.placeholders import filled
 from whyformer.papers.recipe import published_table
 from whyformer.papers.tables import FIELDS, BarFigure, CurveFigure, TableRecipe
 from whyformer.papers.text_figures import TextFigure, shares
@@ -43,7 +44,7 @@ from whyformer.rounding import close
 ROOT = Path(__file__).parents[2]
 every = pytest.mark.parametrize("recipe", reproductions().values(), ids=lambda recipe: recipe.name)
 LISTED = {
-    "attcat": {"table-1", "table-2", "figure-3", "figure-4", "figure-5"},
+    "attcat": {"table-1", "table-2", "figure-3", "precision-at-k", "figure-4", "figure-5"},
     "transformer-attribution": {"table-1", "table-2", "table-3", "figure-2", "figure-3", "figure-4"},
     "mask-lrp": {f"table-{n}" for n in range(1, 5)} | {f"figure-{n}" for n in (1, 3, 4, 5, 6)},
     "decoded": {"table-1", "table-2", "tables-3-9", "a5"} | {f"figure-{n}" for n in range(2, 10)},
@@ -118,8 +119,10 @@ def test_published_numbers_belong_to_the_recipe(recipe: Reproduction) -> None:
     assert all(len(set(names)) == len(names) for names in labels)
     assert all(label in names for key in recipe.published for label, names in zip(key, labels, strict=True))
     if type(recipe) is TableRecipe and not recipe.waits_for:
-        full = {(r.label, c.label, m.label) for c in recipe.columns for r in recipe.rows_in(c) for m in recipe.measures}
+        main = [measure.label for measure in recipe.measures if measure.beside is None]
+        full = {(row.label, c.label, label) for c in recipe.columns for row in recipe.rows_in(c) for label in main}
         assert set(recipe.published) == full
+        assert {measure.beside for measure in recipe.measures} <= {None, *main}
 
 
 @pytest.mark.parametrize("name", [name for name, recipe in reproductions().items() if recipe.published])
@@ -156,7 +159,7 @@ def best(name: str, column: str, measure: str) -> str:
 def test_the_winner_of_each_paper_wins(name: str, winner: str, exceptions: dict[tuple[str, str], str]) -> None:
     recipe = reproduction_named(name)
     for column in recipe.columns:
-        for measure in recipe.measures:
+        for measure in (measure for measure in recipe.measures if measure.beside is None):
             expected = exceptions.get((column.label, measure.label), winner)
             assert best(name, column.label, measure.label) == expected
 
@@ -235,12 +238,30 @@ def test_the_authors_settings() -> None:
         options: dict[str, Any] = metric_specs([written])[0].facts["options"]
         return options
 
-    aopc, log_odds = (facts(measure.metric) for measure in reproduction_named("attcat-table-1").measures)
-    assert (aopc["hide"], aopc["protocol"]) == ("delete", "attcat")
-    assert (log_odds["hide"], log_odds["protocol"]) == ("pad_attended", "attcat")
-    aopc, log_odds = (facts(measure.metric) for measure in reproduction_named("mask-lrp-table-1").measures)
-    assert aopc["hide"] == log_odds["hide"] == "pad_attended"
-    assert aopc["protocol"] == log_odds["protocol"] == "mask_lrp"
+    def chosen(written: str) -> tuple[Any, ...]:
+        options = facts(written)
+        return options["hide"], options["protocol"], options["target"], options.get("special_tokens", False)
+
+    aopc, log_odds, eq13, eq14 = reproduction_named("attcat-table-1").measures
+    assert chosen(aopc.metric) == ("delete", "attcat", "gold", False)
+    assert chosen(aopc.pairs or "") == ("delete", "attcat", "gold", True), "by a slip of the code"
+    assert chosen(log_odds.metric) == ("pad_attended", "attcat", "gold", False)
+    assert chosen(log_odds.pairs or "") == ("pad_attended", "attcat", "gold", True)
+    assert (aopc.protocol, log_odds.protocol) == ("attcat", "attcat")
+    for measure, hide in ((eq13, "delete"), (eq14, "pad_attended")):
+        assert chosen(measure.metric) == (hide, None, "predicted", False)
+        assert facts(measure.metric).get("absolute") is None, "the equations are signed"
+        assert (measure.protocol, measure.pairs) == (None, None)
+    aopc, log_odds, eq12, eq13 = reproduction_named("mask-lrp-table-1").measures
+    for measure in (aopc, log_odds):
+        assert chosen(measure.metric) == ("pad_attended", "mask_lrp", "gold", False)
+        assert (measure.protocol, measure.pairs) == ("mask_lrp", None)
+    for measure in (eq12, eq13):
+        assert chosen(measure.metric) == ("pad_attended", None, "predicted", False)
+    kendall, eq15 = reproduction_named("attcat-table-2").measures
+    assert (facts(kendall.metric)["target"], kendall.protocol) == ("gold", "attcat")
+    assert (facts(eq15.metric)["target"], eq15.protocol) == ("predicted", None)
+    assert facts(kendall.metric)["protocol"] == facts(eq15.metric)["protocol"] == "attcat", "lists of positions"
     (f1,) = reproduction_named("transformer-attribution-figure-4").measures
     assert (facts(f1.metric)["k"], facts(f1.metric)["target"]) == (list(range(10, 81, 10)), "gold")
     (ratio,) = reproduction_named("mask-lrp-table-2").measures
@@ -681,6 +702,12 @@ def test_other_models_are_written_with_an_equals_sign() -> None:
             reproduce.other_models([wrong])
 
 
+def test_pairs_have_metrics_of_their_own() -> None:
+    recipe = reproduction_named("attcat-table-1")
+    by_column = {c.label: filled(recipe, c)[0].measures[0].metric for c in recipe.columns}
+    assert [label for label, metric in by_column.items() if "special_tokens=true" in metric] == ["QQP", "MNLI"]
+
+
 # the real thing, small
 
 
@@ -690,25 +717,37 @@ def test_a_table_is_what_evaluate_measures(tmp_path: Path) -> None:
     data = reviews(tmp_path / "data")
     options: dict[str, Any] = {"data": data, "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
     found = run(recipe, out=tmp_path / "out", evaluate=quietly, load=lambda name: sentiment(), **options)
-    direct = quietly(
-        sentiment(),
-        open_dataset("sst2@attcat", local=data),
-        methods="attcat(states=inputs),partial_lrp",
-        metrics="aopc(hide=delete, protocol=attcat),log_odds(protocol=attcat)",
-    )
+    metrics = {
+        ("AOPC", "attcat"): "aopc(hide=delete, target=gold, protocol=attcat)",
+        ("LOdds", "attcat"): "log_odds(target=gold, protocol=attcat)",
+        ("AOPC, Eq. 13", None): "aopc(hide=delete)",
+        ("LOdds, Eq. 14", None): "log_odds",
+    }
+    rows = open_dataset("sst2@attcat", local=data)
+    direct = {
+        protocol: quietly(
+            sentiment(),
+            rows,
+            methods="attcat(states=inputs),partial_lrp",
+            metrics=[metric for (_, of), metric in metrics.items() if of == protocol],
+            protocol=protocol,
+        )
+        for protocol in ("attcat", None)
+    }
     entries = {(e.method, e.measure): e for e in found.entries}
-    assert len(entries) == 2 * (8 + 4)
+    assert len(entries) == 4 * (8 + 4)
+    assert entries["partial_lrp", "AOPC, Eq. 13"].published == entries["partial_lrp", "AOPC"].published
     for method in ("attcat(states=inputs)", "partial_lrp"):
-        for measure, metric in (("AOPC", "aopc(hide=delete, protocol=attcat)"), ("LOdds", "log_odds(protocol=attcat)")):
-            cell = direct[method, metric]
+        for (measure, protocol), metric in metrics.items():
+            cell = direct[protocol][method, metric_specs([metric])[0].label]
             ours = entries[method, measure].ours
             assert cell is not None
             assert ours is not None
             assert ours.mean == pytest.approx(cell.mean, abs=1e-6)
             assert ours.n == 4
-    assert {a.measure for a in found.agreements} == {"AOPC", "LOdds"}
+    assert {a.measure for a in found.agreements} == {measure for measure, _ in metrics}
     assert all(a.rows == 8 for a in found.agreements)
-    assert (tmp_path / "out" / "sst2").is_dir()
+    assert (tmp_path / "out" / "sst2" / "protocol-attcat").is_dir()
     again = run(recipe, out=tmp_path / "out", evaluate=quietly, load=lambda name: sentiment(), **options)
     assert [e.ours for e in again.entries] == [e.ours for e in found.entries], "resumed from the journal"
     assert "4 texts were measured; the paper has 872" in str(found)
@@ -747,7 +786,9 @@ def test_shared_words_are_those_with_the_highest_sums() -> None:
     records = tuple(Record(f"{n:04x}", n, "attcat", metric, None, detail=own) for n, own in enumerate(details))
     labels = {"about": {"labels": ["no", "maybe"]}}
     table = Results.of([Chunk(0, 4, records, {metric: facts(metric, at=[])})], labels).table()
-    found = list(shared_words(reproduce.Part(SMALL.columns[0], "model", table, rows=(Row("ours", "attcat"),)), k=2))
+    found = list(
+        shared_words(reproduce.Part(SMALL.columns[0], "model", {None: table}, rows=(Row("ours", "attcat"),)), k=2)
+    )
     assert [shared.classes for shared in found] == [("no", "maybe"), ("no", "2"), ("maybe", "2")]
     assert [shared.words for shared in found] == [(), ("bad", "film"), ()]
     cell = table["attcat", metric]

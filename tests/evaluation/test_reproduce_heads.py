@@ -35,9 +35,12 @@ from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.registry import method_named
 from whyformer.models.loading import Subject
-from whyformer.papers import Reproduced, Reproduction, Row, masks, placeholders, reproduction_named
+from whyformer.papers import Measure, Reproduced, Reproduction, Row, masks, placeholders, reproduction_named
 
-TABLE_1, TABLE_2, TABLE_3 = (reproduction_named(f"mask-lrp-table-{n}") for n in (1, 2, 3))
+AOPC, LODDS = (f"{name}(hide=pad_attended, protocol=mask_lrp)" for name in ("aopc", "log_odds"))
+MEASURES = (Measure("AOPC", AOPC), Measure("LOdds", LODDS, higher_is_better=False))  # of one run of the model
+TABLE_1, TABLE_3 = (replace(reproduction_named(f"mask-lrp-table-{n}"), measures=MEASURES) for n in (1, 3))
+TABLE_2 = reproduction_named("mask-lrp-table-2")
 FIGURE_1, FIGURE_4, FIGURE_5, FIGURE_6 = (reproduction_named(f"mask-lrp-figure-{n}") for n in (1, 4, 5, 6))
 SMALL = replace(
     TABLE_1, name="small", rows=tuple(r for r in TABLE_1.rows if r.label in ("RawAtt", "Random mask", "theirs"))
@@ -45,7 +48,6 @@ SMALL = replace(
 QUICK = replace(  # real numbers of rows with masks
     TABLE_3, name="quick", columns=TABLE_3.columns[:1], rows=(*TABLE_3.rows, TABLE_1.rows[-2]), published={}
 )
-AOPC = "aopc(hide=pad_attended, protocol=mask_lrp)"
 stream = random.Random(5)
 TEXTS = [" ".join(stream.choices([*WORDS, "like", "film", "actors"], k=stream.randint(22, 28))) for _ in range(6)]
 

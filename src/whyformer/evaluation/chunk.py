@@ -12,7 +12,7 @@ from torch import Tensor
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
-from whyformer.evaluation.protocols import as_authors
+from whyformer.evaluation.protocols import as_explained
 from whyformer.inputs.encoding import collate
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import MethodSpec
@@ -113,7 +113,7 @@ class ChunkRun:
         whole = self._prediction(items, relevance=relevance and protocol is None)
         if protocol is None:
             return Runs(whole, whole)
-        batch = as_authors(whole.batch, protocol)
+        batch = as_explained(whole.batch, protocol)
         explained = Prediction(self.plan.subject.model, batch, relevance=relevance)
         return Runs(whole, explained.towards(whole.target.tolist()))
 
@@ -141,10 +141,18 @@ class ChunkRun:
                 index = int(prediction.predicted[place])
                 probability = float(probabilities[place, index])
                 facts |= {"predicted": index, "probability": probability}
-                least = self.plan.settings.min_probability
-                if least is not None and probability < least:
-                    self.left_out[item.row] = f"the predicted class is less probable than {least}"
+                if reason := self._improbable(item, probabilities[place], index):
+                    self.left_out[item.row] = reason
             self.example_facts[item.row] = facts
+
+    def _improbable(self, item: Item, probabilities: Tensor, predicted: int) -> str | None:
+        """Why the example is left out, if its predicted class (the authors' code: its gold one) is not probable."""
+        least, gold = self.plan.settings.min_probability, item.annotation.gold
+        which = "predicted" if self.plan.settings.protocol is None or gold is None else "gold"
+        asked = predicted if which == "predicted" or gold is None else gold
+        if least is None or probabilities[asked] >= least:
+            return None
+        return f"the {which} class is less probable than {least}"
 
     def _calls(
         self,

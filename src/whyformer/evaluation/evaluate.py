@@ -104,8 +104,8 @@ def evaluate(
     | `rows_per_chunk` | how many rows are measured and journalled together |
     | `tokens_per_batch` | how many tokens are in one run of the model |
     | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `Explainer.explain` |
-    | `protocol` | explains texts as the authors' code hands them to the model: `attcat` takes special tokens out of |
-    | | attention; `mask_lrp` takes separators out, and has no segments. What metrics hide is hidden in the whole text |
+    | `protocol` | runs the model as the authors' code does, without segment ids, and explains it with special tokens |
+    | | (`attcat`) or separators (`mask_lrp`) out of attention; metrics hide units in the whole text, all attended to |
     | `progress` | whether a bar and the current table are shown, where a person is watching |
     """
     rows = {"split": split, "columns": columns, "limit": limit, "sample": sample}

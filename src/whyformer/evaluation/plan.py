@@ -8,6 +8,7 @@ from typing import Any
 from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, hashed, item_of
+from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
@@ -37,7 +38,8 @@ class Settings:
 
     The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
-    read in `windows`. With a `protocol`, texts are explained as the authors' code hands them to the model.
+    read in `windows`. With a `protocol`, the model is run and explained as in the authors' code, and the gold class
+    has to be as probable as that.
     """
 
     ceiling: int = 0
@@ -139,6 +141,8 @@ class Plan:
             try:
                 item = item_of(self.subject, example, self.settings.windows)
                 self._check_gold(item)
+                if self.settings.protocol is not None:
+                    item = replace(item, encoded=without_segments(item.encoded))
             except BadInput as error:
                 if not self.settings.skip_bad_rows:
                     advice = "on_error='skip' (--on-error skip) leaves such rows out"

@@ -1,4 +1,4 @@
-"""Protocols: texts as the authors' code of a paper hands them to the model when it explains them."""
+"""Protocols: how the authors' code of a paper runs a model, where that is not how the model was meant to be run."""
 
 from dataclasses import replace
 from typing import get_args
@@ -6,10 +6,11 @@ from typing import get_args
 import torch
 
 from whyformer.errors import BadOption, nearest
-from whyformer.inputs.encoding import Batch
+from whyformer.inputs.encoding import Batch, TextInput
 from whyformer.metrics.faithfulness import Protocol
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+SEGMENTS = "token_type_ids"
 
 
 def protocol_named(name: str | None, task: str) -> Protocol | None:
@@ -24,11 +25,15 @@ def protocol_named(name: str | None, task: str) -> Protocol | None:
     return known[name]
 
 
-def as_authors(batch: Batch, protocol: Protocol) -> Batch:
-    """The batch as it is explained.
+def without_segments(text: TextInput) -> TextInput:
+    """The text as the code of both papers runs it: no segment ids, so that the model takes all for the first text."""
+    if SEGMENTS not in text.tensors:
+        return text
+    return replace(text, tensors={**text.tensors, SEGMENTS: 0 * text.tensors[SEGMENTS]})
 
-    AttCAT's code takes all special tokens out of attention; Mask-LRP's takes separators out, and has no segments.
-    """
+
+def as_explained(batch: Batch, protocol: Protocol) -> Batch:
+    """The batch as it is explained: AttCAT's code takes special tokens out of attention, Mask-LRP's separators."""
     ids = batch.tensors["input_ids"]
     if protocol == "attcat":
         hidden = torch.zeros_like(ids, dtype=torch.bool) if batch.special is None else batch.special
@@ -37,7 +42,5 @@ def as_authors(batch: Batch, protocol: Protocol) -> Batch:
         hidden = ids == (-1 if separator is None else separator)
     attended = batch.tensors["attention_mask"]
     tensors = {**batch.tensors, "attention_mask": attended.masked_fill(hidden.to(attended.device), 0)}
-    if protocol == "mask_lrp" and "token_type_ids" in tensors:
-        tensors["token_type_ids"] = torch.zeros_like(tensors["token_type_ids"])
     masked = hidden if batch.masked is None else batch.masked | hidden.to(batch.masked.device)
     return replace(batch, tensors=tensors, masked=masked)

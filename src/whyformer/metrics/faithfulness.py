@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -12,8 +12,10 @@ from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
 from whyformer.metrics.registry import Measured, metric
 from whyformer.perturb import HideName, HideNameOrNone, count_of
+from whyformer.registry.options import Added
 
 Protocol = Literal["attcat", "mask_lrp"]
+SpecialTokens = Annotated[bool, Added()]
 
 TENTHS = [step / 10 for step in range(11)]
 ERASER = [0.01, 0.05, 0.1, 0.2, 0.5]
@@ -82,16 +84,19 @@ def aopc(
     protocol: Protocol | None = None,
     min_tokens: int | None = None,
     min_probability: float = 0.0,
+    special_tokens: SpecialTokens = False,
 ) -> Measured:
     """How far the probability falls while the highest-ranked units are deleted, on average over 0, 10, …, 100 %.
 
     The area over the perturbation curve, the mean of `p(0) - p(k)`. `absolute` takes each step's size. A protocol is
     what the authors' code does: nine steps `unique(round(linspace(0, 1, 10) · N))[1:]` with `N` counting special
     tokens, the token ranked last never hidden, [PAD] still attended to, texts of fewer than 10 (AttCAT) or 20
-    (Mask-LRP) tokens left out; `attcat` is absolute. Texts below `min_tokens` or `min_probability` are left out.
+    (Mask-LRP) tokens left out; `attcat` is absolute. With `special_tokens` it hides these too, the first one scored 0,
+    as AttCAT's code does by a slip for pairs. Texts below `min_tokens` or `min_probability` are left out.
     """
     refuse_together(protocol, fractions=fractions, absolute=absolute)
-    falls = _falls(case, Deletion(hide_of(hide, protocol), fractions, target, units, combine), protocol)
+    deletion = Deletion(hide_of(hide, protocol), fractions, target, units, combine)
+    falls = _falls(case, deletion, protocol, special_tokens)
     drops = falls.whole[:, None] - falls.after
     if absolute or protocol == "attcat":
         drops = drops.abs()
@@ -117,6 +122,7 @@ def log_odds(
     protocol: Protocol | None = None,
     min_tokens: int | None = None,
     min_probability: float = 0.0,
+    special_tokens: SpecialTokens = False,
 ) -> Measured:
     """How the logarithm of the probability changes while the highest-ranked units are replaced by padding tokens.
 
@@ -124,7 +130,7 @@ def log_odds(
     takes it out of attention. Protocols as for `aopc`.
     """
     refuse_together(protocol, fractions=fractions)
-    falls = _falls(case, Deletion(hide, fractions, target, units, combine), protocol)
+    falls = _falls(case, Deletion(hide, fractions, target, units, combine), protocol, special_tokens)
     least = torch.finfo(torch.float64).tiny  # a probability of 0 has no logarithm
     changes = falls.after.clamp_min(least).log() - falls.whole[:, None].clamp_min(least).log()
     return falls.measured(changes, _kept(case, falls, protocol, min_tokens, min_probability))
@@ -172,21 +178,27 @@ def _eraser(case: Case, deletion: Deletion, revealing: bool) -> Measured:
     return falls.measured(falls.whole[:, None] - falls.after, torch.ones(len(case), dtype=torch.bool))
 
 
-def _falls(case: Case, deletion: Deletion, protocol: Protocol | None) -> Falls:
+def _falls(case: Case, deletion: Deletion, protocol: Protocol | None, special_tokens: bool) -> Falls:
+    if special_tokens and protocol != "attcat":
+        raise BadOption("special_tokens=true is of protocol='attcat': special tokens are hidden nowhere else")
     if protocol is not None:
         refuse_together(protocol, units=None if deletion.units == "token" else deletion.units)
         at = tuple(np.linspace(0, 1, AUTHORS_STEPS)[1:].tolist())
-        return _probabilities(case, _authors_steps(case, deletion.target), deletion, at)
+        return _probabilities(case, _authors_steps(case, deletion.target, special_tokens), deletion, at)
     at = deletion.at(TENTHS)
     return _probabilities(case, deletion.steps(case, at), deletion, at)
 
 
-def _authors_steps(case: Case, target: Explained) -> list[list[list[int]]]:
-    """What AttCAT's and Mask-LRP's code hides: special tokens are counted and ranked, but skipped when hiding."""
+def _authors_steps(case: Case, target: Explained, special_tokens: bool) -> list[list[list[int]]]:
+    """What AttCAT's and Mask-LRP's code hides: special tokens are counted and ranked, but skipped when hiding.
+
+    Where they are not skipped, the first has the score 0, as the code gives it.
+    """
     steps = []
     for scores, rankable in zip(case.scores_of(case.chosen(target)), case.rankable, strict=True):
-        order = np.argsort(-scores, kind="stable")[:-1]  # the last is never reached
-        hideable = [place for place in order.tolist() if place in rankable]
+        ranked = np.concatenate(([0.0], scores[1:])) if special_tokens else scores
+        order = np.argsort(-ranked, kind="stable")[:-1]  # the last is never reached
+        hideable = [place for place in order.tolist() if special_tokens or place in rankable]
         counts = np.unique(np.round(np.linspace(0, 1, AUTHORS_STEPS) * len(scores)).astype(int))[1:]
         steps.append([hideable[:count] for count in counts])
     return steps

@@ -8,7 +8,7 @@ from whyformer.errors import BadInput
 from whyformer.methods.specs import method_specs
 from whyformer.papers.lm_heads import ColumnHead
 from whyformer.papers.masks import ColumnMask, is_parsed
-from whyformer.papers.recipe import Column, Reproduction, Row
+from whyformer.papers.recipe import Column, Measure, Reproduction, Row
 
 POSITIONAL_ONLY = "positional heads only"
 
@@ -25,7 +25,8 @@ def filled(
     known = recipe.waiting
     rows = tuple(row if row.label in known else _filled(row, mask, head) for row in recipe.rows)
     names = {row.label: column_row.label for row, column_row in zip(recipe.rows, rows, strict=True)}
-    column_recipe = replace(recipe, rows=rows, essential=tuple(names[label] for label in recipe.essential))
+    essential = tuple(names[label] for label in recipe.essential)
+    column_recipe = replace(recipe, rows=rows, essential=essential, measures=_measures(recipe, column))
     waiting = column_recipe.waiting
     labels = [row.label for row in column_recipe.rows_in(column) if row.label in waiting and row.label not in known]
     needed = [label for label in labels if label in column_recipe.essential]
@@ -38,6 +39,13 @@ def filled(
         f"{', '.join(together)} {'is' if len(together) == 1 else 'are'} left out: {reason}"
         for reason, together in by_reason.items()
     ]
+
+
+def _measures(recipe: Reproduction, column: Column) -> tuple[Measure, ...]:
+    """The measures of a column: some have another metric on pairs of texts."""
+    if not column.of_pairs:
+        return recipe.measures
+    return tuple(replace(measure, metric=measure.pairs or measure.metric) for measure in recipe.measures)
 
 
 def _filled(row: Row, mask: ColumnMask | str | None, head: ColumnHead | str | None) -> Row:

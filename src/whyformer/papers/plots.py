@@ -15,7 +15,7 @@ Curve = tuple[tuple[float, ...], tuple[float, ...]]  # where it is taken, and th
 
 def _curves(part: Part, measure: Measure) -> Iterator[tuple[str, Curve]]:
     """The curve of each row by one measure, a mean over its runs."""
-    table, metric = part.table, metric_label(measure.metric)
+    table, metric = part.tables.get(measure.protocol), metric_label(measure.metric)
     if table is None or metric not in table.metrics:
         return
     for row in part.rows:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from whyformer.datasets import recipes
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Text
 from whyformer.methods.registry import list_methods
@@ -51,6 +52,11 @@ class Column:
     architecture: str = "BERT-base"
     texts: int | None = None
     lm_head: str | None = None
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether the data are pairs of texts."""
+        return self.data in recipes() and isinstance(recipes()[self.data].columns.get("text"), tuple)
 
     @property
     def slug(self) -> str:
@@ -111,13 +117,18 @@ class Row:
 class Measure:
     """One number of a table: the paper's label and the metric here.
 
-    `scale` turns the metric's numbers into the paper's unit.
+    `scale` turns the metric's numbers into the paper's unit. A measure with a `protocol` is taken while the model is
+    run and explained as in the authors' code; with `pairs`, another metric is theirs on pairs of texts. A second
+    reading of a measure stands `beside` the published numbers of that one.
     """
 
     label: str
     metric: str
     higher_is_better: bool = True
     scale: float = 1
+    protocol: str | None = None
+    pairs: str | None = None
+    beside: str | None = None
 
 
 class LeftOut(BadInput):
@@ -257,10 +268,11 @@ def _row_waits(row: Row, methods: tuple[tuple[str, Callable[..., Any]], ...]) ->
 
 @lru_cache(maxsize=1024)
 def _measure_waits(measure: Measure, metrics: tuple[str, ...]) -> str | None:
-    name = _name(measure.metric)
-    if name not in metrics:
-        return f"the metric {name}"
-    metric_specs([measure.metric])
+    for written in filter(None, (measure.metric, measure.pairs)):
+        name = _name(written)
+        if name not in metrics:
+            return f"the metric {name}"
+        metric_specs([written])
     return None
 
 

@@ -68,19 +68,25 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One column as it was run: the model that was used, the table, the examples of a figure, the departures.
+    """One column as it was run: the model that was used, the numbers, the examples of a figure, the departures.
 
-    `rows` are those that were run, with what the column puts into them; `mask` is its head mask.
+    `tables` are by protocol, which most have none of. `rows` are those that were run, with what the column puts into
+    them; `mask` is its head mask.
     """
 
     column: Column
     model: str
-    table: Table | None = None
+    tables: Mapping[str | None, Table] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
     examples: tuple[Comparison, ...] = ()
     departures: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
     mask: HeadMask | None = None
+
+    @property
+    def table(self) -> Table | None:
+        """The first of the tables, if something was measured."""
+        return next(iter(self.tables.values()), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +145,7 @@ class Reproduced:
         waiting = [f"{label} waits for {sentence}" for label, sentence in self.waiting.items()]
         by_line: dict[str, list[str]] = {}
         for part in self.parts:
-            below = part.table.footer if part.table else []
+            below = [line for table in part.tables.values() for line in table.footer]
             own_lines = [line for line in below if not line.startswith(("model: ", "data: "))]  # departures have those
             for line in (*part.departures, *own_lines):
                 by_line.setdefault(line, []).append(part.column.label)
@@ -170,16 +176,18 @@ def metric_label(written: str) -> str:
     return metric_specs([written])[0].label
 
 
-def entries_of(recipe: Reproduction, column: Column, table: Table, seeds: int | None = None) -> tuple[Entry, ...]:
+def entries_of(
+    recipe: Reproduction, column: Column, tables: Mapping[str | None, Table], seeds: int | None = None
+) -> tuple[Entry, ...]:
     """The numbers of one column, beside the published ones; rows that wait have the published ones alone."""
     waiting, entries = recipe.waiting, []
     for row in recipe.rows_in(column):
         for measure in recipe.ready_measures:
-            published = recipe.published.get((row.label, column.label, measure.label))
+            published = recipe.published.get((row.label, column.label, measure.beside or measure.label))
             if row.label in waiting:
                 entries.append(Entry(column.label, row.label, "", measure.label, None, published))
             else:
-                entries += _entries(column, row, measure, table, seeds, published)
+                entries += _entries(column, row, measure, tables[measure.protocol], seeds, published)
     return tuple(entries)
 
 

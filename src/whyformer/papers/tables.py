@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import WhyformerError
 from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.table import Table
 from whyformer.papers.plots import draw_bars, draw_curves, draw_over_rows
 from whyformer.papers.recipe import Measure, Reproduction, Row
 from whyformer.papers.result import Entry, Part, ReadyColumn, Reproduced, entries_of, settled
@@ -34,18 +35,14 @@ class TableRecipe(Reproduction):
         """Evaluate the rows on the column's data."""
         rows, settings = self.rows_of(column.column), column.settings
         methods = [method for row in rows for reading in row.seeded(settings.seeds) for method in reading]
-        metrics = [measure.metric for measure in self.ready_measures] + [row.metric for row in rows if row.metric]
-        where: dict[str, Any] = {"out": column.folder, "engine": settings.engine, "workers": settings.workers}
-        if column.subject.task == "answer":
-            where |= {"window_size": settings.window_size, "overlap": settings.overlap}
-        assert column.opened.data is not None
-        try:
-            table = evaluate(column.subject, column.opened.data, methods=methods, metrics=metrics, **where)
-        except WhyformerError as error:
-            raise type(error)(f"{column.column.label}: {error}") from error
-        entries = entries_of(self, column.column, table, settings.seeds)
+        tables: dict[str | None, Table] = {}
+        for protocol in dict.fromkeys(measure.protocol for measure in self.ready_measures):
+            metrics = [measure.metric for measure in self.ready_measures if measure.protocol == protocol]
+            metrics += [row.metric for row in rows if row.metric]
+            tables[protocol] = _measured(column, methods, metrics, protocol)
+        entries = entries_of(self, column.column, tables, settings.seeds)
         departures = [_counted(column, entries), *_fewer_runs(rows, settings.seeds)]
-        return column.part(self, departures, table=table, entries=entries)
+        return column.part(self, departures, tables=tables, entries=entries)
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
         """Our numbers beside the published ones."""
@@ -97,6 +94,21 @@ class BarFigure(CurveFigure):
 
     def _draw(self, axes: "Axes", part: Part, measure: Measure) -> None:
         draw_bars(axes, part, measure)
+
+
+def _measured(column: ReadyColumn, methods: list[str], metrics: list[str], protocol: str | None) -> Table:
+    """What `evaluate` gives; a protocol has a journal of its own, below that of the column."""
+    settings, folder = column.settings, column.folder
+    how: dict[str, Any] = {"out": folder, "engine": settings.engine, "workers": settings.workers}
+    if protocol is not None:
+        how |= {"protocol": protocol, "out": None if folder is None else folder / f"protocol-{protocol}"}
+    if column.subject.task == "answer":
+        how |= {"window_size": settings.window_size, "overlap": settings.overlap}
+    assert column.opened.data is not None
+    try:
+        return evaluate(column.subject, column.opened.data, methods=methods, metrics=metrics, **how)
+    except WhyformerError as error:
+        raise type(error)(f"{column.column.label}: {error}") from error
 
 
 def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:
