@@ -177,9 +177,17 @@ def reproduce_command(
     name: Annotated[str | None, typer.Argument(help="A table or figure, such as attcat-table-1.")] = None,
     *,
     listed: Annotated[bool, typer.Option("--list", help="List the tables and figures.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All that can be run, and one page of it in --out; run again to go on.")
+    ] = False,
+    printed_texts: Annotated[
+        bool, typer.Option("--printed-texts", help="With --all: show no texts but those that the papers print.")
+    ] = False,
     models: Annotated[Path | None, typer.Option(help="A folder of models in place of the hub.")] = None,
     data: Annotated[Path | None, typer.Option(help="A folder of data sets in place of the hub.")] = None,
-    limit: LimitOption = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(help="How many texts are taken of each data set, or of a column: sst2=872.")
+    ] = None,
     only: Annotated[str | None, typer.Option(help="These columns only, by their folder, commas between.")] = None,
     instead: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="Another model for a column: yelp=imdb.")
@@ -211,35 +219,44 @@ def reproduce_command(
     """Do a table or figure of the papers again, our numbers beside the published ones."""
     from whyformer import papers
 
-    if listed or name is None:
+    if listed or (name is None and not every):
         put_listing(("name", "what it is", "state"), papers.listing())
         return
 
     quiet_loading()
-    rows: dict[str, Any] = {"on_error": on_error, "window_size": window_size, "overlap": overlap}
-    done = papers.run(
-        papers.reproduction_named(name),
-        out=out,
-        models=models,
-        data=data,
-        limit=limit,
-        instead=papers.other_models(instead or []),
-        only=None if only is None else only.split(","),
-        seeds=seeds,
-        heads=papers.given_heads(heads or []),
-        spacy=spacy,
-        treebank=treebank,
-        search=HeadSearch(**vars(search)),
-        lm_heads=papers.given_lm_heads(lm_heads or []),
-        engine=engine,
-        workers=workers,
-        device=device,
-        dtype=dtype,
-        **rows,
-    )
+    options: dict[str, Any] = {"models": models, "data": data, "seeds": seeds, "spacy": spacy, "treebank": treebank}
+    options |= {"engine": engine, "workers": workers, "device": device, "dtype": dtype, "on_error": on_error}
+    options |= {"window_size": window_size, "overlap": overlap, "search": HeadSearch(**vars(search))}
+    options |= {"instead": papers.other_models(instead or []), "heads": papers.given_heads(heads or [])}
+    options |= {"lm_heads": papers.given_lm_heads(lm_heads or []), "limit": papers.given_limits(limit or [])}
+    options |= {"only": None if only is None else only.split(",")}
+    if every:
+        _reproduce_all(name, out, printed_texts, options)
+        return
+    if printed_texts:
+        raise BadOption("--printed-texts is for --all")
+    assert name is not None
+    done = papers.run(papers.reproduction_named(name), out=out, **options)
     put(papers.text(done), coloured=True)
     if out is not None:
         say("wrote " + ", ".join(path.name for path in papers.write(done, out)) + f" to {out}")
+
+
+def _reproduce_all(name: str | None, out: Path | None, printed_texts: bool, options: dict[str, Any]) -> None:
+    from whyformer import papers
+
+    if name is not None:
+        raise BadOption(f"{name} or --all: one recipe, or all of them")
+    if out is None:
+        raise BadOption("--all needs --out FOLDER, for journals, tables, pictures and the page")
+    try:
+        everything = papers.run_all(out, printed_texts=printed_texts, say=say, **options)
+    except KeyboardInterrupt:
+        say(f"what is done is in {out}; the same command goes on")
+        raise
+    rows = [(name, "done") for name in everything.done] + list(everything.refused.items())
+    put_listing(("name", "state"), rows)
+    say(f"wrote index.html and index.md to {out}: {len(everything.done)} tables and figures")
 
 
 @app.command()

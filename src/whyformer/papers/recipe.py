@@ -61,7 +61,16 @@ class Column:
     @property
     def slug(self) -> str:
         """The label as the name of a file."""
-        return re.sub(r"[^a-z0-9]+", "-", self.label.casefold()).strip("-")
+        return _slug(self.label)
+
+    @property
+    def shared_slug(self) -> str:
+        """A name that columns of several recipes share which have the same data and the same model."""
+        return _slug(f"{self.data} {self.folder}")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -190,6 +199,10 @@ class Reproduction(ABC):
     def texts(self, column: Column, data: "Dataset | None", count: int) -> tuple[Text, ...]:
         """The single texts that a column shows."""
         return ()
+
+    def shows_printed_texts(self, column: Column) -> bool:
+        """Whether all texts that are shown of a column stand in the paper too; numbers and words show none."""
+        return True
 
     @property
     def masked(self) -> bool:

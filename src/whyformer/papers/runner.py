@@ -16,7 +16,16 @@ from whyformer.papers.masks import ColumnMask, check_parse, column_mask, heads_o
 from whyformer.papers.placeholders import filled
 from whyformer.papers.recipe import LeftOut, Reproduction
 from whyformer.papers.result import Part, ReadyColumn, Reproduced
-from whyformer.papers.sources import Given, Opened, Settings, chosen_columns, nothing_left, opened_columns
+from whyformer.papers.sources import (
+    Given,
+    Limit,
+    Opened,
+    Settings,
+    check_columns,
+    chosen_columns,
+    nothing_left,
+    opened_columns,
+)
 
 
 def run(
@@ -25,7 +34,7 @@ def run(
     out: str | Path | None = None,
     models: str | Path | None = None,
     data: str | Path | None = None,
-    limit: int | None = None,
+    limit: Limit = None,
     instead: Mapping[str, str] | None = None,
     only: Sequence[str] | None = None,
     seeds: int | None = None,
@@ -42,6 +51,7 @@ def run(
     on_error: OnError = "refuse",
     window_size: int | None = None,
     overlap: int | None = None,
+    journals: str | Path | None = None,
 ) -> Reproduced:
     """Do a table or figure again: what can be run of it, for every column whose model and data are available.
 
@@ -53,7 +63,7 @@ def run(
     | `recipe` | one of `reproductions()` |
     | `out` | a folder: each column has its journal and its head mask in a folder below; the same call goes on there |
     | `models`, `data` | folders of models and data sets in place of the hub |
-    | `limit` | how many texts of each column are taken |
+    | `limit` | how many texts of each column are taken, or numbers by the folder of a column |
     | `instead` | other models, by the folder of a column: a folder below `models`, or whatever can be loaded |
     | `only` | the columns to run, by their folder; by default all |
     | `seeds` | how many runs random rows have; by default as many as the paper's |
@@ -67,6 +77,7 @@ def run(
     | `device`, `dtype` | where and how models are loaded |
     | `on_error` | `"skip"` leaves bad rows of the data out, and counts them |
     | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `evaluate` |
+    | `journals` | a folder for journals and head masks that recipes of the same data and models share |
     """
     if recipe.refusal:
         raise BadOption(recipe.refusal)
@@ -74,6 +85,8 @@ def run(
         raise BadOption(f"seeds={seeds}: a random row needs at least one run")
     models, data = (None if folder is None else Path(folder) for folder in (models, data))
     columns = chosen_columns(recipe, only, instead or (), data)
+    if isinstance(limit, Mapping):
+        check_columns(recipe, (name for name in limit if name is not None))
     if out is not None:
         recipe.check_drawing()
     settings = Settings(
@@ -100,9 +113,11 @@ def run(
     parts = []
     with TemporaryDirectory() if out is None else nullcontext(out) as folder:
         for column in opened:
-            below = Path(folder) / column.column.slug
+            name = column.column.slug if journals is None else column.column.shared_slug
+            below = Path(journals or folder) / name
+            journalled = journals is not None or out is not None
             try:
-                parts.append(_run_column(recipe, column, settings, below, journalled=out is not None))
+                parts.append(_run_column(recipe, column, settings, below, journalled=journalled))
             except LeftOut as reason:
                 left_out[column.column.label] = str(reason)
     if not parts:

@@ -14,6 +14,7 @@ from whyformer.models.loading import Subject, text_config
 from whyformer.papers.recipe import Column, Reproduction
 
 Given = Mapping[str, str | Path] | str | Path  # files or folders by column, or one alone
+Limit = Mapping[str | None, int] | int | None  # how many texts: by column, with None for the others, or of each
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Settings:
     `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded. `heads` has
     files of head masks by a column's folder; the masks of other columns are found by the `search` in the `treebank` if
     there is one, else in their texts, parsed by the spaCy `pipeline` if there is one. `lm_heads` has folders or hub ids
-    of LM heads by a column's folder. `limit` is how many texts of each column are taken, `seeds` how often random rows
-    are run. `engine`, `workers`, `on_error`, `window_size` and `overlap` are those of `evaluate`.
+    of LM heads by a column's folder. `limit` is how many texts are taken, of each column or by its folder, `seeds` how
+    often random rows are run. `engine`, `workers`, `on_error`, `window_size` and `overlap` are those of `evaluate`.
     """
 
     models: Path | None
@@ -36,7 +37,7 @@ class Settings:
     treebank: Treebank | None
     search: HeadSearch
     lm_heads: Mapping[str, str]
-    limit: int | None
+    limit: Limit
     seeds: int | None
     engine: str
     workers: int | None
@@ -45,6 +46,12 @@ class Settings:
     on_error: OnError
     window_size: int | None
     overlap: int | None
+
+    def limit_of(self, column: Column) -> int | None:
+        """How many texts of a column are taken; None for all."""
+        if self.limit is None or isinstance(self.limit, int):
+            return self.limit
+        return self.limit.get(column.folder, self.limit.get(None))
 
     def model(self, column: Column) -> str | Path:
         """The model of a column; `BadInput` says what was looked for."""
@@ -82,7 +89,7 @@ class Settings:
             raise BadInput(
                 f"there is no folder {str(folder)!r}; --only {column.folder} takes the data of {str(self.data)!r}"
             )
-        limit = None if recipe.searches_all else self.limit
+        limit = None if recipe.searches_all else self.limit_of(column)
         return open_dataset(column.data, local=self.data, limit=limit, on_error=self.on_error)
 
 
@@ -145,7 +152,7 @@ def opened_columns(
             continue
         try:
             model, data = settings.model(column), settings.rows(recipe, column, alone=len(columns) == 1)
-            texts = settings.texts or recipe.texts(column, data, settings.limit or 1)
+            texts = settings.texts or recipe.texts(column, data, settings.limit_of(column) or 1)
         except BadInput as error:
             left_out[column.label] = str(error)
         else:
@@ -169,6 +176,18 @@ def other_models(written: Sequence[str]) -> dict[str, str]:
 def given_heads(written: Sequence[str]) -> Given:
     """Head masks as they are written on the command line: `sst2=heads.json` for a column, or one file alone."""
     return _one_or_by_column(written, "a head mask is written as COLUMN=FILE, such as sst2=heads.json")
+
+
+def given_limits(written: Sequence[str]) -> Limit:
+    """How many texts are taken, as it is written on the command line: `500` of each column, `sst2=872` of one."""
+    rule = "a number of texts is written as N, or as COLUMN=N for one column, such as sst2=872"
+    limits: dict[str | None, int] = {}
+    for one in written:
+        column, _, number = one.rpartition("=")
+        if not number.strip().isdecimal() or int(number) < 1 or ("=" in one and not column.strip()):
+            raise BadOption(f"{rule}; found {one!r}")
+        limits[column.strip() or None] = int(number)
+    return limits or None
 
 
 def given_lm_heads(written: Sequence[str]) -> Given:

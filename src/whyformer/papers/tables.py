@@ -113,7 +113,7 @@ def _measured(column: ReadyColumn, methods: list[str], metrics: list[str], proto
 
 def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:
     """How many texts were measured, beside how many the paper has."""
-    limit, texts = column.settings.limit, column.column.texts
+    limit, texts = column.settings.limit_of(column.column), column.column.texts
     cells = [entry.ours for entry in entries if entry.ours]
     measured = max((cell.n for cell in cells), default=0)
     left_out = max((cell.left_out for cell in cells if cell.n == measured), default=0)

@@ -54,6 +54,10 @@ class TextFigure(Reproduction):
             return tuple(example.text for example in islice(data, count))
         return tuple(_looked_up(text, data) if isinstance(text, LookedUp) else text for text in known)
 
+    def shows_printed_texts(self, column: Column) -> bool:
+        """Where the texts are known, and not taken from the data."""
+        return column.label in self.examples
+
     def run_column(self, column: ReadyColumn) -> Part:
         """Explain each text by each row, under the paper's labels."""
         rows = self.rows_of(column.column)
