@@ -79,6 +79,7 @@ KEYS = {  # of the journals that earlier versions wrote
     "mask_lrp(head_mask=off)": "66f44262bc926352233423729f71cc7b",
     "stepwise(of=attcat(states=inputs), steps=10)": "beaf1b0a0b85a78c2ba34c145753a641",
     "stepwise(of=attn_lrp(at=embeddings))": "b5b2b5d4844aff6e20ee4d75fbe5efeb",
+    "smooth_grad(protocol=allennlp)": "9c0a427ac687c5f81c2e8d4b9e3a9e55",
     "smooth_grad(samples=4)": "7f16afe27e6a977fe1db1b081f818da8",
     "decoded_grad_cam(layer=2)": "27c58e3c0c52bb36fb5739e8a1393a52",
     "aopc(hide=mask)": "5b954b0dd3b4f7cf5fbd9da43420d6fe",

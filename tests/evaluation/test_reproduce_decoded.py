@@ -286,7 +286,10 @@ def test_highlighted_texts(tmp_path: Path) -> None:
     recipe = reproduction_named("decoded-a5")
     options: dict[str, Any] = {"instead": {"sst2": "tiny"}, "load": tiny, "texts": TEXTS[:1], "explain": explain}
     ((shown,),) = [part.examples for part in run(recipe, lm_heads=head, **options).parts]
-    assert [e.method for e in shown] == ["decoded, middle", "Grad-CAM l0", "Simple", "Smooth", "Integrated"]
+    assert [e.method for e in shown] == ["decoded, middle", "Grad-CAM l0", "Simple", "Smooth, length", "Integrated"]
+    ((refused, reason),) = shown.refused
+    assert refused == "Smooth, smooth_grad(protocol=allennlp)"
+    assert "LayerNorms" in reason, "in a BERT"
     direct = Explainer(tiny()).explain(TEXTS[0], "decoded_grad_cam", layer=1, lm_head=str(head))
     assert close(shown[0].scores, direct.scores), "layer 1 is in the middle of two"
 

@@ -23,6 +23,7 @@ _RANDOM = Row("Random", "random(seed={seed})", runs=20)
 _GRADIENTS = (
     Row("Simple", "saliency(protocol=allennlp)"),
     Row("Smooth", "smooth_grad(protocol=allennlp)"),
+    Row("Smooth, length", "smooth_grad"),
     Row("Integrated", "integrated_gradients(protocol=allennlp)"),
 )
 
@@ -58,7 +59,11 @@ _PLAYED = (
     "l1, l2, … are the outputs of the layers, the paper's of 12: a model of another depth has others",
 )
 _SIGNED = "the second reading of Grad-CAM l0 keeps the sign, and with it the order of all tokens"
-_ALLENNLP = "the paper's Simple, Smooth and Integrated explain RoBERTa-large"
+_ALLENNLP = (
+    "the paper's Simple, Smooth and Integrated explain RoBERTa-large; AllenNLP's Smooth sums the averaged gradient over "
+    "its width, which LayerNorms make 0 but for rounding, so it is refused in such models, RoBERTa among them; Smooth, "
+    "length is not in the paper: the length of that gradient"
+)
 _THERMOSTAT = (
     "the paper's other rows are Thermostat's, which fills Occlusion's windows with token 0, gives LIME's linear model "
     "token ids, and draws GradientShap's points between token ids; here: padding, zeros and ones, embeddings"
