@@ -243,7 +243,7 @@ def test_saliency_as_in_allennlp(p: Plain) -> None:
 
 
 def test_smooth_grad_as_in_allennlp() -> None:
-    """In loops: the loss gradient at noisy token embeddings, averaged, summed over width and not times the embedding."""
+    """In loops: the loss gradient at noisy token embeddings, averaged, summed over width, not times the embedding."""
     model, inputs = families.build("llama", torch.float64, "eager"), families.alone(families.batch(), 0)
     layer, seen = model.get_input_embeddings(), []
     clean = layer(inputs["input_ids"]).detach()

@@ -60,9 +60,9 @@ _PLAYED = (
 )
 _SIGNED = "the second reading of Grad-CAM l0 keeps the sign, and with it the order of all tokens"
 _ALLENNLP = (
-    "the paper's Simple, Smooth and Integrated explain RoBERTa-large; AllenNLP's Smooth sums the averaged gradient over "
-    "its width, which LayerNorms make 0 but for rounding, so it is refused in such models, RoBERTa among them; Smooth, "
-    "length is not in the paper: the length of that gradient"
+    "the paper's Simple, Smooth and Integrated explain RoBERTa-large; AllenNLP's Smooth sums the averaged gradient "
+    "over its width, which LayerNorms make 0 but for rounding, so it is refused in such models, RoBERTa among them; "
+    "Smooth, length is not in the paper: the length of that gradient"
 )
 _THERMOSTAT = (
     "the paper's other rows are Thermostat's, which fills Occlusion's windows with token 0, gives LIME's linear model "
