@@ -726,7 +726,9 @@ def test_words_that_classes_share(tmp_path: Path) -> None:
     recipe = reproduction_named("decoded-tables-3-9")
     options: dict[str, Any] = {"data": reviews(tmp_path / "data"), "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
     found = run(recipe, evaluate=quietly, load=lambda name: sentiment(), **options)
-    simple = next(e for e in found.entries if e.row == "Simple")
+    simple, in_words = (e for e in found.entries if e.row == "Simple")
+    assert (simple.measure, in_words.measure) == ("top 50", "top 50 words")
+    assert (simple.published, in_words.published) == (Number(3), None)
     (listed,) = [shared for shared in shared_words(found.parts[0]) if shared.row == "Simple"]
     assert listed.classes == ("NEGATIVE", "POSITIVE")
     common = {"a", "the", "is", "and", "of", "it"}
@@ -737,7 +739,7 @@ def test_words_that_classes_share(tmp_path: Path) -> None:
 
 
 def test_shared_words_are_those_with_the_highest_sums() -> None:
-    metric = "token_overlap(k=2)"
+    metric = "token_overlap(k=2, once=true, units=token)"
     details = [  # sums of class 0: bad 5, film 4, a 3; of class 2: film 6, bad 2, fine 1.5
         {"class": 0, "words": [["bad", 3], ["a", 3], ["film", 4]]},
         {"class": 2, "words": [["film", 6], ["fine", 1.5], ["bad", 2]]},

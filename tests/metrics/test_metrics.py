@@ -216,6 +216,7 @@ def test_token_overlap() -> None:
     assert found.values.isnan().all()
     for index, words in word_totals(found.records).items():
         assert words == pytest.approx(totals[index])
+    assert metric_named("token_overlap")(one, units="word", once=False).records == found.records
     overlap = metric_named("token_overlap").reduced
     first = {"class": 0, "words": [["a", 3.0], ["b", 2.0], ["c", 1.0]]}
     second = {"class": 1, "words": [["b", 9.0], ["a", -1.0], ["c", 1.0]]}
@@ -223,6 +224,30 @@ def test_token_overlap() -> None:
     assert overlap([first, second], k=2) == 0.5  # a, b and b, c
     assert overlap([first, second, third], k=2) == (1 + 1 + 1) / (3 * 2)
     assert math.isnan(overlap([first], k=2))
+
+
+def test_token_overlap_as_the_paper_counts() -> None:
+    """Distinct tokens as the tokenizer spells them, once a text."""
+    text = "the film, the acting: the film is fine"
+    one = case([text, "bad acting"])
+    assert one.idf is not None
+    found = metric_named("token_overlap")(one, units="token", once=True, k=3)
+    tokenizer = subject().tokenizer
+    assert tokenizer is not None
+    for row, own in enumerate((text, "bad acting")):
+        pieces = tokenizer.tokenize(own)
+        assert "##ing" in pieces
+        expected: dict[str, float] = {}
+        for piece in dict.fromkeys(pieces):
+            places = [n for n, other in enumerate(pieces, 1) if other == piece]  # the first is special
+            letters = piece.removeprefix("##")
+            expected[piece] = sum(float(one.scores[row, n]) for n in places) / len(places) * one.idf[letters]
+        assert dict(found.records[row]["words"]) == pytest.approx(expected)
+        assert len(found.records[row]["words"]) == len(expected)
+    classes = [{**record, "class": row} for row, record in enumerate(found.records)]
+    shared = set(dict(found.records[0]["words"])) & set(dict(found.records[1]["words"]))
+    assert shared == {"act", "##ing"}
+    assert metric_named("token_overlap").reduced(classes, k=50, units="token", once=True) == 2 / 50
 
 
 def test_idf() -> None:
