@@ -241,8 +241,11 @@ def test_the_authors_settings() -> None:
     aopc, log_odds = (facts(measure.metric) for measure in reproduction_named("mask-lrp-table-1").measures)
     assert aopc["hide"] == log_odds["hide"] == "pad_attended"
     assert aopc["protocol"] == log_odds["protocol"] == "mask_lrp"
-    (f1,) = reproduction_named("transformer-attribution-figure-4").measures
-    assert (facts(f1.metric)["k"], facts(f1.metric)["target"]) == (list(range(10, 81, 10)), "gold")
+    whole, inside = reproduction_named("transformer-attribution-figure-4").measures
+    f1 = {"k": list(range(10, 81, 10)), "target": "gold"}
+    assert facts(whole.metric) == {**f1, "window": "whole"}, "ERASER's"
+    assert facts(inside.metric) == {**f1, "window": "inside"}
+    assert (whole.label, inside.label) == ("token-F1", "token-F1 inside the window")
     (ratio,) = reproduction_named("mask-lrp-table-2").measures
     assert (facts(ratio.metric)["measure"], facts(ratio.metric)["k"], ratio.scale) == ("ratio", 20, 100)
     rows = {row.label: row for row in reproduction_named("mask-lrp-table-1").rows}

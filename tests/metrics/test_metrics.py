@@ -189,16 +189,31 @@ def test_token_f1_as_eraser_defines_it() -> None:
         mine = [float(scores[n]) for n, u in enumerate(units) if u.span and u.span[0] < end and start < u.span[1]]
         best.append(max(mine))
     order = sorted(range(len(words)), key=lambda n: -best[n])
-    expected = [
-        f1_score([n in evidence for n in range(len(words))], [n in order[:k] for n in range(len(words))])
-        for k in (2, 5, 80)
-    ]
-    found = metric_named("token_f1")(one, k=[2, 5, 80])
-    assert found.curve is not None
-    assert found.curve[0].tolist() == pytest.approx(expected)
-    assert float(found.values) == pytest.approx(sum(expected) / 3)
-    assert float(found.diagnostics["beyond_window"]) == 0.25
-    assert metric_named("token_f1")(one).at == tuple(range(10, 81, 10))
+    for window, count in (("whole", len(beyond)), ("inside", len(words))):
+        expected = [
+            f1_score([n in evidence for n in range(count)], [n in order[:k] for n in range(count)]) for k in (2, 5, 80)
+        ]
+        found = metric_named("token_f1")(one, k=[2, 5, 80], window=window)
+        assert found.curve is not None
+        assert found.curve[0].tolist() == pytest.approx(expected)
+        assert float(found.values) == pytest.approx(sum(expected) / 3)
+        assert float(found.diagnostics["beyond_window"]) == 0.25
+    whole, inside = (metric_named("token_f1")(one, **options) for options in ({}, {"window": "inside"}))
+    assert float(whole.values) < float(inside.values)
+    assert whole.at == tuple(range(10, 81, 10))
+
+
+def test_evidence_that_the_model_never_saw_is_missed() -> None:
+    rationale = Rationale((*split_words(SHORT), (500, 504)), frozenset({4}))
+    one = case([SHORT], annotations=[Annotation(gold=1, rationale=rationale)])
+    whole = metric_named("token_f1")(one)
+    assert float(whole.values) == 0, "nothing that could be ranked is right"
+    assert float(whole.diagnostics["beyond_window"]) == 1
+    inside = metric_named("token_f1")(one, window="inside")
+    assert bool(inside.values.isnan().all()), "there is nothing to find"
+    nothing = Rationale(tuple(split_words(SHORT)), frozenset())
+    without = case([SHORT], annotations=[Annotation(gold=1, rationale=nothing)])
+    assert bool(metric_named("token_f1")(without).values.isnan().all())
 
 
 def test_token_overlap() -> None:

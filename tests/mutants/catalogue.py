@@ -933,9 +933,15 @@ of(
     ("_f1", "len(chosen) + len(evidence)", "2 * len(evidence)", f"{METRICS}::test_token_f1_as_eraser_defines_it"),
     (
         "token_f1",
-        "1 - len(evidence) / len(rationale.evidence)",
-        "len(evidence) / len(rationale.evidence)",
+        "1 - len(inside) / len(rationale.evidence)",
+        "len(inside) / len(rationale.evidence)",
         f"{METRICS}::test_token_f1_as_eraser_defines_it",
+    ),
+    (
+        "token_f1",
+        'inside if window == "inside" else rationale.evidence',
+        "inside",
+        f"{METRICS}::test_evidence_that_the_model_never_saw_is_missed",
     ),
     (
         "token_f1",
