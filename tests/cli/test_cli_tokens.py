@@ -68,6 +68,28 @@ def test_the_words_of_an_evaluation(data: Path, tmp_path: Path, capsys: pytest.C
     assert sum(load_tables(tmp_path / "t.json")["rollout"].texts.values()) == len(ROWS)
 
 
+def test_tokens_in_place_of_words(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "t.json"
+    assert status_of("tokens", "--data", data, "--methods", "rollout", "--units", "token", "--once", "--out", out) == 0
+    table = load_tables(out)["rollout"]
+    assert table.provenance["counted"] == "tokens, each once a text"
+    assert any(word.startswith("##") for words in table.totals.values() for word in words)
+    capsys.readouterr()
+    texts = tmp_path / "plain.jsonl"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
+    metrics = "token_overlap,token_overlap(units=token, once=true)"
+    run = ("--methods", "rollout", "--metrics", metrics, "--out", tmp_path / "run")
+    assert status_of("evaluate", "--data", texts, *run) == 0
+    assert status_of("tokens", "--from", tmp_path / "run") == 2
+    assert "say which" in capsys.readouterr().err
+    other = tmp_path / "other.json"
+    assert status_of("tokens", "--from", tmp_path / "run", "--units", "token", "--once", "--out", other) == 0
+    again = load_tables(other)["rollout"]
+    assert alike(again.totals, table.totals, torch.float32)
+    assert status_of("tokens", "--from", tmp_path / "run", "--units", "word", "--out", other) == 0
+    assert "counted" not in load_tables(other)["rollout"].provenance
+
+
 def test_weights(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "idf.csv").write_text("word,idf\nfilm,100\nwitty,0\nelse,0\n")
     found = {}
@@ -133,6 +155,8 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         ([], "give --data"),
         (["--data", "DATA", "--from", "t.json"], "give --data"),
         (["--from", "t.json", "--idf", "none"], "leave one out"),
+        (["--from", "t.json", "--once"], "leave them out"),
+        (["--data", "DATA", "--units", "letter"], "option units takes word | token; found 'letter'"),
         (["--data", "DATA", "--format", "html"], "known are text, markdown"),
         (["--data", "DATA", "--top", "0"], "at least 1"),
         (["--data", "DATA", "--overlap", "o.txt"], "is no picture"),

@@ -262,8 +262,11 @@ def test_the_authors_settings() -> None:
     assert (facts(kendall.metric)["target"], kendall.protocol) == ("gold", "attcat")
     assert (facts(eq15.metric)["target"], eq15.protocol) == ("predicted", None)
     assert facts(kendall.metric)["protocol"] == facts(eq15.metric)["protocol"] == "attcat", "lists of positions"
-    (f1,) = reproduction_named("transformer-attribution-figure-4").measures
-    assert (facts(f1.metric)["k"], facts(f1.metric)["target"]) == (list(range(10, 81, 10)), "gold")
+    whole, inside = reproduction_named("transformer-attribution-figure-4").measures
+    f1 = {"k": list(range(10, 81, 10)), "target": "gold"}
+    assert facts(whole.metric) == {**f1, "window": "whole"}, "ERASER's"
+    assert facts(inside.metric) == {**f1, "window": "inside"}
+    assert (whole.label, inside.label) == ("token-F1", "token-F1 inside the window")
     (ratio,) = reproduction_named("mask-lrp-table-2").measures
     assert (facts(ratio.metric)["measure"], facts(ratio.metric)["k"], ratio.scale) == ("ratio", 20, 100)
     rows = {row.label: row for row in reproduction_named("mask-lrp-table-1").rows}
@@ -765,7 +768,9 @@ def test_words_that_classes_share(tmp_path: Path) -> None:
     recipe = reproduction_named("decoded-tables-3-9")
     options: dict[str, Any] = {"data": reviews(tmp_path / "data"), "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
     found = run(recipe, evaluate=quietly, load=lambda name: sentiment(), **options)
-    simple = next(e for e in found.entries if e.row == "Simple")
+    simple, in_words = (e for e in found.entries if e.row == "Simple")
+    assert (simple.measure, in_words.measure) == ("top 50", "top 50 words")
+    assert (simple.published, in_words.published) == (Number(3), None)
     (listed,) = [shared for shared in shared_words(found.parts[0]) if shared.row == "Simple"]
     assert listed.classes == ("NEGATIVE", "POSITIVE")
     common = {"a", "the", "is", "and", "of", "it"}
@@ -776,7 +781,7 @@ def test_words_that_classes_share(tmp_path: Path) -> None:
 
 
 def test_shared_words_are_those_with_the_highest_sums() -> None:
-    metric = "token_overlap(k=2)"
+    metric = "token_overlap(k=2, once=true, units=token)"
     details = [  # sums of class 0: bad 5, film 4, a 3; of class 2: film 6, bad 2, fine 1.5
         {"class": 0, "words": [["bad", 3], ["a", 3], ["film", 4]]},
         {"class": 2, "words": [["film", 6], ["fine", 1.5], ["bad", 2]]},

@@ -17,7 +17,7 @@ import transformers as hf
 from tests.helpers import cases, families
 from tests.helpers.commands import status_of
 from tests.helpers.recipes import as_kind, run
-from whyformer import Explainer
+from whyformer import Explainer, TokenTable
 from whyformer import papers as reproduce
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import evaluate
@@ -286,7 +286,10 @@ def test_highlighted_texts(tmp_path: Path) -> None:
     recipe = reproduction_named("decoded-a5")
     options: dict[str, Any] = {"instead": {"sst2": "tiny"}, "load": tiny, "texts": TEXTS[:1], "explain": explain}
     ((shown,),) = [part.examples for part in run(recipe, lm_heads=head, **options).parts]
-    assert [e.method for e in shown] == ["decoded, middle", "Grad-CAM l0", "Simple", "Smooth", "Integrated"]
+    assert [e.method for e in shown] == ["decoded, middle", "Grad-CAM l0", "Simple", "Integrated", "Smooth, length"]
+    ((refused, reason),) = shown.refused
+    assert refused == "Smooth, smooth_grad(protocol=allennlp)"
+    assert "LayerNorms" in reason, "in a BERT"
     direct = Explainer(tiny()).explain(TEXTS[0], "decoded_grad_cam", layer=1, lm_head=str(head))
     assert close(shown[0].scores, direct.scores), "layer 1 is in the middle of two"
 
@@ -304,19 +307,16 @@ def worded(tmp_path: Path, recipe: Reproduction, **options: Any) -> Reproduced:
 
 
 def simple_sums() -> dict[str, dict[str, float]]:
-    """Of each predicted class its words with their sums, by loops over explanations."""
+    """Of each predicted class its tokens with their sums, each once a text, by loops over explanations."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for text in TEXTS:
         found = Explainer(tiny()).explain(text, "saliency", protocol="allennlp")
+        scores: dict[str, list[float]] = defaultdict(list)
         for unit, score in zip(found.units, found.scores, strict=True):
             if unit.span is not None:
-                start, end = unit.span
-                while start and text[start - 1] != " ":
-                    start -= 1
-                while end < len(text) and text[end] != " ":
-                    end += 1
-                word = text[start:end]
-                sums[str(found.prediction.label)][word] += float(score) * Idf.bundled()[word]
+                scores[str(unit.piece)].append(float(score))
+        for piece, own in scores.items():
+            sums[str(found.prediction.label)][piece] += sum(own) / len(own) * Idf.bundled()[piece.removeprefix("##")]
     return sums
 
 
@@ -333,14 +333,23 @@ def test_curves_of_shared_words(words: Reproduced) -> None:
         assert curve[k] == pytest.approx(100 * shared / k)
         assert counts[k] == pytest.approx(shared)
     assert any(curve.values())
-    (entry,) = [e for e in words.entries if e.row == "Simple"]
+    entry, in_words = (e for e in words.entries if e.row == "Simple")
     assert entry.ours is not None
     assert entry.ours.mean == pytest.approx(curve[50])
+    assert (entry.measure, in_words.measure) == ("top 50", "top 50 words")
+    assert in_words.ours is not None
+    assert in_words.ours.mean == pytest.approx(100 * shares_of_words(50))
     figure = words.recipe.column_drawing(part)
     assert figure is not None
     drawn = {str(line.get_label()): line for line in figure.axes[0].get_lines()}
     assert list(drawn["Simple"].get_ydata()) == pytest.approx(list(curve.values()))
     assert "decoded, middle" in drawn
+
+
+def shares_of_words(k: int) -> float:
+    """What two classes share of their top k words, by explanations."""
+    stream = (Explainer(tiny()).explain(text, "saliency", protocol="allennlp") for text in TEXTS)
+    return TokenTable.of(stream).overlap(k)
 
 
 def test_curves_are_printed_and_written(tmp_path: Path, words: Reproduced) -> None:
@@ -350,9 +359,9 @@ def test_curves_are_printed_and_written(tmp_path: Path, words: Reproduced) -> No
     assert isinstance(words.recipe, ShareFigure)
     curve = words.recipe.curves(words.parts[0])["Simple"]
     assert {line["measure"]: float(line["ours"]) for line in lines} == pytest.approx(
-        {f"top {k}": value for k, value in curve.items()}
+        {f"top {k}": value for k, value in curve.items()} | {"top 50 words": 100 * shares_of_words(50)}
     )
-    assert len(lines) == 50
+    assert len(lines) == 51
     shown = [f"{curve[k]:.2f}" for k in (1, 2, 5, 10, 20, 30, 40, 50)]
     assert f"| Simple | {' | '.join(shown)} |" in files[0].read_text()
     counted = worded(tmp_path / "counted", FIGURE_9)

@@ -16,10 +16,12 @@ import torch
 import transformers
 
 import whyformer
+from whyformer.metrics.idf import Idf
 
 SAVED = Path(__file__).parents[1] / "data" / "saved"
 METHODS = "attcat,attn_lrp,random(seed=3),stepwise(steps=2),decoded_grad_cam"
 METRICS = "aopc,log_odds,comprehensiveness(units=word),token_overlap"
+WEIGHTS = Idf.bundled(smooth=True)  # those of words, then
 TEXT = "the plot is thin, the jokes are stale and nobody seems to care"
 NEAR = {"rtol": 0, "atol": 1e-4}  # two machines, in float32
 
@@ -36,19 +38,29 @@ def test_a_journal_goes_on(explainer: whyformer.Explainer, tmp_path: Path) -> No
     if any(run[package] != version for package, version in here.items()):
         pytest.skip("journals go on with the versions that they were begun with")
     (tmp_path / "journal.jsonl").write_bytes(kept)
-    table = explainer.evaluate(
-        SAVED / "texts.csv", METHODS, metrics=METRICS, ceiling=True, out=tmp_path, progress=False
-    )
+    table = evaluated(explainer, out=tmp_path)
     assert (tmp_path / "journal.jsonl").read_bytes() == kept  # nothing was measured again
     assert cells(table.to_csv()) == cells((SAVED / "table.csv").read_text(encoding="utf-8"))
 
 
 def test_it_is_measured_alike_from_the_beginning(explainer: whyformer.Explainer) -> None:
-    table = explainer.evaluate(SAVED / "texts.csv", METHODS, metrics=METRICS, ceiling=True, progress=False)
+    table = evaluated(explainer)
     saved, measured = cells((SAVED / "table.csv").read_text(encoding="utf-8")), cells(table.to_csv())
     assert [len(row) for row in measured] == [len(row) for row in saved]
     for now, then in zip(chain(*measured), chain(*saved), strict=True):
         assert now == then or float(now) == pytest.approx(float(then), abs=1e-3)
+
+
+def evaluated(explainer: whyformer.Explainer, **options: Any) -> whyformer.Table:
+    chosen = {"metrics": METRICS, "ceiling": True, "idf": WEIGHTS, "progress": False, **options}
+    return explainer.evaluate(SAVED / "texts.csv", METHODS, **chosen)
+
+
+def test_words_are_weighted_otherwise_today(explainer: whyformer.Explainer, tmp_path: Path) -> None:
+    """Their numbers are not those of the journal, and are not taken from it."""
+    (tmp_path / "journal.jsonl").write_bytes((SAVED / "journal.jsonl").read_bytes())
+    with pytest.raises(whyformer.BadOption, match="token_overlap"):
+        evaluated(explainer, out=tmp_path, idf=None)
 
 
 def cells(table: str) -> list[list[str]]:

@@ -23,7 +23,9 @@ from whyformer.evaluation.tally import idf_called, token_tables
 from whyformer.evaluation.word_table import load_tables, save_tables, tables_of
 from whyformer.inputs.units import Unit
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.overlap import Counting
 from whyformer.metrics.registry import metric_named
+from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
@@ -277,6 +279,30 @@ def test_the_share_is_that_of_the_metric_and_of_explanations(data: Path, tmp_pat
         assert (other.method, other.labels, other.texts) == (found.method, found.labels, found.texts)
         for index, words in found.totals.items():
             assert other.totals[index] == pytest.approx(words, abs=1e-9)
+
+
+def test_several_ways_to_count_are_told_apart(data: Path, tmp_path: Path) -> None:
+    own = cases.subject()
+    texts = evaluated.written(tmp_path / "plain.csv", [[text] for text in TEXTS], ["text"])
+    metrics = ["token_overlap(k=2)", "token_overlap(k=3)", "token_overlap(k=2, units=token, once=true)"]
+    results = evaluate(own, texts, "attcat", metrics, idf=IDF, progress=False)
+    paper = Counting("token", once=True)
+    for counting, metric, told in ((Counting(), metrics[0], None), (paper, metrics[2], "tokens, each once a text")):
+        found = tables_of(results, counting)["attcat"]
+        direct = token_tables(own, data, "attcat", idf=IDF, counting=counting)["attcat"]
+        stream = Explainer(own).stream(TEXTS, "attcat", batch_size=3)
+        for other in (direct, TokenTable.of(stream, idf=IDF, counting=counting)):
+            assert found.totals.keys() == other.totals.keys()
+            for index, words in found.totals.items():
+                assert other.totals[index] == pytest.approx(words, abs=1e-9)
+            assert other.provenance.get("counted") == found.provenance.get("counted") == told
+        cell = results["attcat", metric_specs([metric])[0].label]
+        assert cell is not None
+        assert found.overlap(2) == pytest.approx(cell.mean, abs=1e-12)
+    with pytest.raises(BadInput, match=r"counted words; tokens, each once a text: say which.*--units.*--once"):
+        tables_of(results)
+    with pytest.raises(BadInput, match=r"not tokens: measure token_overlap\(units=token, once=false\)"):
+        tables_of(results, Counting("token"))
 
 
 def test_an_evaluation_without_words_is_refused(data: Path, tmp_path: Path) -> None:

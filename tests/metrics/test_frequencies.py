@@ -8,11 +8,39 @@ from pathlib import Path
 import pytest
 
 from whyformer import BadInput, MissingExtra
-from whyformer.metrics.idf import BUNDLED_WORDS, Idf
+from whyformer.metrics.idf import BUNDLED_WORDS, Idf, rarity
 
 
 def weight(count: int, documents: int) -> float:
-    return math.log((1 + documents) / (1 + count)) + 1
+    return math.log(documents) - math.log(count)
+
+
+def test_a_word_that_stands_everywhere_weighs_nothing() -> None:
+    assert rarity(1000, 1000) == 0
+    assert rarity(10, 1000) == pytest.approx(math.log(100))
+    assert Idf.bundled()["the"] == pytest.approx(0.0027, abs=1e-4)
+    assert Idf.bundled()["."] < 0.01, "a mark weighs as the commonest word"
+
+
+def test_smoothed_weights_keep_such_words(tmp_path: Path) -> None:
+    assert rarity(1000, 1000, smooth=True) == 1
+    assert rarity(9, 999, smooth=True) == pytest.approx(math.log(100) + 1)
+    counted = Idf.of(["a film", "a play", "a film"], smooth=True)
+    assert counted.values == {
+        "a": 1.0,
+        "film": pytest.approx(math.log(4 / 3) + 1),
+        "play": pytest.approx(math.log(2) + 1),
+    }
+    assert counted.source == "the texts themselves, smoothed"
+    assert Idf.bundled(smooth=True)["the"] == pytest.approx(math.log(26783 / 26711) + 1)
+    assert Idf.bundled(smooth=True).source.endswith("Wikipedia, smoothed")
+    (tmp_path / "a.csv").write_text(COUNTED["a.csv"])
+    counts = Idf.read(tmp_path / "a.csv", smooth=True)
+    assert counts.values == {"the": 1.0, "film": pytest.approx(math.log(11 / 5) + 1)}
+    assert counts.source == "a.csv, 2 words, smoothed"
+    (tmp_path / "b.csv").write_text("word,idf\nthe,0.5\n")
+    as_it_stands = Idf.read(tmp_path / "b.csv", smooth=True)
+    assert (as_it_stands.values, as_it_stands.source) == ({"the": 0.5}, "b.csv, 1 words")
 
 
 def test_the_bundled_table() -> None:
@@ -82,7 +110,7 @@ COUNTED = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_files_with_counts(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(COUNTED[name])
-    assert Idf.read(tmp_path / name).values == {"the": 1.0, "film": pytest.approx(math.log(11 / 5) + 1)}
+    assert Idf.read(tmp_path / name).values == {"the": 0.0, "film": pytest.approx(math.log(10 / 4))}
 
 
 def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

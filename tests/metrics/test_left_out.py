@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from tests.helpers.cases import case, subject
+from whyformer import BadInput
 from whyformer.inputs.input import TensorInput
 from whyformer.inputs.units import Unit
 from whyformer.metrics import Annotation, Rationale
-from whyformer.metrics.overlap import word_record
+from whyformer.metrics.overlap import Counting
 from whyformer.metrics.plausibility import _words
 from whyformer.metrics.registry import metric_named
 from whyformer.perturb.runner import PADDING, _batches
@@ -30,15 +31,42 @@ def test_a_text_that_is_likely_enough_is_kept() -> None:
         assert bool(found.isfinite().all()) == kept
 
 
+class Equal(dict[str, float]):
+    """Every word weighs 1, and is noted."""
+
+    def __missing__(self, word: str) -> float:
+        self[word] = 1.0
+        return 1.0
+
+
 def test_capitals_make_no_other_word() -> None:
     units = [Unit("Film", span=(0, 4), part=0), Unit("film", span=(5, 9), part=0)]
-
-    class Equal(dict[str, float]):
-        def __missing__(self, word: str) -> float:
-            return 1.0
-
-    found = word_record(0, units, ("Film film",), np.array([1.0, 2.0]), Equal())  # type: ignore[arg-type]
+    found = Counting().record(0, units, ("Film film",), np.array([1.0, 2.0]), Equal())  # type: ignore[arg-type]
     assert found["words"] == [["film", 1.0], ["film", 2.0]]
+    once = Counting(once=True).record(0, units, ("Film film",), np.array([1.0, 2.0]), Equal())  # type: ignore[arg-type]
+    assert once["words"] == [["film", 1.5]], "the mean over its places"
+
+
+def test_tokens_keep_their_spelling_and_are_weighted_by_their_letters() -> None:
+    pieces = ["[CLS]", "Act", "##ing", "ing", "ĠFilm", "film", "ĠFilm", "[SEP]"]
+    letters = ["", "Act", "ing", "ing", " Film", "film", " Film", ""]
+    units = [
+        Unit(text, span=None if piece[0] == "[" else (0, 1), part=0, special=piece[0] == "[", piece=piece)
+        for piece, text in zip(pieces, letters, strict=True)
+    ]
+    scores, weights = np.array([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.0]), Equal()
+    found = Counting("token").record(1, units, ("",), scores, weights)  # type: ignore[arg-type]
+    tokens = [["Act", 1.0], ["##ing", 2.0], ["ing", 3.0], ["ĠFilm", 4.0], ["film", 5.0]]
+    assert found == {"class": 1, "words": [*tokens, ["ĠFilm", 8.0]]}
+    assert set(weights) == {"Act", "ing", "Film", "film"}
+    weights["Film"] = 10.0
+    once = Counting("token", once=True).record(1, units, ("",), scores, weights)  # type: ignore[arg-type]
+    assert once["words"] == [*tokens[:3], ["ĠFilm", 60.0], tokens[4]]
+
+
+def test_words_have_no_spelling_of_a_tokenizer() -> None:
+    with pytest.raises(BadInput, match=r"'film' is a word without such a spelling.*count words \(units='word'\)"):
+        Counting("token").record(0, [Unit("film", "word")], ("film",), np.ones(1), Equal())  # type: ignore[arg-type]
 
 
 def test_words_that_touch_have_their_own_tokens() -> None:

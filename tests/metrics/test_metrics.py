@@ -189,16 +189,31 @@ def test_token_f1_as_eraser_defines_it() -> None:
         mine = [float(scores[n]) for n, u in enumerate(units) if u.span and u.span[0] < end and start < u.span[1]]
         best.append(max(mine))
     order = sorted(range(len(words)), key=lambda n: -best[n])
-    expected = [
-        f1_score([n in evidence for n in range(len(words))], [n in order[:k] for n in range(len(words))])
-        for k in (2, 5, 80)
-    ]
-    found = metric_named("token_f1")(one, k=[2, 5, 80])
-    assert found.curve is not None
-    assert found.curve[0].tolist() == pytest.approx(expected)
-    assert float(found.values) == pytest.approx(sum(expected) / 3)
-    assert float(found.diagnostics["beyond_window"]) == 0.25
-    assert metric_named("token_f1")(one).at == tuple(range(10, 81, 10))
+    for window, count in (("whole", len(beyond)), ("inside", len(words))):
+        expected = [
+            f1_score([n in evidence for n in range(count)], [n in order[:k] for n in range(count)]) for k in (2, 5, 80)
+        ]
+        found = metric_named("token_f1")(one, k=[2, 5, 80], window=window)
+        assert found.curve is not None
+        assert found.curve[0].tolist() == pytest.approx(expected)
+        assert float(found.values) == pytest.approx(sum(expected) / 3)
+        assert float(found.diagnostics["beyond_window"]) == 0.25
+    whole, inside = (metric_named("token_f1")(one, **options) for options in ({}, {"window": "inside"}))
+    assert float(whole.values) < float(inside.values)
+    assert whole.at == tuple(range(10, 81, 10))
+
+
+def test_evidence_that_the_model_never_saw_is_missed() -> None:
+    rationale = Rationale((*split_words(SHORT), (500, 504)), frozenset({4}))
+    one = case([SHORT], annotations=[Annotation(gold=1, rationale=rationale)])
+    whole = metric_named("token_f1")(one)
+    assert float(whole.values) == 0, "nothing that could be ranked is right"
+    assert float(whole.diagnostics["beyond_window"]) == 1
+    inside = metric_named("token_f1")(one, window="inside")
+    assert bool(inside.values.isnan().all()), "there is nothing to find"
+    nothing = Rationale(tuple(split_words(SHORT)), frozenset())
+    without = case([SHORT], annotations=[Annotation(gold=1, rationale=nothing)])
+    assert bool(metric_named("token_f1")(without).values.isnan().all())
 
 
 def test_token_overlap() -> None:
@@ -216,6 +231,7 @@ def test_token_overlap() -> None:
     assert found.values.isnan().all()
     for index, words in word_totals(found.records).items():
         assert words == pytest.approx(totals[index])
+    assert metric_named("token_overlap")(one, units="word", once=False).records == found.records
     overlap = metric_named("token_overlap").reduced
     first = {"class": 0, "words": [["a", 3.0], ["b", 2.0], ["c", 1.0]]}
     second = {"class": 1, "words": [["b", 9.0], ["a", -1.0], ["c", 1.0]]}
@@ -225,11 +241,35 @@ def test_token_overlap() -> None:
     assert math.isnan(overlap([first], k=2))
 
 
+def test_token_overlap_as_the_paper_counts() -> None:
+    """Distinct tokens as the tokenizer spells them, once a text."""
+    text = "the film, the acting: the film is fine"
+    one = case([text, "bad acting"])
+    assert one.idf is not None
+    found = metric_named("token_overlap")(one, units="token", once=True, k=3)
+    tokenizer = subject().tokenizer
+    assert tokenizer is not None
+    for row, own in enumerate((text, "bad acting")):
+        pieces = tokenizer.tokenize(own)
+        assert "##ing" in pieces
+        expected: dict[str, float] = {}
+        for piece in dict.fromkeys(pieces):
+            places = [n for n, other in enumerate(pieces, 1) if other == piece]  # the first is special
+            letters = piece.removeprefix("##")
+            expected[piece] = sum(float(one.scores[row, n]) for n in places) / len(places) * one.idf[letters]
+        assert dict(found.records[row]["words"]) == pytest.approx(expected)
+        assert len(found.records[row]["words"]) == len(expected)
+    classes = [{**record, "class": row} for row, record in enumerate(found.records)]
+    shared = set(dict(found.records[0]["words"])) & set(dict(found.records[1]["words"]))
+    assert shared == {"act", "##ing"}
+    assert metric_named("token_overlap").reduced(classes, k=50, units="token", once=True) == 2 / 50
+
+
 def test_idf() -> None:
     idf = Idf.of(["A film", "a play", "a film"])
-    assert idf["a"] == 1
-    assert idf["film"] == pytest.approx(math.log(4 / 3) + 1)
-    assert idf["never seen"] == idf["play"] == pytest.approx(math.log(4 / 2) + 1)
+    assert idf["a"] == 0
+    assert idf["film"] == pytest.approx(math.log(3 / 2))
+    assert idf["never seen"] == idf["play"] == pytest.approx(math.log(3))
 
 
 def with_order(one: Case, order: tuple[int, ...]) -> Case:

@@ -240,7 +240,47 @@ def test_saliency_as_in_allennlp(p: Plain) -> None:
             check(p, shares, "saliency", protocol="allennlp")
         return
     check(p, [s / sum(shares) for s in shares], "saliency", protocol="allennlp")
-    check(p, [s / sum(shares) for s in shares], "smooth_grad", protocol="allennlp", noise=0.0, samples=1)
+
+
+def test_smooth_grad_as_in_allennlp() -> None:
+    """In loops: the loss gradient at noisy token embeddings, averaged, summed over width, not times the embedding."""
+    model, inputs = families.build("llama", torch.float64, "eager"), families.alone(families.batch(), 0)
+    layer, seen = model.get_input_embeddings(), []
+    clean = layer(inputs["input_ids"]).detach()
+    handle = model.model.layers[0].register_forward_pre_hook(lambda m, a: seen.append(a[0].detach()))
+    try:
+        options = {"samples": 3, "noise": 0.05, "protocol": "allennlp"}
+        scores = whyformer.attribute(model, inputs, "smooth_grad", target=TARGET, **options)[0]
+    finally:
+        handle.remove()
+    noisy = seen[1:]
+    assert len(noisy) == 3
+    assert all(not torch.equal(one, clean) for one in noisy)
+    count, width = clean.shape[1:]
+    mean = [[0.0] * width for _ in range(count)]
+    for one in noisy:
+        leaf = one.clone().requires_grad_()
+        logits = model(inputs_embeds=leaf, attention_mask=inputs["attention_mask"]).logits
+        loss = -torch.log_softmax(logits[0], -1)[TARGET]
+        gradient = torch.autograd.grad(loss, leaf)[0][0]
+        for i in range(count):
+            for d in range(width):
+                mean[i][d] += float(gradient[i, d]) / 3
+    sums = [abs(sum(row)) for row in mean]
+    expected = torch.tensor([one / sum(sums) for one in sums], dtype=torch.float64)
+    assert (scores - expected).abs().max() <= 1e-5 * expected.max()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "modernbert_mean"])
+def test_sums_of_gradients_that_layer_norms_cancel_are_refused(family: str) -> None:
+    model, inputs = families.build(family, torch.float64, "eager"), families.alone(families.batch(), 0)
+    leaf = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
+    logits = model(inputs_embeds=leaf, attention_mask=inputs["attention_mask"]).logits
+    gradient = torch.autograd.grad(-torch.log_softmax(logits[0], -1)[TARGET], leaf)[0][0]
+    assert gradient.abs().sum(-1).max() > 0
+    assert gradient.sum(-1).abs().max() < 1e-6 * gradient.abs().sum(-1).max()
+    with pytest.raises(whyformer.UnsupportedModel, match=r"cancel to rounding.*LayerNorms.*leave the protocol out"):
+        whyformer.attribute(model, inputs, "smooth_grad", target=TARGET, samples=2, protocol="allennlp")
 
 
 def test_input_x_gradient(p: Plain) -> None:

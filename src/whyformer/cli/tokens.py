@@ -17,8 +17,10 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called, token_tables
 from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
+from whyformer.metrics.overlap import Counting
+from whyformer.metrics.registry import metric_named
 from whyformer.progress import counting
-from whyformer.results.word_table import LINES, TOP
+from whyformer.results.word_table import LINES, METRIC, TOP
 
 Tables = Mapping[str, TokenTable]
 FORMS = {"text": TokenTable.to_text, "markdown": TokenTable.to_markdown}
@@ -37,6 +39,12 @@ def tokens_command(
     idf: Annotated[
         str | None,
         typer.Option(help="How words are weighted: a table FILE, data, corpus:DATA or none. Default: Wikipedia."),
+    ] = None,
+    units: Annotated[
+        str | None, typer.Option(help="What is summed: word (default), or token, as the tokenizer spells it.")
+    ] = None,
+    once: Annotated[
+        bool | None, typer.Option("--once/--no-once", help="Count each distinct word of a text once. Default: no.")
     ] = None,
     top: Annotated[int, typer.Option(help="How many words of each class are compared and drawn.")] = TOP,
     lines: Annotated[int, typer.Option(help="How many of them are printed.")] = LINES,
@@ -71,15 +79,17 @@ def tokens_command(
     check_files([out], figures)
     if clouds is not None:
         _check_clouds(font)
+    way = _way(units, once)
     if made is not None:
-        tables = _loaded(made)
+        tables = _loaded(made, way)
     else:
         assert data is not None
         subject = loading.explainer().subject
         opened = open_dataset(data, columns=columns_of(text), **vars(rows))
         options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk}
         with counting("tokens"):
-            tables = token_tables(subject, opened, methods, idf=idf_called(idf, opened), **options)
+            weights = idf_called(idf, opened)
+            tables = token_tables(subject, opened, methods, idf=weights, counting=way or Counting(), **options)
     put("\n\n".join(FORMS[form](table, top, lines) for table in tables.values()))
     _remarks(tables)
     if out is not None:
@@ -88,11 +98,19 @@ def tokens_command(
         _draw(tables, figures, top, seed=seed, font=font)
 
 
-def _loaded(path: Path) -> Tables:
+def _way(units: str | None, once: bool | None) -> Counting | None:
+    """How words are counted; None if nothing is said of it."""
+    stated = {name: value for name, value in (("units", units), ("once", once)) if value is not None}
+    return Counting(**metric_named(METRIC).checked(stated)) if stated else None
+
+
+def _loaded(path: Path, way: Counting | None) -> Tables:
     if not path.is_dir():
+        if way is not None:
+            raise BadOption("--units and --once say what is summed up, and --from has a file of sums: leave them out")
         return load_tables(path)
     journal = Journal.read(path)
-    return tables_of(Results.of(journal.chunks(), journal.run).table())
+    return tables_of(Results.of(journal.chunks(), journal.run).table(), way)
 
 
 def _check_clouds(font: Path | None) -> None:

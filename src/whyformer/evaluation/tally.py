@@ -13,14 +13,15 @@ from whyformer.evaluation.plan import Plan, Settings
 from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
-from whyformer.metrics.overlap import WordSums
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.overlap import Counting, WordSums
+from whyformer.metrics.registry import metric_named
+from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.progress import report
 from whyformer.registry.specs import Written
 from whyformer.results.records import Chunk
-from whyformer.results.word_table import METRIC
+from whyformer.results.word_table import METRIC, WORDS_EACH
 from whyformer.tasks.task import TASKS
 
 OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, beside the path of a file
@@ -32,6 +33,7 @@ def token_tables(
     methods: Written = "auto",
     *,
     idf: Idf | None = None,
+    counting: Counting = WORDS_EACH,
     rows_at_once: int | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -40,7 +42,8 @@ def token_tables(
     """The words of each predicted class with their scores, summed over a data set, by method.
 
     The methods share one forward pass of each batch. A few rows are held at a time, and the sums. Words are weighted by
-    the bundled table by default, or by an `idf`. A label that the data may have is ignored. Options are those of
+    the bundled table by default, or by an `idf`. With another `counting`, tokens are summed, or each distinct word of a
+    text once. A label that the data may have is ignored. Options are those of
     `open_dataset`. What is done is reported after each few rows (see `whyformer.progress`). Ctrl-C ends it: the tables
     are of the rows that were done until then, and their provenance says `interrupted`. The table of a method that
     refuses texts is of the others, and its provenance says why.
@@ -49,7 +52,8 @@ def token_tables(
     texts = _only_texts(data, **options)
     weights = Idf.bundled() if idf is None else idf
     settings = Settings.of(texts)
-    plan = Plan(subject, methods_for(subject, methods), metric_specs(METRIC), settings, weights)
+    metric = MetricSpec(metric_named(METRIC), counting._asdict())
+    plan = Plan(subject, methods_for(subject, methods), (metric,), settings, weights)
     ranges = list(texts.chunks(rows_at_once or limits_of(subject.device.type).texts))
     tally = _Tally()
     try:
@@ -62,7 +66,8 @@ def token_tables(
             raise
         tally.interrupted = True
     about = {**subject.provenance, "fingerprint": subject.fingerprint, "data": texts.name, "digest": texts.digest}
-    return tally.tables([spec.label for spec in plan.methods], subject.labels, {**about, "idf": weights.source})
+    about |= {"idf": weights.source, **counting.provenance}
+    return tally.tables([spec.label for spec in plan.methods], subject.labels, about)
 
 
 def idf_called(written: str | None, data: Dataset) -> Idf:

@@ -7,14 +7,15 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption
-from whyformer.methods.places import At, Place, place_of, summed
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.methods.places import CANCELLED, At, Place, place_of, summed
 from whyformer.methods.registry import method
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import Edit
-from whyformer.registry.options import Count
+from whyformer.registry.options import Count, Spelling
 
 Protocol = Literal["allennlp"] | None
+SmoothProtocol = Annotated[Protocol, Spelling(in_keys={"allennlp": "allennlp, the gradient alone"})]
 Runs = Annotated[int, Count(1, 10_000, "each is a run of the model, and more would take hours for one text")]
 
 
@@ -100,12 +101,14 @@ def saliency(prediction: Prediction, *, of: Literal["logit", "loss"] = "logit", 
 
 @method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many")
 def smooth_grad(
-    prediction: Prediction, *, samples: Runs = 10, noise: float = 0.01, seed: int = 0, protocol: Protocol = None
+    prediction: Prediction, *, samples: Runs = 10, noise: float = 0.01, seed: int = 0, protocol: SmoothProtocol = None
 ) -> Tensor:
     """The length of the gradient at the embedding output, averaged over noisy copies of it.
 
     The noise is normal; its deviation is `noise` times the range of the example's embeddings. `protocol="allennlp"`
-    is the Decoded paper's "Smooth": noise at the token embeddings, then as `saliency` does.
+    is the Decoded paper's "Smooth": the loss gradient at noisy token embeddings, averaged, summed over width, absolute,
+    as shares of the sum. AllenNLP does not multiply it by the embedding, as it does in "Simple" and "Integrated". In a
+    model with LayerNorms such sums are 0 but for rounding, and refused.
     """
     if noise < 0:
         raise BadOption(f"smooth_grad needs noise of at least 0; found {noise}")
@@ -115,7 +118,7 @@ def smooth_grad(
         torch.add, (_loss_gradient(r, at) if protocol == "allennlp" else r.hidden_gradients[0] for r in runs)
     )
     mean = total / samples
-    return _allennlp(prediction, mean) if protocol == "allennlp" else _lengths(mean)
+    return _shares(prediction, _over_width(prediction, mean)) if protocol == "allennlp" else _lengths(mean)
 
 
 @method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016")
@@ -151,7 +154,29 @@ def _times_embeddings(prediction: Prediction, gradients: Tensor) -> Tensor:
 
 
 def _allennlp(prediction: Prediction, gradients: Tensor) -> Tensor:
-    scores = _times_embeddings(prediction, gradients).abs() * prediction.real
+    return _shares(prediction, _times_embeddings(prediction, gradients))
+
+
+def _over_width(prediction: Prediction, gradients: Tensor) -> Tensor:
+    """Gradients [batch, units, width] summed over width, if they do not cancel.
+
+    A LayerNorm takes the mean out of what it is given, so a number added to a whole embedding has no effect: then the
+    sum of its gradient, which is that effect, is rounding.
+    """
+    sums = gradients.sum(-1)
+    largest, size = ((v.abs() * prediction.real).amax(-1) for v in (sums, gradients.abs().sum(-1)))
+    if bool((largest < CANCELLED["token_embeddings"] * size).any()):
+        raise UnsupportedModel(
+            "gradients summed over the width of the token embeddings cancel to rounding: this model has LayerNorms, "
+            "which take the mean out, so smooth_grad with protocol='allennlp' ranks nothing here; leave the protocol "
+            "out (the length of the averaged gradient), or use saliency with protocol='allennlp'"
+        )
+    return sums
+
+
+def _shares(prediction: Prediction, scores: Tensor) -> Tensor:
+    """The sizes of scores as shares of their sum, padding left out."""
+    scores = scores.abs() * prediction.real
     return scores / scores.sum(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
 
 

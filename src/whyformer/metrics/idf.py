@@ -27,13 +27,13 @@ _DOCUMENTS = re.compile(r"#\s*documents\s*=\s*(\d{1,20})\s*")
 Entries = Iterator[tuple[Any, Any]]  # words with their numbers
 
 
-def rarity(count: float, documents: int) -> float:
-    """The inverse document frequency of a word that stands in `count` documents: `log((1 + N) / (1 + n)) + 1`.
+def rarity(count: float, documents: int, *, smooth: bool = False) -> float:
+    """The inverse document frequency of a word that stands in `count` documents: `log(N / n)`.
 
-    It is that of scikit-learn: a word that stands everywhere keeps the weight 1, so that what an explanation gives to
-    function words still counts.
+    A word that stands everywhere weighs nothing. `smooth` is what scikit-learn computes, `log((1 + N) / (1 + n)) + 1`:
+    such a word keeps the weight 1, so that what an explanation gives to function words still counts.
     """
-    return math.log((1 + documents) / (1 + count)) + 1
+    return math.log((1 + documents) / (1 + count)) + 1 if smooth else math.log(documents / count)
 
 
 @dataclass(frozen=True)
@@ -41,31 +41,33 @@ class Idf:
     """The inverse document frequency of lower-cased words; a word that was not seen gets the largest.
 
     Where the source lists no punctuation marks or signs at all, as tables of words do, it says nothing of them: since
-    they stand in nearly every document, they get the smallest. Without any values every word weighs 1.
+    they stand in nearly every document, they get the smallest. Without any values every word weighs 1. Where documents
+    are counted, `smooth` keeps function words, see `rarity`.
     """
 
     values: Mapping[str, float]
     source: str = field(default="given", compare=False)
 
     @classmethod
-    def of(cls, texts: Iterable[str], source: str = "the texts themselves") -> "Idf":
+    def of(cls, texts: Iterable[str], source: str = "the texts themselves", *, smooth: bool = False) -> "Idf":
         """Counted over texts."""
         counts: Counter[str] = Counter()
         documents = 0
         for text in texts:
             documents += 1
             counts.update({_spelled(text[slice(*span)]) for span in split_words(text)})
-        return cls({word: rarity(count, documents) for word, count in counts.items()}, source)
+        values = {word: rarity(count, documents, smooth=smooth) for word, count in counts.items()}
+        return cls(values, _called(source, smooth))
 
     @classmethod
     @cache
-    def bundled(cls) -> "Idf":
+    def bundled(cls, *, smooth: bool = False) -> "Idf":
         """The small table that comes along: in how many Wikipedia articles the commonest English words stand."""
-        values = cls.read(BUNDLED_WORDS).values
-        return cls(values, f"the {len(values):,} commonest words of English Wikipedia")
+        values = cls.read(BUNDLED_WORDS, smooth=smooth).values
+        return cls(values, _called(f"the {len(values):,} commonest words of English Wikipedia", smooth))
 
     @classmethod
-    def read(cls, path: str | Path) -> "Idf":
+    def read(cls, path: str | Path, *, smooth: bool = False) -> "Idf":
         """A table of words: csv, tsv (both may end in .gz), parquet or JSON.
 
         A table has the columns `word` and `idf`, which is taken as it stands; or `word` and `doc_freq`, in how many
@@ -76,14 +78,14 @@ class Idf:
         path = Path(path)
         try:
             documents, entries = _opened(path)
-            values = _values(path, documents, entries)
+            values = _values(path, documents, entries, smooth)
         except OSError as error:
             raise BadInput(f"could not read the word frequencies {str(path)!r}: {error.strerror or error}") from error
         except (ValueError, csv.Error, EOFError, zlib.error) as error:  # a ValueError: not UTF-8, or a NUL in the name
             raise BadInput(f"could not read the word frequencies {str(path)!r}: {reason_of(error)}") from error
         if not values:
             raise BadInput(f"there are no words in {str(path)!r}")
-        return cls(values, f"{path.name}, {len(values):,} words")
+        return cls(values, _called(f"{path.name}, {len(values):,} words", smooth and documents is not None))
 
     @cached_property
     def largest(self) -> float:
@@ -104,6 +106,10 @@ class Idf:
     @cached_property
     def _lists_marks(self) -> bool:
         return any(map(_is_mark, self.values))
+
+
+def _called(source: str, smooth: bool) -> str:
+    return f"{source}, smoothed" if smooth else source
 
 
 def _spelled(word: str) -> str:
@@ -203,7 +209,7 @@ def _parquet(path: Path) -> Entries:
         raise BadInput(f"{str(path)!r} cannot be read as Parquet: {reason_of(error)}") from error
 
 
-def _values(path: Path, documents: int | None, entries: Entries) -> dict[str, float]:
+def _values(path: Path, documents: int | None, entries: Entries, smooth: bool) -> dict[str, float]:
     values: dict[str, float] = {}
     for word, number in entries:
         try:
@@ -216,7 +222,7 @@ def _values(path: Path, documents: int | None, entries: Entries) -> dict[str, fl
         if documents is not None:
             if not 0 < value <= documents:
                 raise BadInput(f"{str(path)!r}: {shown(word)} stands in {number} of {documents} documents")
-            value = rarity(value, documents)
+            value = rarity(value, documents, smooth=smooth)
         spelled = _spelled(word)
         values[spelled] = min(value, values.get(spelled, math.inf))
     return values

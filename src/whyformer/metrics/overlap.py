@@ -4,25 +4,75 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 
-from whyformer.errors import BadOption
+from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.units import Unit, join_words
 from whyformer.metrics.case import Case, Floats
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, metric
+from whyformer.registry.options import Added
 
+Counted = Literal["word", "token"]
 Totals = dict[int, dict[str, float]]  # of each predicted class its words with their sums
+Scored = tuple[str, str, float]  # a word as it is summed, the letters that its rarity is looked up by, its score
 
 
-def word_record(
-    predicted: int, units: Sequence[Unit], texts: Sequence[str], scores: Floats, idf: Idf
-) -> dict[str, Any]:
-    """What one text adds to the sums: its class, and its words with the sum of their tokens' scores times the idf."""
+class Counting(NamedTuple):
+    """What is summed of a text: lower-cased words, or tokens as the tokenizer spells them.
+
+    Each counts as often as it stands there, or, with `once`, each distinct one once, with the mean over its places.
+    """
+
+    units: Counted = "word"
+    once: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.units}s, each once a text" if self.once else f"{self.units}s"
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What a table says of it: nothing, if it is the default."""
+        return {} if self == Counting() else {"counted": str(self)}
+
+    def record(
+        self, predicted: int, units: Sequence[Unit], texts: Sequence[str], scores: Floats, idf: Idf
+    ) -> dict[str, Any]:
+        """What one text adds to the sums: its class, and its words with their scores times the idf."""
+        scored = _tokens(units, scores) if self.units == "token" else _words(units, texts, scores)
+        weighted = [(word, score * idf[letters]) for word, letters, score in scored]
+        return {"class": predicted, "words": _means(weighted) if self.once else [list(word) for word in weighted]}
+
+
+def _words(units: Sequence[Unit], texts: Sequence[str], scores: Floats) -> list[Scored]:
+    """The words in small letters, each with the sum of its tokens' scores."""
     words = [(unit.text.lower(), float(scores[members].sum())) for unit, members in join_words(units, texts)]
-    return {"class": predicted, "words": [[word, score * idf[word]] for word, score in words]}
+    return [(word, word, score) for word, score in words]
+
+
+def _tokens(units: Sequence[Unit], scores: Floats) -> list[Scored]:
+    """The tokens with their marks for spaces and continuations, which are no letters: `##ing`, `Ġfilm`."""
+    tokens: list[Scored] = []
+    for unit, score in zip(units, scores, strict=True):
+        if unit.special:
+            continue
+        if unit.piece is None:
+            raise BadInput(
+                f"units='token' counts tokens as the tokenizer spells them, and {unit.text!r} is a {unit.kind} without "
+                "such a spelling: explain tokens (not by_word()), or count words (units='word')"
+            )
+        tokens.append((unit.piece, unit.text.strip(), float(score)))
+    return tokens
+
+
+def _means(weighted: Iterable[tuple[str, float]]) -> list[list[Any]]:
+    """Each distinct word with the mean over its places, in order of the first."""
+    places: defaultdict[str, list[float]] = defaultdict(list)
+    for word, score in weighted:
+        places[word].append(score)
+    return [[word, math.fsum(own) / len(own)] for word, own in places.items()]
 
 
 class WordSums:
@@ -33,7 +83,7 @@ class WordSums:
         self._sums: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take in what `word_record` gave of one text."""
+        """Take in what `Counting.record` gave of one text."""
         self.texts[record["class"]] += 1
         sums = self._sums[record["class"]]
         for word, score in record["words"]:
@@ -70,8 +120,11 @@ def _checked(k: int) -> int:
     return k
 
 
-def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10) -> float:
-    """The share of the top k words that two classes have in common, from the records of all texts."""
+def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10, **counting: Any) -> float:
+    """The share of the top k words that two classes have in common, from the records of all texts.
+
+    How they were counted is in the records.
+    """
     return shared_share([top_words(totals, k) for totals in word_totals(records).values()], k)
 
 
@@ -84,14 +137,20 @@ def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10) -> fl
     reduce=shared_top_words,
     paper="Decoded layer saliency 2023",
 )
-def token_overlap(case: Case, *, k: int = 10) -> Measured:
+def token_overlap(
+    case: Case, *, k: int = 10, units: Annotated[Counted, Added()] = "word", once: Annotated[bool, Added()] = False
+) -> Measured:
     """Share of the k highest words of each predicted class that two classes have in common.
 
     Scores are summed per lower-cased word over all examples of a predicted class, times the word's inverse document
-    frequency. There is no number for a single example.
+    frequency. `units="token"` sums tokens as the tokenizer spells them, and `once` counts each distinct one of a text
+    once, with the mean of its scores there: both together are the paper's own reading. There is no number for a single
+    example.
     """
     assert case.idf is not None
-    predicted = case.chosen("predicted")
+    predicted, counting = case.chosen("predicted"), Counting(units, once)
     examples = zip(predicted.tolist(), case.scores_of(predicted), case.examples, strict=True)
-    records = tuple(word_record(index, text.units, text.texts, scores, case.idf) for index, scores, text in examples)
+    records = tuple(
+        counting.record(index, text.units, text.texts, scores, case.idf) for index, scores, text in examples
+    )
     return Measured(torch.full((len(case),), torch.nan, dtype=torch.float64), records=records)

@@ -67,11 +67,19 @@ def precision_at_k(case: Case, *, k: int | list[int] = 20, measure: Literal["cou
     explains="gold",
     paper="DeYoung et al. 2020",
 )
-def token_f1(case: Case, *, k: int | list[int] | None = None, target: Explained = "gold") -> Measured:
+def token_f1(
+    case: Case,
+    *,
+    k: int | list[int] | None = None,
+    target: Explained = "gold",
+    window: Literal["whole", "inside"] = "whole",
+) -> Measured:
     """How well the top k words agree with the human rationale: F1, on average over k = 10, 20, …, 80.
 
     Words are those of the data set; a word's score is the highest of its tokens. Evidence beyond the model's window is
-    left out of recall; its share is `diagnostics["beyond_window"]`. Texts without evidence are left out.
+    missed, as in ERASER: it counts in recall, and a text with no other has 0. `window="inside"` counts the evidence
+    that the model saw, and leaves texts without any out. The share beyond is `diagnostics["beyond_window"]`. Texts
+    without evidence are left out.
     """
     sizes = _sizes(RATIONALE_SIZES if k is None else k)
     curve = torch.full((len(case), len(sizes)), torch.nan, dtype=torch.float64)
@@ -82,9 +90,9 @@ def token_f1(case: Case, *, k: int | list[int] | None = None, target: Explained 
         if rationale is None or not rationale.evidence:
             continue
         words = _words(rationale, example, scores)
-        evidence = rationale.evidence & set(words)
-        beyond[row] = 1 - len(evidence) / len(rationale.evidence)
-        if evidence:
+        inside = rationale.evidence & set(words)
+        beyond[row] = 1 - len(inside) / len(rationale.evidence)
+        if evidence := inside if window == "inside" else rationale.evidence:
             order = sorted(words, key=lambda word: -words[word])
             curve[row] = torch.tensor([_f1(set(order[:size]), evidence) for size in sizes], dtype=torch.float64)
     return Measured(curve.mean(1), curve, tuple(float(size) for size in sizes), {"beyond_window": beyond})

@@ -25,13 +25,21 @@ _GRADIENTS = (
     Row("Smooth", "smooth_grad(protocol=allennlp)"),
     Row("Integrated", "integrated_gradients(protocol=allennlp)"),
 )
+_LENGTH = Row("Smooth, length", "smooth_grad")
 
 
 def _decoded(layer: int, *columns: str) -> Row:
     return Row(f"decoded l{layer}", f"decoded_grad_cam(layer={layer}, lm_head={{lm_head}})", columns=columns)
 
 
-_ON_SST2 = (replace(_GRAD_CAM, also=("cam(layer=0)",)), *map(_decoded, (5, 6, 7, 8)), *_GRADIENTS, _RANDOM)
+_ON_SST2 = (
+    replace(_GRAD_CAM, also=("cam(layer=0)",)),
+    *map(_decoded, (5, 6, 7, 8)),
+    _GRADIENTS[0],
+    replace(_GRADIENTS[1], also=(_LENGTH.method,)),
+    _GRADIENTS[2],
+    _RANDOM,
+)
 _SHAPLEY = Row("Shapley", "shapley_value_sampling(samples=25)")
 _OCCLUSION = Row("Occlusion", "occlusion(window=3)")
 _INTEGRATED = Row("Integrated", "integrated_gradients(steps=25, at=embedding_output)")
@@ -58,7 +66,11 @@ _PLAYED = (
     "l1, l2, … are the outputs of the layers, the paper's of 12: a model of another depth has others",
 )
 _SIGNED = "the second reading of Grad-CAM l0 keeps the sign, and with it the order of all tokens"
-_ALLENNLP = "the paper's Simple, Smooth and Integrated explain RoBERTa-large"
+_ALLENNLP = (
+    "the paper's Simple, Smooth and Integrated explain RoBERTa-large; AllenNLP's Smooth sums the averaged gradient "
+    "over its width, which LayerNorms make 0 but for rounding: it is refused in such models, RoBERTa among them"
+)
+_LENGTHS = "the second reading of Smooth is the length of that gradient"
 _THERMOSTAT = (
     "the paper's other rows are Thermostat's, which fills Occlusion's windows with token 0, gives LIME's linear model "
     "token ids, and draws GradientShap's points between token ids; here: padding, zeros and ones, embeddings"
@@ -96,7 +108,7 @@ TABLE_1 = _games(
         "Integrated": "0.804/0.762",
         "Random": "0.748/0.756",
     },
-    (f"{_POSITIVE}; {_SIGNED}", _ALLENNLP),
+    (f"{_POSITIVE}; {_SIGNED}", f"{_ALLENNLP}; {_LENGTHS}"),
 )
 
 TABLE_2 = _games(
@@ -153,32 +165,43 @@ _SHARED = (
     _decoded(7, "SST-2"),
     _decoded(6, "AG News"),
     _MIDDLE,
-    *(replace(row, columns=("SST-2",)) for row in _GRADIENTS),
+    *(replace(row, columns=("SST-2",)) for row in (*_GRADIENTS, _LENGTH)),
     *(replace(row, columns=("AG News",)) for row in (_SHAPLEY, _OCCLUSION)),
     replace(_INTEGRATED, label="Integrated, 25 steps", columns=("AG News",)),
 )
 _WORDS = (
-    "words are summed, lower-cased and weighted by their inverse document frequency in 26,782 articles of English "
-    "Wikipedia; the paper sums tokens, weighted over 50,000 articles"
+    "top 50 and the pictures are of tokens as the tokenizer spells them, each distinct one of a text once, as in the "
+    "paper (a method that scores places gives it the mean over them); top 50 words is of lower-cased words, each as "
+    "often as it stands there",
+    "sums are weighted by log(N / n) for a word that stands in n of N = 26,782 articles of English Wikipedia, a token "
+    "by its letters; the paper weights over 50,000 articles",
 )
-_NOTES = (_WORDS, _DEPTH, _ALLENNLP)
+_SMOOTH = f"{_ALLENNLP}; Smooth, length is not in the paper: the length of that gradient"
+_NOTES = (*_WORDS, _DEPTH, _SMOOTH)
 
 
 def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str) -> TableRecipe:
-    """The top 50 words that classes share: in percent, or how many, with the counts that were published."""
+    """The top 50 tokens that classes share: in percent, or how many, with the counts that were published."""
     return kind(
         name=f"decoded-{name}",
         paper=PAPER,
         title=title,
         columns=(_SST2, _AG_NEWS),
         rows=_SHARED,
-        measures=(replace(_TOP_50, scale=100 if kind is ShareFigure else 50),),
+        measures=_top_50(100 if kind is ShareFigure else 50),
         published={} if kind is ShareFigure else _COUNTS,
         notes=(*notes, *_NOTES),
     )
 
 
-_TOP_50 = Measure("top 50", "token_overlap(k=50)", higher_is_better=False)
+def _top_50(scale: float) -> tuple[Measure, ...]:
+    """As the paper counts, and in words."""
+    return (
+        Measure("top 50", "token_overlap(k=50, units=token, once=true)", higher_is_better=False, scale=scale),
+        Measure("top 50 words", "token_overlap(k=50)", higher_is_better=False, scale=scale),
+    )
+
+
 _COUNTS = {  # of AG News the mean over the six pairs of classes
     ("decoded l7", "SST-2", "top 50"): Number(0),
     ("Simple", "SST-2", "top 50"): Number(3),
@@ -198,20 +221,20 @@ _COUNTED = (
 FIGURE_4 = _shared(
     ShareFigure,
     "figure-4",
-    "How many of the top k words of a class another class shares, percent",
+    "How many of the top k tokens of a class another class shares, percent",
     "the curves are not published as numbers, nor is the range of k stated: here 1, 2, …, 50",
 )
 FIGURE_9 = _shared(
     CountFigure,
     "figure-9",
-    "How many of the top k words two classes share, mean over the pairs of classes",
+    "How many of the top k tokens two classes share, mean over the pairs of classes",
     "counts are published for k = 50 only; the picture adds up all pairs",
     _COUNTED,
 )
 TABLES_3_9 = _shared(
     SharedWordTable,
     "tables-3-9",
-    "The words among the top 50 that two classes share, and how many, mean over the pairs of classes",
+    "The tokens among the top 50 that two classes share, and how many, mean over the pairs of classes",
     _COUNTED,
 )
 
@@ -222,13 +245,13 @@ def _cloud(number: int, column: Column) -> CloudFigure:
         name=f"decoded-figure-{number}",
         paper=PAPER,
         title=f"Word clouds of the top 50 tokens of each class, {column.label}",
-        measures=(replace(_TOP_50, scale=100),),
+        measures=_top_50(100),
         rows=rows,
         columns=(column,),
         notes=(
-            "top 50 is the percentage of the top 50 words that another class shares; the clouds are not published as "
+            "top 50 is the percentage of the top 50 tokens that another class shares; the clouds are not published as "
             "numbers",
-            *(_NOTES if column is _SST2 else _NOTES[:2]),
+            *(_NOTES if column is _SST2 else _NOTES[:-1]),
         ),
     )
 
@@ -241,7 +264,7 @@ HIGHLIGHTS = MethodFigure(
     paper=PAPER,
     title="Highlighted texts of appendix A.5",
     columns=(_SST2,),
-    rows=(_decoded(7), _MIDDLE, _GRAD_CAM, *_GRADIENTS),
+    rows=(_decoded(7), _MIDDLE, _GRAD_CAM, *_GRADIENTS, _LENGTH),
     examples={
         "SST-2": (
             "unflinchingly bleak and desperate",
@@ -250,7 +273,7 @@ HIGHLIGHTS = MethodFigure(
             "more romantic, more emotional and ultimately more satisfying than the teary-eyed original.",
         )
     },
-    notes=(_POSITIVE, _DEPTH, _ALLENNLP),
+    notes=(_POSITIVE, _DEPTH, _SMOOTH),
 )
 
 REPRODUCTIONS = (

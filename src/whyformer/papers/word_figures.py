@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from whyformer.errors import BadInput
 from whyformer.evaluation.word_table import TokenTable, tables_of
+from whyformer.metrics.overlap import Counting
 from whyformer.papers.result import Part, Reproduced, method_label
 from whyformer.papers.tables import FIELDS, TableRecipe
 from whyformer.results.word_table import TOP
@@ -16,6 +17,7 @@ from whyformer.show.grid import NONE, Grid, plain_grid
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COUNTED = Counting("token", once=True)  # as the paper counts, whatever else is measured
 WORD_FIELDS = ("name", "column", "row", "class", "place", "word", "score")
 NAMED = 12  # words of each class that are printed
 SHOWN_AT = (1, 2, 5, 10, 20, 30, 40, 50)  # k of the curve that are printed
@@ -32,11 +34,11 @@ class Shared(NamedTuple):
 
 
 def word_tables(part: Part) -> dict[str, TokenTable]:
-    """The words of each class, by the rows of a column that were measured; none if no text could be explained."""
+    """The tokens of each class, by the rows of a column that were measured; none if no text could be explained."""
     if part.table is None:
         return {}
     try:
-        by_method = tables_of(part.table)
+        by_method = tables_of(part.table, COUNTED)
     except BadInput:  # every text was refused, and the numbers say so
         return {}
     labels = {row.label: method_label(row.method) for row in part.rows}
@@ -63,7 +65,7 @@ class SharedWordTable(TableRecipe):
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
         """The numbers, then the words."""
         lines = [(s.row, " – ".join(s.classes), ", ".join(s.words) or NONE) for s in shared_words(part)]
-        words = plain_grid(("row", "classes", "shared words"), lines)
+        words = plain_grid(("row", "classes", "shared tokens"), lines)
         return [*super().grids(reproduced, part), words]
 
 
@@ -140,7 +142,7 @@ class CloudFigure(TableRecipe):
                 count = table.texts[index]
                 highest = ", ".join(word for word, score in table.top(NAMED, index) if score > 0)
                 lines.append((row, f"{name} ({count:,} {'text' if count == 1 else 'texts'})", highest))
-        return [*super().grids(reproduced, part), plain_grid(("row", "class", "highest words"), lines)]
+        return [*super().grids(reproduced, part), plain_grid(("row", "class", "highest tokens"), lines)]
 
     def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
         """One line for each of the top 50 words of each row and class."""

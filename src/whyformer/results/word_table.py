@@ -10,7 +10,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.methods.registry import list_methods, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
-from whyformer.metrics.overlap import Totals, WordSums, shared_share, top_words, word_record
+from whyformer.metrics.overlap import Counting, Totals, WordSums, shared_share, top_words
 from whyformer.results.explanation import ExplanationData
 from whyformer.storage.forms import (
     Format,
@@ -33,6 +33,7 @@ MOST_CLASSES = 1_000_000  # of a model whose labels are not known
 TOP = 50  # words of each class, as in the paper
 LINES = 10  # of them that are printed
 METRIC = "token_overlap"
+WORDS_EACH = Counting()  # what is summed unless something else is asked for
 
 Pair = tuple[str, str]  # the names of two classes
 
@@ -59,10 +60,13 @@ class TokenTableData:
             raise BadInput("a table of words needs at least one text, and the number of texts of each class")
 
     @classmethod
-    def of(cls, explanations: Iterable[ExplanationData], *, idf: Idf | None = None) -> Self:
+    def of(
+        cls, explanations: Iterable[ExplanationData], *, idf: Idf | None = None, counting: Counting = WORDS_EACH
+    ) -> Self:
         """Sum up explanations of what a model predicted, by one method; they may come as a stream.
 
-        Without an `idf` words are weighted by the small table that comes along.
+        Without an `idf` words are weighted by the small table that comes along. `counting` may say to sum tokens, or
+        each distinct word of a text once.
         """
         weights, sums = Idf.bundled() if idf is None else idf, WordSums()
         first: tuple[Any, ...] = ()
@@ -75,10 +79,11 @@ class TokenTableData:
                     f"one table is of one method and one model; found explanations by {first[0]} for the classes "
                     f"{', '.join(first[1])} and by {method_and_labels[0]} for {', '.join(method_and_labels[1])}"
                 )
-            sums.add(word_record(index, explanation.units, explanation.texts, explanation.scores, weights))
+            sums.add(counting.record(index, explanation.units, explanation.texts, explanation.scores, weights))
         if not first:
             raise BadInput("there is no explanation to sum up")
-        return cls(sums.totals, first[1], first[0], dict(sums.texts), {**provenance, "idf": weights.source})
+        provenance |= {"idf": weights.source, **counting.provenance}
+        return cls(sums.totals, first[1], first[0], dict(sums.texts), provenance)
 
     @property
     def classes(self) -> tuple[str, ...]:
