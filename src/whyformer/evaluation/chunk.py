@@ -13,7 +13,7 @@ from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.encoding import collate
-from whyformer.methods.registry import method_named
+from whyformer.methods.registry import Scores, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.case import Case
 from whyformer.metrics.class_scores import ClassScores, scores_by
@@ -24,6 +24,7 @@ from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
+from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.task import ExampleOutputs
@@ -70,6 +71,7 @@ class ChunkRun:
         self.waiting: list[MetricCall] = []
         self.measured: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # and the place in it
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
+        self.kept: dict[tuple[int, str], dict[str, Any]] = {}  # by row and method
         self.example_facts: dict[int, dict[str, Any]] = {}
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
@@ -126,7 +128,17 @@ class ChunkRun:
                 least = self.plan.settings.min_probability
                 if least is not None and probability < least:
                     self.left_out[item.row] = f"the predicted class is less probable than {least}"
+            if any(metric == KEPT for _, metric in self.pairs):
+                facts["kept"] = self._kept_row(prediction, place, item)
             self.example_facts[item.row] = facts
+
+    def _kept_row(self, prediction: Prediction, place: int, item: Item) -> dict[str, Any]:
+        of = ExampleOutputs(prediction.trace.outputs, place, item.encoded, prediction.batch.tokenizer)
+        target = prediction.target[place].tolist()
+        said = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
+        facts = row_facts(item.encoded, said, self.plan.subject.labels)
+        answer = gold_answer(item.answer, item.annotation.unanswered, item.encoded.texts)
+        return facts | ({} if answer is None else {"answer": answer})
 
     def _calls(
         self,
@@ -150,9 +162,18 @@ class ChunkRun:
             prediction, scores.total, items, ClassScores(spec, prediction, others) if spec.class_specific else None
         )
         case = replace(case, ranks=scores.ranks)
+        if (spec.label, KEPT) in self.pairs:
+            self._keep_scores(spec.label, scores, items)
         for metric in self.plan.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield MetricCall(spec.label, metric, case, items)
+
+    def _keep_scores(self, label: str, scores: Scores, items: Sequence[Item]) -> None:
+        for place, item in enumerate(items):
+            try:
+                self.kept[item.row, label] = score_facts(scores, place, len(item.encoded.units))
+            except UnsupportedModel as error:
+                self.refused[item.row, label, KEPT] = str(error)
 
     def _case(
         self, prediction: Prediction, scores: Tensor, items: Sequence[Item], scores_for: ClassScores | None = None
@@ -231,6 +252,8 @@ class ChunkRun:
     def record(self, item: Item, pair: Pair, key: str) -> Record:
         """What was measured of one item: a mean where several orders were tried."""
         results = self.measured.get((item.row, pair), [])
+        if kept := self.kept.get((item.row, pair[0])) if pair[1] == KEPT else None:
+            return Record(key, item.row, *pair, None, detail=kept)
         if not results:
             reason = self.refused.get((item.row, pair[0])) or self.refused.get((item.row, *pair))
             return Record(key, item.row, *pair, None, refused=reason)

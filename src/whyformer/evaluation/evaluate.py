@@ -80,6 +80,7 @@ def evaluate(
     tokens_per_batch: int | None = None,
     window_size: int | None = None,
     overlap: int | None = None,
+    keep_scores: bool = False,
     progress: bool = True,
 ) -> Table:
     """Measure how good the explanations of methods are, on a data set.
@@ -102,6 +103,8 @@ def evaluate(
     | `rows_per_chunk` | how many rows are measured and journalled together |
     | `tokens_per_batch` | how many tokens are in one run of the model |
     | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `Explainer.explain` |
+    | `keep_scores` | whether the journal in `out` holds the scores and texts too, so that they can be drawn again |
+    | | (`whyformer.explain.kept`); of what was measured before, the scores alone are computed |
     | `progress` | whether a bar and the current table are shown, where a person is watching |
     """
     rows = {"split": split, "columns": columns, "limit": limit, "sample": sample}
@@ -111,8 +114,10 @@ def evaluate(
     tokens = _positive("tokens_per_batch", tokens_per_batch)
     if subject.task != "answer" and (window_size, overlap) != (None, None):
         raise BadOption("window_size and overlap are for the contexts of questions: leave them out")
-    windows = Windows.of(window_size, overlap)
-    settings = Settings.of(data, ceiling=_rows(ceiling), beam=beam, tokens_per_batch=tokens, windows=windows)
+    if keep_scores and out is None:
+        raise BadOption("keep_scores: scores are kept in the journal, and there is none: give out= a folder (--out)")
+    run: dict[str, Any] = {"beam": beam, "tokens_per_batch": tokens, "keep_scores": keep_scores}
+    settings = Settings.of(data, ceiling=_rows(ceiling), windows=Windows.of(window_size, overlap), **run)
     named = methods_for(subject, methods, effort)
     chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):

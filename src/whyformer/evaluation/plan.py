@@ -14,6 +14,7 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
+from whyformer.results.kept import KEPT, VERSION
 from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS
@@ -36,7 +37,7 @@ class Settings:
 
     The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
-    read in `windows`.
+    read in `windows`. `keep_scores`: the scores themselves are journalled too.
     """
 
     ceiling: int = 0
@@ -46,6 +47,7 @@ class Settings:
     skip_bad_rows: bool = False
     tokens_per_batch: int | None = None
     windows: Windows = CUT
+    keep_scores: bool = False
 
     @classmethod
     def of(cls, data: Dataset, **settings: Any) -> "Settings":
@@ -78,7 +80,7 @@ class Plan:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The methods and metrics that go together, by their labels."""
+        """The methods and metrics that go together, by their labels; and the methods whose scores are kept."""
         pairs = [
             (method.label, metric.label)
             for method in self.methods
@@ -87,6 +89,8 @@ class Plan:
         ]
         if self.settings.ceiling:
             pairs += [(way, metric.label) for way in (CHANCE, CEILING) for metric in self.metrics if metric.of.ceiling]
+        if self.settings.keep_scores:
+            pairs += [(method.label, KEPT) for method in self.methods]
         return pairs
 
     @cached_property
@@ -129,7 +133,8 @@ class Plan:
         words = None if self.idf is None else hashed(sorted(self.idf.values.items()))
         ways = {CHANCE: {"name": CHANCE, "orders": ORDERS}, CEILING: {"name": CEILING, "beam": self.settings.beam}}
         metrics = {m.label: m.facts | ({"idf": words} if "idf" in m.of.needs else {}) for m in self.metrics}
-        return {method.label: method.facts for method in self.methods} | metrics | ways
+        kept = {KEPT: {"name": KEPT, "version": VERSION}}
+        return {method.label: method.facts for method in self.methods} | metrics | ways | kept
 
     def _items(self, examples: Sequence[Example], left_out: dict[int, str]) -> Iterator[Item]:
         for example in examples:
