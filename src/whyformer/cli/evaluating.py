@@ -26,6 +26,7 @@ from whyformer.cli.app import (
     with_flags,
     with_model,
 )
+from whyformer.cli.explaining import WindowsOption
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
 from whyformer.datasets import Dataset, open_dataset
@@ -95,6 +96,7 @@ def evaluate_command(
     workers: WorkersOption = None,
     chunk: Annotated[int | None, typer.Option(help="Rows that are measured and journalled together.")] = None,
     tokens_per_batch: Annotated[int | None, typer.Option(help="Tokens in one run of the model.")] = None,
+    windows: WindowsOption = "cut",
     window_size: WindowSizeOption = None,
     overlap: OverlapOption = None,
     keep_scores: Annotated[
@@ -107,7 +109,7 @@ def evaluate_command(
     subject = loading.explainer().subject
     options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
     options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch}
-    options |= {"window_size": window_size, "overlap": overlap, "keep_scores": keep_scores}
+    options |= {"windows": windows, "window_size": window_size, "overlap": overlap, "keep_scores": keep_scores}
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
     opened = _opened(subject, data, text, label, **vars(rows))
     try:

@@ -11,6 +11,7 @@ from whyformer.evaluation.examples import Item, hashed, item_of
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.registry import list_metrics
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
@@ -37,7 +38,7 @@ class Settings:
 
     The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
-    read in `windows`. `keep_scores`: the scores themselves are journalled too.
+    read in `windows`, and documents too if these are merged. `keep_scores`: the scores themselves are journalled too.
     """
 
     ceiling: int = 0
@@ -67,6 +68,7 @@ class Plan:
     idf: Idf | None = None
 
     def __post_init__(self) -> None:
+        self._check_windows()
         for metric in self.metrics:
             if Score.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
@@ -77,6 +79,20 @@ class Plan:
                 raise BadOption(f"{metric.of.name} is for models that answer questions; this one {does}")
             if not any(label == metric.label for _, label in self.pairs):
                 raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
+
+    def _check_windows(self) -> None:
+        """Raise for what is not defined for documents in windows, before anything is run."""
+        if not self.settings.windows.merge:
+            return
+        if self.subject.task != "classes":
+            does = TASKS[self.subject.task].does
+            raise BadOption(f"windows='merge' is for models that give one output for a text; this one {does}")
+        if hiding := [metric.label for metric in self.metrics if metric.of.hides]:
+            others = [m.name for m in list_metrics().values() if not m.hides and "answer" not in m.needs]
+            raise BadOption(
+                f"{hiding[0]} hides units, which is not defined for documents in windows: leave windows='merge' out, "
+                f"or measure {', '.join(others)}"
+            )
 
     @cached_property
     def pairs(self) -> list[Pair]:
