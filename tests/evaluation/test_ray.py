@@ -30,6 +30,7 @@ from whyformer.evaluation.evaluate import Evaluation, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.table import Table
+from whyformer.explain.kept import kept_examples
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
@@ -107,6 +108,18 @@ def keys(folder: Path) -> list[str]:
 
 def ranges(folder: Path) -> list[tuple[int, int]]:
     return sorted((chunk.start, chunk.stop) for chunk in Journal.read(folder).chunks())
+
+
+def test_scores_are_kept(data: Path, tmp_path: Path, with_ray: None) -> None:
+    options = {"metrics": "kendall_tau", "ceiling": 0, "keep_scores": True, "limit": 8, "methods": "attcat,rollout"}
+    for engine in ("local", "ray"):
+        measured(data, engine, tmp_path / engine, **options)
+    assert keys(tmp_path / "ray") == keys(tmp_path / "local")
+    here, there = (list(kept_examples(tmp_path / engine)) for engine in ("local", "ray"))
+    assert len(here) == 8
+    for one, other in zip(here, there, strict=True):
+        assert (one.row, one.gold) == (other.row, other.gold)
+        assert alike(one.explanations, other.explanations)
 
 
 def test_the_table_and_the_journal_are_those_of_the_local_engine(data: Path, tmp_path: Path, without_ray: None) -> None:

@@ -1423,11 +1423,15 @@ of(
     ("best_window", "where[0] if where else 0", "0", f"{WINDOWS}::test_a_target_is_explained_where_it_first_stands"),
 )
 of(
+    "methods.documents",
+    f"{WINDOWS}::test_each_token_of_a_document_is_the_mean_over_its_windows",
+    ("_Merged.scores", "self.sums / self.counts", "self.sums"),
+    ("Document.outputs", ".mean(0, keepdim=True)", ".sum(0, keepdim=True)"),
+    ("Document.scores", "[chosen] * len(windows), against", "None, against"),
+)
+of(
     "explain.windows",
     f"{WINDOWS}::test_each_token_of_a_document_is_the_mean_over_its_windows",
-    ("Merged.scores", "self.sums / self.counts", "self.sums"),
-    ("merged_outputs", ".mean(0, keepdim=True)", ".sum(0, keepdim=True)"),
-    ("merged_outputs", "[chosen] * len(batch)", "None"),
     (
         "in_windows",
         "[[one] for one in of_text]",

@@ -31,6 +31,7 @@ from whyformer.cli.app import (
     with_flags,
     with_model,
 )
+from whyformer.cli.explaining import WindowsOption
 from whyformer.cli.streams import put, say
 from whyformer.cli.texts import columns_of
 from whyformer.datasets import Dataset, open_dataset
@@ -41,6 +42,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called
+from whyformer.explain.kept import kept_examples
 from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST
 from whyformer.metrics.registry import METRICS as REGISTRY
@@ -99,8 +101,12 @@ def evaluate_command(
     workers: WorkersOption = None,
     chunk: Annotated[int | None, typer.Option(help="Rows that are measured and journalled together.")] = None,
     tokens_per_batch: Annotated[int | None, typer.Option(help="Tokens in one run of the model.")] = None,
+    windows: WindowsOption = "cut",
     window_size: WindowSizeOption = None,
     overlap: OverlapOption = None,
+    keep_scores: Annotated[
+        bool, typer.Option("--keep-scores", help="Keep scores and texts in --out, for `report --examples`.")
+    ] = False,
     rows: Rows,
     loading: Loading,
 ) -> None:
@@ -108,7 +114,7 @@ def evaluate_command(
     subject = loading.explainer().subject
     options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
     options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch}
-    options |= {"window_size": window_size, "overlap": overlap}
+    options |= {"windows": windows, "window_size": window_size, "overlap": overlap, "keep_scores": keep_scores}
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
     opened = _opened(subject, data, text, label, **vars(rows))
     try:
@@ -265,15 +271,30 @@ def report(
     *,
     html: HtmlOption = None,
     form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex, on standard output.")] = "text",
+    examples: Annotated[
+        str | None, typer.Option(help="A page of the texts instead, highlighted: all, wrong, or how many.")
+    ] = None,
 ) -> None:
-    """Show what an evaluation found, also while it runs: the table, or a page with tables and curves."""
+    """Show what an evaluation found, also while it runs: the table, a page with tables and curves, or the texts."""
     check_files([html])
+    if examples is not None:
+        _write_examples(folder, html, examples)
+        return
     journal = Journal.read(folder)
     table = Results.of(journal.chunks(), journal.run).table()
     if html is not None:
         say(f"wrote {write(html, text_of(table, 'html'))}")
     else:
         put(text_of(table, form).rstrip("\n"), coloured=form == "text")
+
+
+def _write_examples(folder: Path, html: Path | None, examples: str) -> None:
+    if html is None:
+        raise BadOption("--examples writes a page: give --html FILE")
+    from whyformer.show.examples import examples_page
+
+    which: Any = int(examples) if examples.isdecimal() else examples
+    say(f"wrote {write(html, examples_page(kept_examples(folder, which), Journal.read(folder).run))}")
 
 
 def _listed(metric: Metric) -> tuple[str, ...]:

@@ -14,20 +14,26 @@ from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.protocols import as_explained
 from whyformer.inputs.encoding import collate
-from whyformer.methods.registry import method_named
+from whyformer.methods.documents import Document
+from whyformer.methods.registry import Scores, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.case import Case
-from whyformer.metrics.class_scores import ClassScores, scores_by
+from whyformer.metrics.class_scores import ClassScores, DocumentScores, scores_by
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
+from whyformer.models.limits import limits_of
 from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
+from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs
+
+ScoresFor = ClassScores | DocumentScores
 
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
@@ -36,8 +42,12 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
     with listening(None):  # whoever counts chunks is not told of the steps of every method
         wanted = run.in_windows([item for item in pending.items if keys[item.row]])
-        for batch in batches(wanted, plan.subject.device.type, plan.settings.ceiling):
+        documents = [item for item in wanted if run.is_merged(item)]
+        texts = [item for item in wanted if not run.is_merged(item)]
+        for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
             run.explain(batch)
+        for item in documents:
+            run.explain_document(item)
         run.measure()
     left_out |= run.left_out
     records = [
@@ -78,15 +88,22 @@ class ChunkRun:
         self.waiting: list[MetricCall] = []
         self.measured: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # and the place in it
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
+        self.kept: dict[tuple[int, str], dict[str, Any]] = {}  # by row and method
         self.example_facts: dict[int, dict[str, Any]] = {}
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
 
     def in_windows(self, items: Sequence[Item]) -> list[Item]:
         """The items, each with the window of its context that is explained, where that does not fit as a whole."""
+        if self.plan.settings.windows.merge:
+            return list(items)
         windows = [window for item in items for window in item.windows]
         engine = WindowRunner(self.plan.subject.model, windows, tokens_per_batch=self.plan.settings.tokens_per_batch)
         return [item.in_window(engine.explained(item.windows)) if item.windows else item for item in items]
+
+    def is_merged(self, item: Item) -> bool:
+        """Whether it is a document that is explained by all its windows."""
+        return self.plan.settings.windows.merge and bool(item.windows)
 
     def explain(self, items: Sequence[Item]) -> None:
         """Run the model on a batch, explain it by every method, and note what the metrics ask."""
@@ -95,7 +112,7 @@ class ChunkRun:
                 self._explain(part)
 
     def _explain(self, items: Sequence[Item]) -> None:
-        wanted = [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
+        wanted = self._wanted
         runs = self._runs(items, relevance=any(spec.of.relevance for spec in wanted))
         prediction = runs.whole
         self._note(prediction, items)
@@ -116,6 +133,30 @@ class ChunkRun:
         batch = as_explained(whole.batch, protocol)
         explained = Prediction(self.plan.subject.model, batch, relevance=relevance)
         return Runs(whole, explained.towards(whole.target.tolist()))
+
+    @property
+    def _wanted(self) -> list[MethodSpec]:
+        """The methods of which something is missing."""
+        return [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
+
+    def explain_document(self, item: Item) -> None:
+        """Explain a document by all its windows, by every method, and measure."""
+        subject, limits = self.plan.subject, limits_of(self.plan.subject.device.type)
+        size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
+        relevance = any(spec.of.relevance for spec in self._wanted)
+        document = Document(
+            subject, Classes.of(subject.model), item.encoded, item.windows, size=size, relevance=relevance
+        )
+        self._note(document.prediction, [item])
+        for spec in self._wanted:
+            by_class = DocumentScores(spec, document)
+            try:
+                scores = by_class.of(int(document.prediction.predicted))
+            except WhyformerError as error:
+                self.refused[item.row, spec.label] = str(error)
+                continue
+            for call in self._metric_calls(spec, document.prediction, scores, [item], by_class):
+                self._plan(call, document.prediction)
 
     def _prediction(self, items: Sequence[Item], relevance: bool) -> Prediction:
         subject = self.plan.subject
@@ -143,6 +184,8 @@ class ChunkRun:
                 facts |= {"predicted": index, "probability": probability}
                 if reason := self._improbable(item, probabilities[place], index):
                     self.left_out[item.row] = reason
+            if any(metric == KEPT for _, metric in self.pairs):
+                facts["kept"] = self._kept_row(prediction, place, item)
             self.example_facts[item.row] = facts
 
     def _improbable(self, item: Item, probabilities: Tensor, predicted: int) -> str | None:
@@ -153,6 +196,16 @@ class ChunkRun:
         if least is None or probabilities[asked] >= least:
             return None
         return f"the {which} class is less probable than {least}"
+
+    def _kept_row(self, prediction: Prediction, place: int, item: Item) -> dict[str, Any]:
+        of = ExampleOutputs(prediction.trace.outputs, place, item.encoded, prediction.batch.tokenizer)
+        target = prediction.target[place].tolist()
+        said = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
+        facts = row_facts(item.encoded, said, self.plan.subject.labels)
+        if self.is_merged(item):
+            facts["windows"] = len(item.windows)
+        answer = gold_answer(item.answer, item.annotation.unanswered, item.encoded.texts)
+        return facts | ({} if answer is None else {"answer": answer})
 
     def _calls(
         self,
@@ -172,15 +225,29 @@ class ChunkRun:
                 yield from self._calls(spec, self._runs([item], spec.of.relevance), [item], {})
             return
 
-        for_classes = ClassScores(spec, runs.explained, others) if spec.class_specific else None
-        case = self._case(runs.whole, scores.total, items, for_classes)
+        yield from self._metric_calls(spec, runs.whole, scores, items, ClassScores(spec, runs.explained, others))
+
+    def _metric_calls(
+        self, spec: MethodSpec, prediction: Prediction, scores: Scores, items: Sequence[Item], by_class: ScoresFor
+    ) -> Iterator[MetricCall]:
+        """Every metric about the scores of one method; the scores are kept, if they are to be."""
+        case = self._case(prediction, scores.total, items, by_class if spec.class_specific else None)
         case = replace(case, ranks=scores.ranks)
+        if (spec.label, KEPT) in self.pairs:
+            self._keep_scores(spec.label, scores, items)
         for metric in self.plan.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield MetricCall(spec.label, metric, case, items)
 
+    def _keep_scores(self, label: str, scores: Scores, items: Sequence[Item]) -> None:
+        for place, item in enumerate(items):
+            try:
+                self.kept[item.row, label] = score_facts(scores, place, len(item.encoded.units))
+            except UnsupportedModel as error:
+                self.refused[item.row, label, KEPT] = str(error)
+
     def _case(
-        self, prediction: Prediction, scores: Tensor, items: Sequence[Item], scores_for: ClassScores | None = None
+        self, prediction: Prediction, scores: Tensor, items: Sequence[Item], scores_for: ScoresFor | None = None
     ) -> Case:
         annotations = [item.annotation for item in items]
         return Case(prediction, scores, self.outcomes, annotations, scores_for, self.plan.idf)
@@ -256,6 +323,8 @@ class ChunkRun:
     def record(self, item: Item, pair: Pair, key: str) -> Record:
         """What was measured of one item: a mean where several orders were tried."""
         results = self.measured.get((item.row, pair), [])
+        if kept := self.kept.get((item.row, pair[0])) if pair[1] == KEPT else None:
+            return Record(key, item.row, *pair, None, detail=kept)
         if not results:
             reason = self.refused.get((item.row, pair[0])) or self.refused.get((item.row, *pair))
             return Record(key, item.row, *pair, None, refused=reason)

@@ -17,7 +17,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
 from whyformer.evaluation.table import Results, Table
-from whyformer.inputs.windows import Windows
+from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
@@ -79,8 +79,10 @@ def evaluate(
     workers: int | None = None,
     rows_per_chunk: int | None = None,
     tokens_per_batch: int | None = None,
+    windows: Mode = "cut",
     window_size: int | None = None,
     overlap: int | None = None,
+    keep_scores: bool = False,
     protocol: str | None = None,
     progress: bool = True,
 ) -> Table:
@@ -103,7 +105,11 @@ def evaluate(
     | `engine`, `workers` | `local`, or `ray` with its workers |
     | `rows_per_chunk` | how many rows are measured and journalled together |
     | `tokens_per_batch` | how many tokens are in one run of the model |
-    | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `Explainer.explain` |
+    | `windows` | with `merge`, a document that does not fit is explained by all its windows, as in |
+    | | `Explainer.explain`, by metrics that hide nothing; with `cut`, what does not fit is left out |
+    | `window_size`, `overlap` | how contexts of questions, or merged documents, are read in windows |
+    | `keep_scores` | whether the journal in `out` holds the scores and texts too, so that they can be drawn again |
+    | | (`whyformer.explain.kept`); of what was measured before, the scores alone are computed |
     | `protocol` | runs the model as the authors' code does, without segment ids, and explains it with special tokens |
     | | (`attcat`) or separators (`mask_lrp`) out of attention; metrics hide units in the whole text, all attended to |
     | `progress` | whether a bar and the current table are shown, where a person is watching |
@@ -113,13 +119,18 @@ def evaluate(
         rows["on_error"] = on_error
     data = opened(data, labels=subject.labels if subject.task == "classes" else None, **rows)
     tokens = _positive("tokens_per_batch", tokens_per_batch)
-    if subject.task != "answer" and (window_size, overlap) != (None, None):
-        raise BadOption("window_size and overlap are for the contexts of questions: leave them out")
-    windows = Windows.of(window_size, overlap)
-    run: dict[str, Any] = {"ceiling": _rows(ceiling), "beam": beam, "tokens_per_batch": tokens, "windows": windows}
-    settings = Settings.of(data, **run, protocol=protocol_named(protocol, subject.task))
+    long = Windows.of(window_size, overlap, windows)
+    if subject.task != "answer" and not long.merge and (window_size, overlap) != (None, None):
+        raise BadOption("window_size and overlap are for the contexts of questions, and for windows='merge'")
+    if keep_scores and out is None:
+        raise BadOption("keep_scores: scores are kept in the journal, and there is none: give out= a folder (--out)")
+    run: dict[str, Any] = {"beam": beam, "tokens_per_batch": tokens, "keep_scores": keep_scores}
+    run |= {"protocol": protocol_named(protocol, subject.task)}
+    if protocol is not None and long.merge:
+        raise BadOption(f"protocol={protocol!r} cuts what does not fit, as the authors do: leave windows='merge' out")
+    settings = Settings.of(data, ceiling=_rows(ceiling), windows=long, **run)
     named = methods_for(subject, methods, effort)
-    chosen = _fitting(subject, data, named) if metrics == "all" else metric_specs(metrics)
+    chosen = _fitting(subject, data, named, hiding=not long.merge) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
     size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device.type).texts
@@ -133,8 +144,10 @@ def _positive(name: str, number: int | None) -> int | None:
     return number
 
 
-def _fitting(subject: Subject, data: Dataset, methods: tuple[MethodSpec, ...]) -> tuple[MetricSpec, ...]:
-    """All metrics that go with the model's task and with what the first example has."""
+def _fitting(
+    subject: Subject, data: Dataset, methods: tuple[MethodSpec, ...], *, hiding: bool
+) -> tuple[MetricSpec, ...]:
+    """All metrics that go with the model's task and with what the first example has; `hiding`: also those that do."""
     first = next(iter(data), None)
     gold = first is not None and first.label is not None
     available = {
@@ -144,8 +157,8 @@ def _fitting(subject: Subject, data: Dataset, methods: tuple[MethodSpec, ...]) -
         "idf": True,
         "classes": any(method.of.class_specific for method in methods),
     }
-    classifies = subject.task == "classes"
-    return tuple(m for m in metric_specs("all") if m.of.refusal(available) is None and (classifies or not m.of.hides))
+    hiding = hiding and subject.task == "classes"
+    return tuple(m for m in metric_specs("all") if m.of.refusal(available) is None and (hiding or not m.of.hides))
 
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:

@@ -24,7 +24,7 @@ class Item:
     encoded: TextInput
     annotation: Annotation
     content: str  # a hash of the example
-    windows: tuple[TextInput, ...] = ()  # of a context that does not fit
+    windows: tuple[TextInput, ...] = ()  # of a context or document that does not fit
     answer: Span | None = None  # the characters of the gold answer
 
     @property
@@ -46,10 +46,13 @@ class Item:
 
 
 def item_of(subject: Subject, example: Example, windows: Windows = CUT) -> Item:
-    """An example, encoded; `BadInput` says what is wrong with it. A long context is read in windows."""
-    answers = subject.task == "answer"
-    encoded = encode(subject, example.text, whole=answers)
-    parts = windows.parts(subject, encoded) if answers else (encoded,)
+    """An example, encoded; `BadInput` says what is wrong with it.
+
+    A long context is read in windows, and so is a long document if `windows` are merged.
+    """
+    whole = subject.task == "answer" or windows.merge
+    encoded = encode(subject, example.text, whole=whole)
+    parts = windows.parts(subject, encoded) if whole else (encoded,)
     gold = None if example.label is None else label_index(example.label, subject.labels)
     first = example.answers[0].span if example.answers else None
     answer = None if first is None else answer_tokens(encoded, first)

@@ -13,9 +13,11 @@ from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
 from whyformer.metrics.idf import Idf
+from whyformer.metrics.registry import list_metrics
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
+from whyformer.results.kept import KEPT, VERSION
 from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS
@@ -38,8 +40,9 @@ class Settings:
 
     The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
-    read in `windows`. With a `protocol`, the model is run and explained as in the authors' code, and the gold class
-    has to be as probable as that.
+    read in `windows`, and documents too if these are merged. `keep_scores`: the scores themselves are journalled too.
+    With a `protocol`, the model is run and explained as in the authors' code, and the gold class has to be as probable
+    as that.
     """
 
     ceiling: int = 0
@@ -49,6 +52,7 @@ class Settings:
     skip_bad_rows: bool = False
     tokens_per_batch: int | None = None
     windows: Windows = CUT
+    keep_scores: bool = False
     protocol: Protocol | None = None
 
     @classmethod
@@ -69,6 +73,7 @@ class Plan:
     idf: Idf | None = None
 
     def __post_init__(self) -> None:
+        self._check_windows()
         for metric in self.metrics:
             if Score.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
@@ -80,9 +85,23 @@ class Plan:
             if not any(label == metric.label for _, label in self.pairs):
                 raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
 
+    def _check_windows(self) -> None:
+        """Raise for what is not defined for documents in windows, before anything is run."""
+        if not self.settings.windows.merge:
+            return
+        if self.subject.task != "classes":
+            does = TASKS[self.subject.task].does
+            raise BadOption(f"windows='merge' is for models that give one output for a text; this one {does}")
+        if hiding := [metric.label for metric in self.metrics if metric.of.hides]:
+            others = [m.name for m in list_metrics().values() if not m.hides and "answer" not in m.needs]
+            raise BadOption(
+                f"{hiding[0]} hides units, which is not defined for documents in windows: leave windows='merge' out, "
+                f"or measure {', '.join(others)}"
+            )
+
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The methods and metrics that go together, by their labels."""
+        """The methods and metrics that go together, by their labels; and the methods whose scores are kept."""
         pairs = [
             (method.label, metric.label)
             for method in self.methods
@@ -91,6 +110,8 @@ class Plan:
         ]
         if self.settings.ceiling:
             pairs += [(way, metric.label) for way in (CHANCE, CEILING) for metric in self.metrics if metric.of.ceiling]
+        if self.settings.keep_scores:
+            pairs += [(method.label, KEPT) for method in self.methods]
         return pairs
 
     @cached_property
@@ -134,7 +155,8 @@ class Plan:
         words = None if self.idf is None else hashed(sorted(self.idf.values.items()))
         ways = {CHANCE: {"name": CHANCE, "orders": ORDERS}, CEILING: {"name": CEILING, "beam": self.settings.beam}}
         metrics = {m.label: m.facts | ({"idf": words} if "idf" in m.of.needs else {}) for m in self.metrics}
-        return {method.label: method.facts for method in self.methods} | metrics | ways
+        kept = {KEPT: {"name": KEPT, "version": VERSION}}
+        return {method.label: method.facts for method in self.methods} | metrics | ways | kept
 
     def _items(self, examples: Sequence[Example], left_out: dict[int, str]) -> Iterator[Item]:
         for example in examples:

@@ -1,11 +1,14 @@
 """A method's scores for other classes than the one that was explained."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from whyformer.errors import CompletenessWarning
+from whyformer.methods.documents import Document
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
 from whyformer.prediction import Prediction
@@ -28,7 +31,31 @@ class ClassScores:
 
 
 def scores_by(method: MethodSpec, prediction: Prediction) -> Scores:
-    """What a method gives; that scores do not add up is not reported for every batch: how good they are is measured."""
+    """What a method gives."""
+    with incomplete_unsaid():
+        return method(prediction)
+
+
+@contextmanager
+def incomplete_unsaid() -> Iterator[None]:
+    """Within it, that scores do not add up is not reported for every batch: how good they are is measured."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompletenessWarning)
-        return method(prediction)
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentScores:
+    """What `Case.scores_for` calls for a document in windows."""
+
+    method: MethodSpec
+    document: Document
+
+    def __call__(self, classes: Tensor) -> Tensor:
+        """The scores for a class, [1, units]."""
+        return self.of(int(classes)).total
+
+    def of(self, index: int) -> Scores:
+        """The method's scores for a class, by its index."""
+        with incomplete_unsaid():
+            return self.document.scores(self.method, [(index, None)])[0]

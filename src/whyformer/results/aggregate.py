@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from whyformer.errors import BadInput, BadOption
+from whyformer.results.kept import KEPT
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import REFERENCES, Pair, Series, TableData
 
@@ -29,6 +30,7 @@ class Aggregate:
         self.dropped: set[int] = set()  # examples that were cut at the model's window
         self.right: dict[int, bool | None] = {}  # of each example; None: there is no gold label
         self._numbers: defaultdict[Pair, _Numbers] = defaultdict(_Numbers)
+        self._kept: defaultdict[Pair, array[int]] = defaultdict(lambda: array("q"))  # rows whose scores are kept
         self._methods: dict[str, tuple[int, int, int]] = {}  # where a label stands first
         self._metrics: dict[str, tuple[int, int, int]] = {}
 
@@ -48,11 +50,15 @@ class Aggregate:
             if {**old, "at": ()} != {**new, "at": ()}:
                 raise BadInput(f"{label} was measured in two ways, {old} and {new}: use a folder for each")
             old["at"] = old["at"] or new["at"]  # there is none where all was refused
-        for number, record in enumerate(chunk.records):
-            place = (chunk.start, -len(chunk.records), number)  # what was added later comes in smaller chunks
+        measured = [record for record in chunk.records if record.metric != KEPT]
+        for number, record in enumerate(measured):
+            place = (chunk.start, -len(measured), number)  # what was added later comes in smaller chunks
             self._methods[record.method] = min(place, self._methods.get(record.method, place))
             self._metrics[record.metric] = min(place, self._metrics.get(record.metric, place))
             self._numbers[record.method, record.metric].add(record, self.facts.get(record.metric, {}))
+        for record in chunk.records:
+            if record.metric == KEPT and record.refused is None:
+                self._kept[record.method, KEPT].append(record.row)
         self.skipped |= {int(row): reason for row, reason in chunk.skipped.items()}
         for example in chunk.examples:
             gold, predicted = example.get("gold"), example.get("predicted")
@@ -61,8 +67,9 @@ class Aggregate:
             self.right[example["row"]] = None if gold is None or predicted is None else gold == predicted
 
     def rows(self) -> dict[Pair, frozenset[int]]:
-        """Of each method and metric the rows that have a number."""
-        return {pair: frozenset(numbers.rows) for pair, numbers in self._numbers.items()}
+        """Of each method and metric the rows that have a number; beside metrics stands what is kept, `KEPT`."""
+        numbers = {pair: frozenset(numbers.rows) for pair, numbers in self._numbers.items()}
+        return numbers | {pair: frozenset(rows) for pair, rows in self._kept.items()}
 
     def means(self) -> dict[Pair, float]:
         """The means so far, for a live view; metrics of level `corpus` have theirs in the table only."""

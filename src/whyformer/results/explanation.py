@@ -144,10 +144,10 @@ class ExplanationData:
             "signs": None if self.signs is None else self.signs.tolist(),
             "seen": [_nested(asdict(seen), list) for seen in self.seen],
             "texts": list(self.texts),
-            "prediction": _plain(self.prediction),
-            "target": _plain(self.target),
-            "versus": _plain(self.versus) if self.versus else None,
-            "units": [{**_unit(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
+            "prediction": plain_label(self.prediction),
+            "target": plain_label(self.target),
+            "versus": plain_label(self.versus) if self.versus else None,
+            "units": [{**plain_unit(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
             "layers": None if self.layers is None else self.layers.tolist(),
             "diagnostics": self.diagnostics,
             "provenance": self.provenance,
@@ -212,18 +212,18 @@ class ComparisonData(Sequence[E]):
         }
 
 
-def _unit(unit: Unit) -> dict[str, Any]:
+def plain_unit(unit: Unit) -> dict[str, Any]:
     """As plain data, with `unknown` only where it is."""
     return {name: value for name, value in asdict(unit).items() if name != "unknown" or value}
 
 
-def _plain(label: Label | Predicted) -> dict[str, Any]:
+def plain_label(label: Label | Predicted) -> dict[str, Any]:
     """As plain data, with the fields of some tasks only where they hold something."""
     return {name: value for name, value in asdict(label).items() if name not in OF_SOME_TASKS or value is not None}
 
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What `_plain` was given, from JSON."""
+    """What `plain_label` was given, from JSON."""
     label: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
     if where := label.get("span"):
         label["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))

@@ -11,7 +11,7 @@ class Record:
 
     `key` is a hash of everything that determines the number. `value` is None where the example is left out; `refused`
     says why the method could not explain it. `curve` has the numbers that were averaged. `detail` is what a metric of
-    level `corpus` has to say of the example.
+    level `corpus` has to say of the example; of scores that are kept, whose `metric` is `kept.KEPT`, it holds these.
     """
 
     key: str
@@ -36,6 +36,6 @@ class Chunk:
     stop: int
     records: tuple[Record, ...]
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    examples: tuple[Mapping[str, Any], ...] = ()  # row, units, gold, predicted, probability
+    examples: tuple[Mapping[str, Any], ...] = ()  # row, units, gold, predicted, probability, kept
     skipped: Mapping[int, str] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)  # what the perturbation engine did

@@ -1,0 +1,122 @@
+"""Documents: texts that are longer than a model's window, explained by all their windows."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.inputs.encoding import TextInput, collate
+from whyformer.methods.registry import Scores
+from whyformer.methods.specs import MethodSpec
+from whyformer.models.loading import Subject
+from whyformer.perturb.runner import Runner
+from whyformer.perturb.windows import attended
+from whyformer.prediction import Prediction
+from whyformer.progress import part
+from whyformer.recorder import Trace
+from whyformer.tasks.task import Chosen, Outputs, Task
+
+
+class Document:
+    """A text in windows, whose logits are the mean over them.
+
+    Every window is explained towards the document's output, and a unit has the mean of its scores over the windows in
+    which it stands. `size` windows are run at a time; `relevance` says that a method needs it.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        task: Task,
+        whole: TextInput,
+        windows: Sequence[TextInput],
+        *,
+        size: int,
+        relevance: bool = False,
+    ):
+        self.subject, self.task, self.whole, self.windows = subject, task, whole, windows
+        self.size, self.relevance = size, relevance
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """What the model says of the document, [1, classes]."""
+        engine = Runner(self.subject.model, self._logits)
+        logits = engine.logits([attended(window) for window in self.windows], 1).mean(0, keepdim=True)
+        outputs = Outputs(logits, self.task, torch.ones(1, len(self.whole), dtype=torch.bool))
+        self.task.check(outputs, self.subject.model)
+        return outputs
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What was said of the document, as metrics are given it: there is no run of the whole."""
+        trace = Trace(self.outputs, UnsupportedModel("a document in windows was not run as a whole"), None)
+        nowhere = torch.zeros(1, len(self.whole), dtype=torch.bool)
+        batch, said = collate(self.subject, [self.whole]), (self.outputs.predicted, None)
+        return Prediction(self.subject.model, batch, chosen=said, padding=nowhere, trace=trace)
+
+    def scores(self, spec: MethodSpec, pairs: Sequence[tuple[Chosen, Chosen | None]]) -> list[Scores]:
+        """The scores for each output, and what that is set against."""
+        merged = [_Merged(len(self.whole), spec) for _ in pairs]
+        for prediction, windows in self._runs():
+            for (chosen, versus), document in zip(pairs, merged, strict=True):
+                against = None if versus is None else [versus] * len(windows)
+                document.add(spec(prediction.towards([chosen] * len(windows), against)), windows)
+        return [document.scores for document in merged]
+
+    def _runs(self) -> Iterator[tuple[Prediction, Sequence[TextInput]]]:
+        """The windows, some at a time, run; if one run holds them all, every method shares it."""
+        if len(self.windows) <= self.size:
+            yield self._only_run, self.windows
+            return
+        for start in range(0, len(self.windows), self.size):
+            windows = self.windows[start : start + self.size]
+            with part(start // self.size, -(-len(self.windows) // self.size)):
+                yield self._run(windows), windows
+
+    @cached_property
+    def _only_run(self) -> Prediction:
+        return self._run(self.windows)
+
+    def _run(self, windows: Sequence[TextInput]) -> Prediction:
+        return Prediction(self.subject.model, collate(self.subject, windows), relevance=self.relevance)
+
+    def _logits(self, output: Any) -> Tensor:
+        logits = self.task.logits(output)
+        if logits is None:
+            raise UnsupportedModel(f"{type(self.subject.model).__name__} does not give {self.task.gives}")
+        return logits
+
+
+class _Merged:
+    """The scores of a document, as those of its windows come in."""
+
+    def __init__(self, units: int, spec: MethodSpec):
+        self.spec, self.windows = spec, 0
+        self.signed: bool | None = None
+        self.counts = torch.zeros(units, dtype=torch.float64)
+        self.sums: Tensor | None = None  # [units], or [layers, units]
+
+    def add(self, scores: Scores, windows: Sequence[TextInput]) -> None:
+        """Take in the scores of some windows."""
+        if scores.ranks:
+            raise BadOption(
+                f"windows='merge' takes means of scores, and {self.spec.label} ranks the units of one window: give "
+                "another method"
+            )
+        values = scores.values.double().cpu()
+        if self.sums is None:
+            self.signed, self.sums = scores.signed, torch.zeros(*values.shape[:-2], len(self.counts)).double()
+        for row, window in enumerate(windows):
+            places = torch.arange(len(window)) if window.window is None else torch.from_numpy(window.window.places)
+            self.counts[places] += 1
+            self.sums[..., places] += values[..., row, : len(window)]
+        self.windows += len(windows)
+
+    @property
+    def scores(self) -> Scores:
+        """The means over the windows."""
+        assert self.sums is not None
+        return Scores((self.sums / self.counts).unsqueeze(-2), {"windows": self.windows}, self.signed)
