@@ -95,9 +95,9 @@ def test_answers_come_back(tmp_path: Path) -> None:
     ]
     evaluate(asking.subject, rows, "attcat", "precision_at_k", out=tmp_path, keep_scores=True, progress=False)
     for example, row, gold in zip(kept_examples(tmp_path), rows, ("film", "(no answer)"), strict=True):
-        expected = asking.explain(question=row["question"], context=row["context"], method="attcat")
-        same(example.explanations, Comparison((expected,)))
-        assert example.explanations[0].prediction.span == expected.prediction.span
+        expected = asking.compare(question=row["question"], context=row["context"], methods="attcat")
+        same(example.explanations, expected)
+        assert example.explanations[0].prediction.span == expected[0].prediction.span
         assert (example.gold, example.right) == (gold, None)
     with pytest.raises(BadInput, match="has a gold label: ask for 'all'"):
         list(kept_examples(tmp_path, "wrong"))

@@ -36,6 +36,7 @@ LONG = {
         "test_chunks_are_streamed test_a_tail_torn_at_any_byte_is_cut_off "
         "test_killed_at_random_moments_nothing_is_lost_or_doubled"
     ),
+    "evaluation/test_kept_scores.py": "test_what_comes_back_is_what_compare_shows",
     "evaluation/test_keys.py": "test_code_has_one_hash_in_all_processes",
     "evaluation/test_reproduce.py": (
         "test_a_table_is_what_evaluate_measures test_importing_is_cheap test_words_that_classes_share "
@@ -61,5 +62,6 @@ LONG = {
     "fuzz/test_saved_files.py": "test_journals test_head_masks",
     "mutants/test_mutants.py": "test_what_is_seen_is_killed_and_what_is_not_survives",
     "properties/test_attention.py": "test_attend_is_scaled_dot_product_attention",
+    "show/test_examples_page.py": "test_the_command",
     "show/test_show.py": "test_everything_registered_can_be_shown",
 }

@@ -45,6 +45,9 @@ METRIC_EDGES = "metrics/test_metric_edges.py"
 KEYS = "evaluation/test_keys.py"
 ODD_INPUTS = "inputs/test_odd_inputs.py"
 WINDOWS = "inputs/test_windows.py"
+KEPT = "evaluation/test_kept_scores.py"
+DOCUMENTS = "evaluation/test_merged_documents.py"
+EXAMPLES = "show/test_examples_page.py"
 
 # From layer to layer
 
@@ -1444,4 +1447,76 @@ of(
     f"{WINDOWS}::test_answers_outside_the_window_are_missed",
     ("Item.in_window", "answer_tokens(window, self.answer)", "self.annotation.answer"),
     ("Item.in_window", "whole[1] - whole[0] + 1", "None"),
+)
+
+# Kept scores, the page of texts, and documents in windows
+
+of(
+    "results.kept",
+    f"{KEPT}::test_what_comes_back_is_what_compare_shows",
+    ("score_facts", "scores.total[row, :units]", "scores.total[0, :units]"),
+    ("score_facts", "if scores.ranks:", "if not scores.ranks:"),
+    ("KeptRow.right", "== self.facts.get", "!= self.facts.get"),
+    ("score_facts", "not np.isfinite(packed).all()", "False", f"{KEPT}::test_what_a_method_refuses_is_told"),
+    ("_unit_facts", "[*unit.span] if not unit.part", "[*unit.span] if True", f"{KEPT}::test_pairs_come_back"),
+    ("gold_answer", "NO_ANSWER if unanswered else None", "None", f"{KEPT}::test_answers_come_back"),
+    ("_decoded", "% np.dtype(NUMBERS).itemsize == 0", ">= 0", f"{KEPT}::test_scores_that_are_damaged"),
+)
+of(
+    "evaluation.plan",
+    f"{KEPT}::test_scores_that_are_missing_are_computed_and_nothing_is_measured",
+    (
+        "Plan.pairs",
+        "if self.settings.keep_scores:",
+        "if True:",
+        f"{KEPT}::test_the_table_and_the_keys_are_those_without",
+    ),
+    (
+        "Plan._check_windows",
+        "if metric.of.hides",
+        "if False",
+        f"{DOCUMENTS}::test_what_hides_is_refused_by_name_before_anything_is_run",
+    ),
+)
+of(
+    "results.aggregate",
+    f"{KEPT}::test_the_scores_of_changed_code_are_refused",
+    ("Aggregate.rows", "numbers | {pair: frozenset(rows) for pair, rows in self._kept.items()}", "numbers"),
+    ("Aggregate.add", "if record.metric != KEPT]", "]", f"{KEPT}::test_the_table_and_the_keys_are_those_without"),
+)
+of(
+    "explain.kept",
+    f"{KEPT}::test_which_examples",
+    ("_chosen_rows", "sorted(verdicts)[:which]", "sorted(verdicts)[-which:]"),
+    ("_chosen_rows", "if right is False", "if not right is False"),
+    ("kept_examples", "sorted(rows)", "sorted(rows, reverse=True)"),
+)
+of(
+    "show.examples",
+    f"{EXAMPLES}::test_strengths_are_classes_of_the_style_sheet",
+    ("_compact", "np.where(shown, explanation.scores, 0.0)", "explanation.scores"),
+    ("_compact", "np.sign(strength) * levels", "levels"),
+    ("_compact", "np.maximum(1, ", "np.maximum(0, ", f"{EXAMPLES}::test_every_strength_that_is_not_faint_is_seen"),
+    (
+        "examples_page",
+        "visible(PAGE.format(title=TITLE, body=body))",
+        "PAGE.format(title=TITLE, body=body)",
+        f"{EXAMPLES}::test_nothing_in_a_text_is_taken_for_the_page",
+    ),
+    ("_card", "escape(example.gold)", "example.gold", f"{EXAMPLES}::test_nothing_in_a_text_is_taken_for_the_page"),
+)
+of(
+    "evaluation.examples",
+    f"{DOCUMENTS}::test_correlation_of_classes",
+    ("item_of", '== "answer" or windows.merge', '== "answer"'),
+)
+of(
+    "metrics.class_scores",
+    f"{DOCUMENTS}::test_correlation_of_classes",
+    ("DocumentScores.of", "[(index, None)]", "[(0, None)]"),
+)
+of(
+    "evaluation.chunk",
+    f"{DOCUMENTS}::test_what_is_said_is_said_of_the_whole_and_kept",
+    ("ChunkRun._kept_row", 'facts["windows"] = len(item.windows)', "pass"),
 )

@@ -23,7 +23,7 @@ EVIL = "<script>alert(1)</script> \x1b[2J \u202eabc \x00 \"'&amp;"
 
 def example(
     words: Sequence[str] = ("fine", "bad", "film"),
-    scores: Sequence[float] = (2.0, -1.0, 0.01),
+    scores: Sequence[float] = (2.0, -1.4, 0.01),
     *,
     row: int = 0,
     gold: str | None = "NEGATIVE",
@@ -78,7 +78,7 @@ class Page(HTMLParser):
 def test_strengths_are_classes_of_the_style_sheet() -> None:
     page = Page(source := examples_page([example()], {}))
     assert page.texts == ["fine bad film"]
-    assert page.units == [("fine", "f10"), ("bad", "a5"), ("film", "")]  # the special token does not count
+    assert page.units == [("fine", "f10"), ("bad", "a7"), ("film", "")]  # the special token does not count
     shades = dict(re.findall(r"\.why \.([fam]\d+)\{background:(rgba\([^)]*\))\}", source))
     assert len(shades) == 30
     for name, colour in (("f10", FOR), ("a10", AGAINST), ("m10", IMPORTANCE)):
@@ -148,8 +148,8 @@ def test_the_command(tmp_path: Path, run: Run) -> None:
     cases.subject().model.save_pretrained(tmp_path / "model")
     cases.subject().tokenizer.save_pretrained(tmp_path / "model")
     data, out, page = evaluated.data(tmp_path, 6), tmp_path / "out", tmp_path / "page.html"
-    asked = ("evaluate", "--model", tmp_path / "model", "--data", data, "--methods", "attcat,rollout")
-    asked = (*asked, "--metrics", evaluated.FALL, "--out", out)
+    asked = ["evaluate", "--model", tmp_path / "model", "--data", data, "--methods", "attcat,rollout"]
+    asked += ["--metrics", evaluated.FALL, "--out", out]
     assert run(*asked).status == 0
     refused = run("report", out, "--examples", "all", "--html", page)
     assert (refused.status, page.exists()) == (2, False)

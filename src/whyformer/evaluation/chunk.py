@@ -200,8 +200,8 @@ class ChunkRun:
     def _kept_row(self, prediction: Prediction, place: int, item: Item) -> dict[str, Any]:
         of = ExampleOutputs(prediction.trace.outputs, place, item.encoded, prediction.batch.tokenizer)
         target = prediction.target[place].tolist()
-        said = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
-        facts = row_facts(item.encoded, said, self.plan.subject.labels)
+        predicted = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
+        facts = row_facts(item.encoded, predicted, self.plan.subject.labels)
         if self.is_merged(item):
             facts["windows"] = len(item.windows)
         answer = gold_answer(item.answer, item.annotation.unanswered, item.encoded.texts)

@@ -54,8 +54,8 @@ class Document:
         """What was said of the document, as metrics are given it: there is no run of the whole."""
         trace = Trace(self.outputs, UnsupportedModel("a document in windows was not run as a whole"), None)
         nowhere = torch.zeros(1, len(self.whole), dtype=torch.bool)
-        batch, said = collate(self.subject, [self.whole]), (self.outputs.predicted, None)
-        return Prediction(self.subject.model, batch, chosen=said, padding=nowhere, trace=trace)
+        batch, chosen = collate(self.subject, [self.whole]), (self.outputs.predicted, None)
+        return Prediction(self.subject.model, batch, chosen=chosen, padding=nowhere, trace=trace)
 
     def scores(self, spec: MethodSpec, pairs: Sequence[tuple[Chosen, Chosen | None]]) -> list[Scores]:
         """The scores for each output, and what that is set against."""

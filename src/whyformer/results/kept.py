@@ -28,14 +28,14 @@ DIGITS = 6  # of what the model said
 
 def row_facts(example: TextInput, predicted: Predicted, labels: Sequence[str]) -> dict[str, Any]:
     """What is kept of a row, whatever the methods; the labels of all rows stand elsewhere."""
-    said = plain_label(predicted)
-    if list(said["labels"]) == list(labels):
-        del said["labels"]
+    outputs = plain_label(predicted)
+    if list(outputs["labels"]) == list(labels):
+        del outputs["labels"]
     facts: dict[str, Any] = {
         "version": VERSION,
         "texts": list(example.texts),
         "units": [_unit_facts(unit) for unit in example.units],
-        "prediction": _rounded(said),
+        "prediction": _rounded(outputs),
     }
     if unknown := [place for place, unit in enumerate(example.units) if unit.unknown]:
         facts["unknown"] = unknown
@@ -129,8 +129,8 @@ class KeptRow:
             must(len(numbers) == len(units), f"has {len(numbers)} numbers for {len(units)} units", "scores")
         except Misfit as misfit:
             raise self._damaged(misfit, f", {method}") from misfit
-        said = {"labels": self._labels, **self.facts["kept"]["prediction"]}
-        target = {"index": said.get("index"), "name": said.get("label"), "span": said.get("span")}
+        outputs = {"labels": self._labels, **self.facts["kept"]["prediction"]}
+        target = {"index": outputs.get("index"), "name": outputs.get("label"), "span": outputs.get("span")}
         return {
             "schema": SCHEMA,
             "schema_version": SCHEMA_VERSION,
@@ -141,7 +141,7 @@ class KeptRow:
             "signs": scores.get("signs"),
             "seen": [],
             "texts": self.facts["kept"]["texts"],
-            "prediction": said,
+            "prediction": outputs,
             "target": {name: fact for name, fact in target.items() if name != "span" or fact is not None},
             "versus": None,
             "units": [{**unit, "score": float(score)} for unit, score in zip(units, numbers, strict=True)],

@@ -114,10 +114,10 @@ def _card(example: Example) -> str:
         for e in explanations
     )
     rows += "".join(f"<tr><th>{escape(m)}</th><td>{escape(reason)}</td></tr>" for m, reason in explanations.refused)
-    said = "".join(escape(layout.headline(e.prediction)) for e in explanations[:1])
+    headline = "".join(escape(layout.headline(e.prediction)) for e in explanations[:1])
     gold = "" if example.gold is None else f"{_mark(example.right)}gold: {escape(example.gold)}"
     note = "".join(_note(e) for e in explanations[:1])
-    heading = f'<h2>{said}<span class="verdict">{gold}</span><span class="soft">row {example.row}</span></h2>{note}'
+    heading = f'<h2>{headline}<span class="verdict">{gold}</span><span class="soft">row {example.row}</span></h2>{note}'
     table = f'<table class="rows">{rows}</table>'
     return f'<section class="why ex {verdict}" id="row-{example.row}">{heading}{table}</section>'
 
