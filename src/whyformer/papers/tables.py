@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import WhyformerError
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.papers.plots import draw_bars, draw_curves, draw_over_rows
+from whyformer.papers.plots import Point, curve_points, draw_bars, draw_curves, draw_over_rows
 from whyformer.papers.recipe import Measure, Reproduction, Row
 from whyformer.papers.result import Entry, Part, ReadyColumn, Reproduced, entries_of, settled
-from whyformer.show.grid import NONE, Grid, Words
+from whyformer.show.grid import NONE, Grid, Words, plain_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,7 @@ FIELDS = (
     *("name", "column", "row", "method", "measure", "ours", "low", "high", "spread", "n", "left_out", "refused"),
     *("published", "published_spread", "difference"),
 )
+MOST_POINTS = 11  # of a curve that are printed
 FEW = 4  # measures: where there are more, intervals are in the CSV only
 
 
@@ -72,6 +73,27 @@ class CurveFigure(TableRecipe):
 
     over: str = ""
 
+    def points(self, part: Part, measure: Measure) -> dict[str, list[Point]]:
+        """The points of the curve of each row; none where the rows are the points."""
+        return {} if self.over else curve_points(part, measure)
+
+    def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
+        """The numbers, then some points of the curves."""
+        curves = [(measure, self.points(part, measure)) for measure in self.ready_measures]
+        return [*super().grids(reproduced, part), *(_point_grid(m, by_row) for m, by_row in curves if by_row)]
+
+    def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
+        """The numbers, then the points of the curves."""
+        yield from super().csv_lines(reproduced)
+        for part in reproduced.parts:
+            for measure in self.ready_measures:
+                methods = {e.row: e.method for e in reversed(part.entries) if e.measure == measure.label}
+                for row, points in self.points(part, measure).items():
+                    for point in points:
+                        name = f"{measure.label} at {point.at:.4g}"
+                        entry = Entry(part.column.label, row, methods[row], name, point.cell, None, spread=point.spread)
+                        yield self.name, entry.column, entry.row, entry.method, entry.measure, *_numbers(entry)
+
     def drawing(self, reproduced: Reproduced) -> "Figure | None":
         """A row of pictures for each column, a picture for each measure."""
         from matplotlib.figure import Figure
@@ -95,8 +117,21 @@ class CurveFigure(TableRecipe):
 class BarFigure(CurveFigure):
     """A bar for each row."""
 
+    def points(self, part: Part, measure: Measure) -> dict[str, list[Point]]:
+        """None: bars are no curves."""
+        return {}
+
     def _draw(self, axes: "Axes", part: Part, measure: Measure) -> None:
         draw_bars(axes, part, measure)
+
+
+def _point_grid(measure: Measure, curves: Mapping[str, list[Point]]) -> Grid:
+    """The curves of one measure, at no more points than a line has room for."""
+    digits, lines = 2 if measure.scale != 1 else 3, []
+    for row, points in curves.items():
+        shown = points[:: -(-len(points) // MOST_POINTS)]
+        lines.append((row, *(_spread_number(point.cell.mean, point.spread, digits) for point in shown)))
+    return plain_grid((f"{measure.label} at", *(f"{point.at:.4g}" for point in shown)), lines)
 
 
 def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:
