@@ -7,10 +7,12 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from statistics import stdev
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -31,12 +33,22 @@ from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.registry import list_metrics, metric_named
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, load
-from whyformer.papers import Column, Measure, Number, Reproduction, Row, reproduction_named, reproductions
+from whyformer.papers import (
+    Column,
+    Measure,
+    Number,
+    Reproduction,
+    Row,
+    class_texts,
+    output,
+    reproduction_named,
+    reproductions,
+)
 from whyformer.papers.head_figures import HeadMaskFigure
 from whyformer.papers.placeholders import filled
 from whyformer.papers.recipe import published_table
 from whyformer.papers.tables import FIELDS, BarFigure, CurveFigure, TableRecipe
-from whyformer.papers.text_figures import TextFigure, shares
+from whyformer.papers.text_figures import TextFigure, gold_of, shares
 from whyformer.papers.word_figures import shared_words
 from whyformer.results.records import Chunk, Record
 from whyformer.rounding import close
@@ -518,14 +530,34 @@ def test_the_papers_own_model_is_no_departure(tmp_path: Path) -> None:
 def test_csv_has_every_number(tmp_path: Path) -> None:
     found = small(tmp_path)
     lines = list(comma_separated.DictReader(io.StringIO(reproduce.csv(found))))
-    assert len(lines) == len(found.entries) == 2 * 6
+    assert len(found.entries) == 2 * 6
     assert list(lines[0]) == list(FIELDS)
-    for line, entry in zip(lines, found.entries, strict=True):
+    for line, entry in zip(lines, found.entries, strict=False):
         assert (line["row"], line["method"], line["measure"]) == (entry.row, entry.method, entry.measure)
         assert line["ours"] == ("" if entry.ours is None else repr(entry.ours.mean))
         assert line["published"] == ("" if entry.published is None else str(entry.published.value))
     dice = next(line for line in lines if line["row"] == "dice")
     assert (dice["low"], dice["published_spread"]) == ("", "2.0")
+
+
+def test_csv_has_the_points_of_curves(tmp_path: Path) -> None:
+    found = small(tmp_path)
+    lines = list(comma_separated.DictReader(io.StringIO(reproduce.csv(found))))[len(found.entries) :]
+    assert [line["measure"] for line in lines[:2]] == ["drop at 0.5", "drop at 1"]
+    points = {(line["row"], line["measure"]): line for line in lines}
+    assert len(points) == len(lines) == 4 * 2 * 2, "of the rows that were run, by both measures, at both points"
+    one, dice = points["one", "drop at 1"], points["dice", "drop at 0.5"]
+    assert (one["method"], one["n"], one["spread"], one["published"]) == ("raw_attention", "3", "", "")
+    assert float(one["ours"]) == pytest.approx(40)
+    half = 4.302653 * 20 / 3**0.5  # Student's t of three rows
+    assert [float(one[end]) for end in ("low", "high")] == pytest.approx([40 - half, 40 + half])
+    assert (float(dice["ours"]), float(dice["spread"])) == (pytest.approx(30), pytest.approx(stdev([10, 20, 60])))
+    assert dice["low"] == ""
+    for kind in (BarFigure, TableRecipe):
+        other = small(tmp_path / kind.__name__, as_kind(kind, SMALL))
+        assert " at " not in reproduce.csv(other)
+    over = small(tmp_path / "over", replace(SMALL, over="rows"))
+    assert " at " not in reproduce.csv(over), "the rows are the points"
 
 
 def test_markdown(tmp_path: Path) -> None:
@@ -541,6 +573,10 @@ def test_markdown(tmp_path: Path) -> None:
     assert table["random, mean of 3"][2] == "30.00 ± 26.46"
     assert "| Data | drop | 4 | 0.32 | two | three |" in text
     assert "* a note" in text.splitlines()
+    assert "| drop at | 0.5 | 1 |" in text
+    assert "| two | 40.00 | 80.00 |" in text
+    assert "| dice | 30.00 ± 26.46 | 60.00 ± 52.92 |" in text
+    assert "| three | -2.000 | -4.000 |" in text
 
 
 def test_terminal(tmp_path: Path) -> None:
@@ -548,7 +584,8 @@ def test_terminal(tmp_path: Path) -> None:
     lines = str(found).splitlines()
     assert lines[:2] == ["small · A paper", "A small table"]
     assert "Data · sentiment" in lines
-    (row,) = [line.split() for line in lines if line.startswith("two ")]
+    row, drops, _ = [line.split() for line in lines if line.startswith("two ")]
+    assert drops == ["two", "40.00", "80.00"]
     assert row[1:2] + row[-2:] == ["rollout", "-2.000", "-1.000"]
     assert lines[-1] == "· a note"
     assert "\x1b" not in str(found)
@@ -574,7 +611,33 @@ def test_curves_are_those_of_the_table(tmp_path: Path) -> None:
     assert drawn["two"].get_ydata() == pytest.approx([40, 80])
     assert drawn["dice"].get_ydata() == pytest.approx([30, 60]), "the mean over the runs"
     assert odds.get_lines()[2].get_ydata() == pytest.approx([-2, -4])
-    assert (drop.get_xlabel(), odds.get_ylabel()) == ("share of the units", "lower is better")
+    shaded = "shaded: 95 % intervals over the texts; of dice ± one standard deviation over the runs"
+    assert (drop.get_xlabel(), odds.get_ylabel()) == (f"share of the units\n{shaded}", "lower is better")
+    of_one, of_dice = (shadow.get_paths()[0].vertices for shadow in drop.collections)
+    spread = stdev([10, 20, 60])
+    assert [of_dice[:, 1].min(), of_dice[:, 1].max()] == pytest.approx([30 - spread, 60 + 2 * spread])
+    half = 4.302653 * 20 / 3**0.5
+    assert of_one[:, 1].max() == pytest.approx(40 + half)
+
+
+def test_a_curve_over_rows_has_a_shadow_of_its_runs(tmp_path: Path) -> None:
+    rows = (
+        Row("0 %", "rollout(row_normalised=true)", at=0.0),
+        Row("50 %", "random(seed={seed})", runs=3, at=0.5),
+        Row("100 %", "attcat(states=inputs)", at=1.0),
+    )
+    found = small(tmp_path, replace(SMALL, rows=rows, over="share", published={}))
+    figure = found.recipe.drawing(found)
+    assert figure is not None
+    (shadow,) = figure.axes[0].collections
+    ends = {(round(float(x), 3), round(float(y), 3)) for x, y in shadow.get_paths()[0].vertices}
+    spread = stdev([10, 20, 60])
+    assert ends == {(0, 40), (0.5, round(30 - spread, 3)), (0.5, round(30 + spread, 3)), (1, 30)}
+    assert figure.axes[0].get_xlabel() == "share\nshaded: ± one standard deviation over the runs"
+    single = small(tmp_path / "single", replace(SMALL, rows=rows, over="share", published={}), seeds=1)
+    figure = single.recipe.drawing(single)
+    assert figure is not None
+    assert figure.axes[0].get_xlabel() == "share", "nothing is shaded"
 
 
 def test_bars_and_what_is_attainable(tmp_path: Path) -> None:
@@ -750,7 +813,7 @@ def test_a_table_is_what_evaluate_measures(tmp_path: Path) -> None:
             assert ours.n == 4
     assert {a.measure for a in found.agreements} == {measure for measure, _ in metrics}
     assert all(a.rows == 8 for a in found.agreements)
-    assert (tmp_path / "out" / "sst2" / "protocol-attcat").is_dir()
+    assert (tmp_path / "out" / "sst2-attcat-sst2" / "protocol-attcat").is_dir()
     again = run(recipe, out=tmp_path / "out", evaluate=quietly, load=lambda name: sentiment(), **options)
     assert [e.ours for e in again.entries] == [e.ours for e in found.entries], "resumed from the journal"
     assert "4 texts were measured; the paper has 872" in str(found)
@@ -824,6 +887,14 @@ def test_layers_of_a_figure(tmp_path: Path) -> None:
     assert len(lines) == (count + 2) * len(whole.units)
     assert float(lines[-2]["score"]) == shown[-1].scores[-2]
     assert "L0" in str(found)
+    peaks = [np.abs([s for s, u in zip(e.scores, e.units, strict=True) if not u.special]).max() for e in shown]
+    assert list(drawn_peaks(found)) == [pytest.approx(max(peaks))], "one scale for all rows"
+    assert f"all rows on one scale: the strongest colour is {max(peaks):.3g}" in str(found)
+    assert f"all rows on one scale: the strongest colour is {max(peaks):.3g}" in written[3].read_text()
+    assert f"| Rollout | {peaks[-2]:.3g} |" in written[0].read_text()
+    ends = [(peaks[0], "L0"), (peaks[count - 1], f"L{count - 1}"), (peaks[-2], "Rollout"), (peaks[-1], "Sum")]
+    sentence = ", ".join(f"{peak:.2g} in {name}" for peak, name in ends)
+    assert f"SST2: the largest score is {sentence}" in found.footer
 
 
 def test_one_text_by_many_methods_and_texts_of_ones_own() -> None:
@@ -834,6 +905,75 @@ def test_one_text_by_many_methods_and_texts_of_ones_own() -> None:
     assert [e.method for e in shown] == [row.label for row in reproduction_named("attcat-table-1").rows]
     assert all(e.texts == ("a fine film",) for e in shown)
     assert any("the texts are others than the paper's" in line for line in found.footer)
+
+
+def by_class(tmp_path: Path, rows: list[tuple[str, int]], **options: Any) -> reproduce.Reproduced:
+    """A figure of the first text of each class, by one method."""
+    recipe = replace(reproduction_named("attcat-figure-5"), examples={}, columns=SMALL.columns[:1], rows=SMALL.rows[:1])
+    (tmp_path / "sst2").mkdir()
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    (tmp_path / "sst2" / "validation.jsonl").write_text("\n".join(lines))
+    known: dict[str, Any] = {"instead": {"sst2": "sentiment"}, "load": lambda name: sentiment(), "data": tmp_path}
+    return run(recipe, explain=explain, **known, **options)
+
+
+GOOD, LONG, WRONG = "a gorgeous and witty film", "a gorgeous film " * 40, ("a gorgeous film", 0)
+
+
+def test_a_text_of_each_class_stands_in(tmp_path: Path) -> None:
+    rows = [WRONG, (LONG, 1), (GOOD, 1), ("a witty one", 1), ("a dull and boring mess", 0)]
+    found = by_class(tmp_path, rows)
+    shown = found.parts[0].examples
+    assert [e[0].texts[0] for e in shown] == ["a dull and boring mess", GOOD], "short, and classified right"
+    assert [gold_of(one) for one in shown] == ["NEGATIVE", "POSITIVE"]
+    text = reproduce.markdown(found)
+    assert text.index("### gold class: NEGATIVE") < text.index("dull") < text.index("### gold class: POSITIVE")
+    assert "gold class: NEGATIVE" in str(found)
+    lines = list(comma_separated.DictReader(io.StringIO(reproduce.csv(found))))
+    assert {(line["text"], line["gold"]) for line in lines} == {("0", "NEGATIVE"), ("1", "POSITIVE")}
+
+
+def test_a_limit_counts_the_texts_of_each_class(tmp_path: Path) -> None:
+    rows = [(GOOD, 1), ("a witty one", 1), ("a fine film", 1), ("a dull and boring mess", 0)]
+    found = by_class(tmp_path, rows, limit=2)
+    shown = [e[0].texts[0] for e in found.parts[0].examples]
+    assert shown == ["a dull and boring mess", GOOD, "a witty one"]
+    assert (
+        "Data: 1 text of the class NEGATIVE of at most 64 tokens that the model classifies right: 2 were asked for"
+        in found.footer
+    )
+
+
+def test_a_class_without_a_text_is_named_and_none_at_all_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    found = by_class(tmp_path / "a", [(GOOD, 1)])
+    assert any("no texts of the class NEGATIVE of at most 64 tokens" in line for line in found.footer)
+    (tmp_path / "b").mkdir()
+    with pytest.raises(BadInput, match=r"Data: sst2@attcat .* has no text of at most 64 tokens that the model"):
+        by_class(tmp_path / "b", [WRONG, (LONG, 1)])
+
+
+def test_the_model_is_not_asked_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_texts, "MOST", 2)
+    found = by_class(tmp_path, [(GOOD, 1), ("a witty one", 1), ("a dull and boring mess", 0)])
+    assert [gold_of(one) for one in found.parts[0].examples] == ["POSITIVE"]
+
+
+def test_texts_of_the_papers_figures() -> None:
+    differences, highlights = (reproduction_named(name) for name in ("mask-lrp-figure-6", "decoded-a5"))
+    assert isinstance(differences, TextFigure)
+    assert isinstance(highlights, TextFigure)
+    assert differences.examples == {"SST-2": ("it 's a charming and often affecting journey .",)}
+    assert [column.label for column in differences.columns] == ["SST-2", "MNLI", "IMDB", "Yelp"]
+    sst2, news = highlights.columns
+    assert (len(highlights.examples["SST-2"]), "AG News" in highlights.examples) == (4, False)
+    rows = [row.label for row in highlights.rows_in(news)]
+    assert rows == ["decoded l6", "decoded, middle", "Shapley", "Occlusion", "Integrated, 25 steps"]
+    theirs = ["decoded l7", "decoded, middle", "Grad-CAM l0", "Simple", "Smooth", "Integrated"]
+    assert [row.label for row in highlights.rows_in(sst2)] == theirs
+    assert not highlights.reads_data(sst2, (), searched=False)
+    assert highlights.reads_data(news, (), searched=False)
+    assert not highlights.reads_data(news, ("a text",), searched=False)
 
 
 def questions(folder: Path, question: str) -> Path:
@@ -883,9 +1023,10 @@ def test_differences_are_between_shares(tmp_path: Path, monkeypatch: pytest.Monk
         return Explainer(sentiment()).explain(text, method=name)
 
     options: dict[str, Any] = {"explain": stand_in, "instead": {"sst2": "sentiment"}, "load": lambda name: sentiment()}
-    found = run(recipe, data=reviews(tmp_path), only=["sst2"], limit=2, **options)
+    texts = [text for text, _ in SENTENCES[:2]]
+    found = run(recipe, data=reviews(tmp_path), only=["sst2"], texts=texts, **options)
     first, second = found.parts[0].examples
-    assert [e.texts[0] for e in (first[0], second[0])] == [text for text, _ in SENTENCES[:2]]
+    assert [e.texts[0] for e in (first[0], second[0])] == texts
     assert [e.method for e in first][:3] == ["theirs, positional heads only", "less RawAtt", "less Rollout"]
     assert first.refused == (("LRP, lrp", "not this one"),)
     raw = Explainer(sentiment()).explain(SENTENCES[0][0], method="raw_attention")
@@ -894,9 +1035,25 @@ def test_differences_are_between_shares(tmp_path: Path, monkeypatch: pytest.Monk
     for place, unit in enumerate(raw.units):
         expected = 0.0 if unit.special else theirs.scores[place] / sums[0] - raw.scores[place] / sums[1]
         assert first[1].scores[place] == pytest.approx(expected, abs=1e-5)
-    assert first[1].signed
+    for place, unit in enumerate(theirs.units):
+        expected = 0.0 if unit.special else theirs.scores[place] / sums[0]
+        assert first[0].scores[place] == pytest.approx(expected, abs=1e-5), "a share, as the others are"
+    assert all(e.signed for e in first)
+    (picture, _) = drawn_peaks(found)
+    assert picture == pytest.approx(max(np.abs(e.scores).max() for e in first))
     assert np.abs(shares(raw)).sum() == pytest.approx(1)
     assert not shares(replace(raw, scores=np.zeros(len(raw.units)))).any()
+
+
+def drawn_peaks(found: reproduce.Reproduced) -> Iterator[float]:
+    """The highest number of the colour bar of each picture that is written."""
+    with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as folder:
+        figures: list[Any] = []
+        patched.setattr(output, "write_figure", lambda figure, path: figures.append(figure) or path)
+        reproduce.write(found, folder)
+    for figure in figures:
+        _, bar = figure.axes
+        yield float(bar.get_ylim()[1])
 
 
 def test_a_figure_without_its_own_row_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

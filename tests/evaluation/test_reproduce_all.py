@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.commands import status_of
 from whyformer import papers
 from whyformer.errors import BadInput, BadOption
-from whyformer.papers import everything, reproduction_named, reproductions, run_all
+from whyformer.papers import everything, reproduction_named, reproductions, run_all, tables
 from whyformer.papers.sources import given_limits
 
 ROWS = [
@@ -56,7 +56,7 @@ def test_one_page_of_what_can_be_run(tmp_path: Path, data: Path, few: None) -> N
     assert (tmp_path / "out" / "attcat-figure-4-sst2-0.png").is_file()
     assert "## attcat-table-1" in listed
     assert "http" not in page.partition("</style>")[2], "nothing is fetched"
-    assert [path.name for path in (tmp_path / "out" / "journals").iterdir()] == ["sst2-attcat-sst2"]
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["sst2-attcat-sst2"]
 
 
 def test_recipes_of_the_same_data_share_a_journal(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +68,21 @@ def test_recipes_of_the_same_data_share_a_journal(tmp_path: Path, data: Path, mo
     sizes = {path: path.stat().st_size for path in (tmp_path / "out").rglob("journal.jsonl")}
     run_all(tmp_path / "out", data=data, instead={"sst2": "sentiment"}, only=["sst2"])
     assert {path: path.stat().st_size for path in sizes} == sizes, "nothing is measured twice"
+
+
+def test_what_was_measured_elsewhere(tmp_path: Path, data: Path, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"data": data, "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
+    with pytest.raises(BadOption, match=r"measured=True \(--measured\) shows what a folder holds"):
+        papers.run(TABLE, measured=True, **options)
+    (before,) = [e for e in run_all(tmp_path / "out", **options).done.values() if e.reproduced.entries]
+    monkeypatch.setattr(tables, "evaluate", lambda *_, **__: pytest.fail("it measures"))
+    (after,) = [e for e in run_all(tmp_path / "out", measured=True, **options).done.values() if e.reproduced.entries]
+    assert [e.ours for e in after.reproduced.entries] == [e.ours for e in before.reproduced.entries]
+    assert any("measured before, on cpu with torch" in line for line in after.reproduced.footer)
+    found = run_all(tmp_path / "out", measured=True, limit=1, **options)
+    assert "was measured with another data than sentiment on sst2@attcat" in found.refused[TABLE.name]
+    found = run_all(tmp_path / "empty", measured=True, **options)
+    assert "it was not measured (there are no results" in found.refused[TABLE.name]
 
 
 def test_each_recipe_gets_the_options_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

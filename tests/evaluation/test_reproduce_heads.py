@@ -160,7 +160,7 @@ def said(found: Reproduced, word: str) -> list[str]:
 
 def test_placeholders_are_filled(tmp_path: Path, found_heads: None) -> None:
     found, asked = small(tmp_path)
-    (file,) = (tmp_path / "out" / "sst-2").glob("heads-*.json")
+    (file,) = (tmp_path / "out" / "sst2-mask-lrp-sst2").glob("heads-*.json")
     randoms = [f"mask_lrp(head_mask=random, rate=0.125, seed={seed}, variant=" for seed in range(5)]
     assert asked == [
         "raw_attention(layer=-1)",
@@ -202,7 +202,7 @@ def test_the_mask_of_the_texts_is_found_once(
     tmp_path: Path, found_heads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, asked = small(tmp_path)
-    (file,) = (tmp_path / "out" / "sst-2").glob("heads-*")
+    (file,) = (tmp_path / "out" / "sst2-mask-lrp-sst2").glob("heads-*")
     before = file.read_bytes()
     monkeypatch.setattr(masks, "positional_statistics", no_counting)
     again, asked_again = small(tmp_path)
@@ -229,7 +229,7 @@ def test_a_run_goes_on_with_more_texts_and_another_mask(tmp_path: Path, found_he
         next(e.ours.n for e in run(recipe, limit=limit, **options).entries if e.main and e.ours) for limit in (3, 6, 3)
     ]
     assert counts == [3, 6, 3]
-    assert len(list((tmp_path / "out" / "sst-2").glob("heads-*.json"))) == 2
+    assert len(list((tmp_path / "out" / "sst2-mask-lrp-sst2").glob("heads-*.json"))) == 2
 
 
 def test_without_a_folder_the_mask_is_a_temporary_file(tmp_path: Path, found_heads: None) -> None:
@@ -447,7 +447,9 @@ def test_heads_are_counted_in_a_treebank(tmp_path: Path, found_heads: None, monk
     found, _ = small(tmp_path, TABLE_3, treebank=parsed, search=mine)
     (line,) = said(found, "head mask keeps")
     assert line.endswith("with direction=either, pieces=joined, special_tokens=False, subtypes=False")
-    assert len(list((tmp_path / "out" / "sst-2").glob("heads-*.json"))) == 2, "another search is another mask"
+    assert len(list((tmp_path / "out" / "sst2-mask-lrp-sst2").glob("heads-*.json"))) == 2, (
+        "another search is another mask"
+    )
     monkeypatch.setattr(masks, "head_statistics", no_counting)
     small(tmp_path, TABLE_3, treebank=parsed)
     run(FIGURE_1, only=["sst2"], instead={"sst2": "tiny"}, load=tiny, treebank=parsed, out=tmp_path / "out")
@@ -486,7 +488,7 @@ def test_a_mask_without_a_parse_is_not_one_with_a_parse(
 ) -> None:
     small(tmp_path)
     small(tmp_path, spacy=pipeline)
-    assert len(list((tmp_path / "out" / "sst-2").glob("heads-*.json"))) == 2
+    assert len(list((tmp_path / "out" / "sst2-mask-lrp-sst2").glob("heads-*.json"))) == 2
     monkeypatch.setattr(masks, "head_statistics", no_counting)
     small(tmp_path, spacy=pipeline)
     pipeline.meta["version"] = "9.9"
@@ -645,7 +647,7 @@ def test_heads_of_the_texts_themselves(tmp_path: Path, found_heads: None) -> Non
     assert said(found, "positional heads only, found in the 3 texts of the data itself (no parse)")
     lines = list(comma_separated.DictReader(io.StringIO(reproduce.csv(found))))
     assert (lines[1]["kept"], lines[1]["offset"], lines[1]["syntactic"]) == ("1", "-1", "")
-    assert len(list((tmp_path / "out" / "sst-2").glob("heads-*.json"))) == 1
+    assert len(list((tmp_path / "out" / "sst2-mask-lrp-sst2").glob("heads-*.json"))) == 1
     plain = figure(tmp_path, FIGURE_5, heads=HeadMask(np.eye(2, 4)).save(tmp_path / "plain.json"))
     assert next(cells(plain)) == ["block", "kept"]
     assert said(plain, "the head mask keeps 2 of 8 heads, of kinds that it does not tell, and was given as plain.json")
@@ -713,7 +715,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], pipelin
     shown = capsys.readouterr().out
     assert "parsed by en_pipeline" in shown
     assert "mean block" in shown
-    (file,) = (tmp_path / "out" / "sst-2").glob("heads-*.json")
+    (file,) = (tmp_path / "out" / "sst2-mask-lrp-sst2").glob("heads-*.json")
     assert (tmp_path / "out" / "mask-lrp-figure-5-sst-2.png").exists()
     for written in (file, f"sst2={file}"):
         assert status_of(*start, "--heads", written) == 0

@@ -398,7 +398,7 @@ def many(seed: int = 0, rows: int = 200, size: int = 16) -> list[Chunk]:
 
 
 def everything(found: Table) -> tuple[Any, ...]:
-    curves = [found.curve(m, k) for m in found.methods for k in found.metrics]
+    curves = [found.curve_cells(m, k) for m in found.methods for k in found.metrics]
     return found.to_csv(), found.to_markdown(), found.to_latex(), str(found), found._repr_html_(), repr(curves)
 
 
@@ -677,13 +677,13 @@ def test_the_live_view_has_the_means_so_far() -> None:
 
 def test_everything_is_saved(shown: Table, tmp_path: Path) -> None:
     written = shown.save(tmp_path / "deep" / "folder")
-    names = ["table.md", "table.csv", "table.tex", "curves-aopc.png"]
-    assert [path.name for path in written][:4] == names
-    assert len(written) == 5
+    names = ["table.md", "table.csv", "table.tex", "curves.csv", "curves-aopc.png"]
+    assert [path.name for path in written][:5] == names
+    assert len(written) == 6
     assert {path.name for path in (tmp_path / "deep" / "folder").iterdir()} == {path.name for path in written}
-    assert "/" not in written[4].name.removeprefix("curves-")
+    assert "/" not in written[5].name.removeprefix("curves-")
     assert written[0].read_text(encoding="utf-8") == shown.to_markdown()
-    assert written[3].read_bytes().startswith(b"\x89PNG")
+    assert written[4].read_bytes().startswith(b"\x89PNG")
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="could not write to"):
         shown.save(tmp_path / "file")
@@ -698,6 +698,37 @@ def curved(count: int, at: list[float], references: bool = True) -> Table:
         for row in range(3)
     ]
     return Results.of([chunk(*records, metrics=facts)]).table(resamples=10)
+
+
+def test_points_of_curves_have_intervals_and_are_saved(tmp_path: Path) -> None:
+    from scipy.stats import t
+
+    found = curved(2, AT)
+    at, cells = zip(*found.curve_cells("way1", "aopc"), strict=True)
+    assert at == tuple(AT)
+    values = np.array([0.2, 0.4, 0.6])  # of three rows at the second point
+    low, high = t.interval(0.95, 2, values.mean(), values.std(ddof=1) / math.sqrt(3))
+    assert (cells[1].mean, cells[1].low, cells[1].high, cells[1].n) == (*map(pytest.approx, (0.4, low, high)), 3)
+    found.save(tmp_path)
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "curves.csv").read_text(encoding="utf-8"))))
+    assert len(lines) == len(found.methods) * len(AT)
+    (line,) = [line for line in lines if (line["method"], line["at"]) == ("way1", "0.5")]
+    assert line["metric"] == "aopc"
+    written = [float(line[name]) for name in ("mean", "low", "high", "n")]
+    assert written == pytest.approx([0.4, low, high, 3])
+
+
+def test_intervals_of_curves_stay_within_what_is_possible() -> None:
+    game = "hiding_game"
+    known = {game: {"name": game, "options": {}, "higher_is_better": False, "level": "example", "at": [0.0, 0.5, 1.0]}}
+    curves = [(1.0, 1.0, None), (1.0, 0.0, None), (1.0, 1.0, 0.0)]
+    records = [record(row, "a", 0.5, game, curve=curve) for row, curve in enumerate(curves)]
+    alike, share, single = (
+        cell for _, cell in Results.of([chunk(*records, metrics=known)]).table().curve_cells("a", game)
+    )
+    assert (share.low, share.high) == (0, 1)
+    assert math.isnan(alike.low), "rows that are all alike do not tell"
+    assert (single.mean, single.n, math.isnan(single.high)) == (0, 1, True)
 
 
 def test_a_figure_shows_every_curve_the_best_strongest() -> None:

@@ -48,6 +48,8 @@ WINDOWS = "inputs/test_windows.py"
 KEPT = "evaluation/test_kept_scores.py"
 DOCUMENTS = "evaluation/test_merged_documents.py"
 EXAMPLES = "show/test_examples_page.py"
+SHOWN = "show/test_show.py"
+RECIPES = "evaluation/test_reproduce.py"
 
 # From layer to layer
 
@@ -1026,6 +1028,8 @@ of(
     ),
     ("_Numbers._settle", "+= len(known)", "+= len(values)"),
     ("_Numbers._settle", "[*self.sums[point], *known]", "known"),
+    ("_Numbers._settle", "value * value", "value", f"{RESULTS}::test_points_of_curves_have_intervals_and_are_saved"),
+    ("_Numbers._point", "(count - 1)", "count", f"{RESULTS}::test_points_of_curves_have_intervals_and_are_saved"),
     (
         "_Numbers.series",
         "np.diff(rows[order]) == 0",
@@ -1044,6 +1048,47 @@ of(
         "gold != predicted",
         f"{RESULTS}::test_the_footer_tells_what_was_left_out_and_why",
     ),
+)
+of(
+    "results.table",
+    f"{RESULTS}::test_intervals_of_curves_stay_within_what_is_possible",
+    ("_around", "min(bounds[1], point.mean + half)", "point.mean + half"),
+    ("_around", "not point.error > SAME * abs(point.mean)", "point.error < 0"),
+)
+of(
+    "show.colours",
+    f"{SHOWN}::test_methods_are_drawn_on_their_own_scales_and_on_one_if_asked",
+    ("common_peak", 'if scale == "shared" else None', 'if scale == "row" else None'),
+    ("common_peak", "max(map(largest", "min(map(largest"),
+    ("scaled", "_peak(scores) if peak is None else peak", "_peak(scores)"),
+    ("_visible", "not unit.special", "True", f"{SHOWN}::test_special_tokens_do_not_set_the_scale"),
+)
+of(
+    "papers.class_texts",
+    f"{RECIPES}::test_a_text_of_each_class_stands_in",
+    ("EachClass._classified_right", "> self.longest", "> 10 * self.longest"),
+    ("EachClass._classified_right", ".predicted[0]) == gold", ".predicted[0]) >= 0"),
+    ("EachClass.texts", "< count:", "<= count:", f"{RECIPES}::test_a_limit_counts_the_texts_of_each_class"),
+    (
+        "EachClass._classified_right",
+        "asked == MOST",
+        "asked < 0",
+        f"{RECIPES}::test_the_model_is_not_asked_without_end",
+    ),
+)
+of(
+    "papers.text_figures",
+    f"{RECIPES}::test_differences_are_between_shares",
+    ("DifferenceFigure.shown", "scores=share, signed=True", "signed=True"),
+    ("DifferenceFigure.shown", "share - shares(explanation)", "shares(explanation) - share"),
+    ("LayerFigure.remark", "layers[1:][-1:]", "layers[1:2]", f"{RECIPES}::test_layers_of_a_figure"),
+)
+of(
+    "papers.plots",
+    f"{RECIPES}::test_csv_has_the_points_of_curves",
+    ("_joined", "low=scale * first.low", "low=first.low"),
+    ("_joined", "stdev(means)", "None"),
+    ("draw_over_rows", "(n - s, n + s)", "(n, n + s)", f"{RECIPES}::test_a_curve_over_rows_has_a_shadow_of_its_runs"),
 )
 of(
     "evaluation.journal",

@@ -15,8 +15,11 @@ import pytest
 
 import whyformer
 from whyformer import Comparison, Explainer, Explanation
+from whyformer.errors import BadOption
 from whyformer.inputs.units import Unit
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, Colour, as_hex, hue, ink, on_white, strengths
+from whyformer.show.figures import OWN_SCALES
+from whyformer.show.terminal import coloured_runs
 from whyformer.tasks.label import Label, Predicted
 
 TEXT = "a gorgeous, witty film that didn't once bore me"
@@ -285,6 +288,71 @@ def test_a_figure_has_a_row_for_each_layer(explanations: dict[str, Explanation],
     scores = np.array([s for u, s in zip(e.units, e.scores, strict=True) if not u.special])
     strongest = int(np.abs(scores).argmax())
     np.testing.assert_allclose(255 * pixels[-1, strongest], hue(scores[strongest], e.signed), atol=1)
+
+
+TALL, LOW = [9.0, 2.0, -1.0, 0.0], [9.0, -0.5, 0.25, 0.0]  # the first unit is special
+
+
+def assert_shades(figure: Any, row: int, *expected: float) -> None:
+    """The strengths of one row of a heatmap, by its colours, which come in 256 steps."""
+    colours = 255 * np.asarray(figure.axes[0].images[0].get_array())[row]
+    np.testing.assert_allclose(colours, [on_white(strength, signed=True) for strength in expected], atol=3)
+
+
+def texts_of(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_methods_are_drawn_on_their_own_scales_and_on_one_if_asked() -> None:
+    found = Comparison((made(TALL), made(LOW)))
+    alone, together = found.figure(), found.figure(scale="shared")
+    assert_shades(alone, 1, -1, 0.5, 0)
+    assert texts_of(alone) == ["2", "0.5"], "the largest scores, beside the rows"
+    assert (len(alone.axes), alone.axes[0].get_xlabel()) == (1, OWN_SCALES)
+    for figure in (alone, together):
+        assert_shades(figure, 0, 1, -0.5, 0)
+    assert_shades(together, 1, -0.25, 0.125, 0)
+    assert (texts_of(together), together.axes[0].get_xlabel()) == ([], "")
+    assert [text.get_text() for text in together.axes[1].get_yticklabels()] == ["-2", "0", "2"]
+    assert_shades(found.figure(scale="row"), 1, -1, 0.5, 0)
+
+
+def test_layers_are_drawn_on_one_scale_and_on_their_own_if_asked() -> None:
+    layers = np.array([LOW, TALL]) / 2
+    e = made(layers.sum(0).tolist(), layers=layers)
+    together, alone = e.figure(), e.figure(scale="row")
+    assert_shades(together, 0, -0.25, 0.125, 0)
+    assert [text.get_text() for text in together.axes[1].get_yticklabels()] == ["-1", "0", "1"]
+    assert "all rows on one scale: the strongest colour is 1<" in e.render("html")
+    assert "each row on its own scale" in e.render("html", scale="row")
+    assert texts_of(alone) == ["0.25", "1", "0.75"]
+    assert_shades(alone, 0, -1, 0.5, 0)
+
+
+def test_colours_of_both_kinds_have_a_bar_each() -> None:
+    both = Comparison((made(TALL), made(LOW, signed=False)))
+    _, *bars = both.figure(scale="shared").axes
+    assert [[text.get_text() for text in bar.get_yticklabels()] for bar in bars] == [["0", "1", "2"], ["-2", "0", "2"]]
+    nothing = Comparison((made([0.0] * 4), made([0.0] * 4)))
+    assert len(nothing.figure(scale="shared").axes) == 1, "there is no number to show"
+
+
+def test_pages_and_terminals_keep_to_a_scale(tmp_path: Path) -> None:
+    found = Comparison((made(TALL), made(LOW)))
+    alone, together = (found.render("html", scale=scale) for scale in ("row", "shared"))
+    assert "each row on its own scale" in alone
+    assert "up to 0.5<" in alone
+    assert "all rows on one scale: the strongest colour is 2" in together
+    assert [alone.count("0.620)"), together.count("0.620)")] == [4, 3], "the strongest colour; two are in the legend"
+    assert found.to_html(tmp_path / "a.html").read_text() == alone
+    assert found.to_html(tmp_path / "b.html", scale="shared").read_text() == together
+    assert "each row on its own scale" in str(found)
+    assert "the strongest colour is 2" in found.render("text", scale="shared")
+    styles = [{str(span.style) for span in coloured_runs(found[1], peak).spans} for peak in (None, 2.0)]
+    assert styles[0] != styles[1]
+    for form in ("html", "text", "png"):
+        with pytest.raises(BadOption, match=r"scale='log': known: row .*, shared"):
+            found.render(form, scale="log")
 
 
 # Colours

@@ -186,6 +186,9 @@ def reproduce_command(
     every: Annotated[
         bool, typer.Option("--all", help="All that can be run, and one page of it in --out; run again to go on.")
     ] = False,
+    measured: Annotated[
+        bool, typer.Option("--measured", help="Show what the journals in --out hold, and measure nothing.")
+    ] = False,
     printed_texts: Annotated[
         bool, typer.Option("--printed-texts", help="With --all: show no texts but those that the papers print.")
     ] = False,
@@ -235,7 +238,7 @@ def reproduce_command(
     options |= {"window_size": window_size, "overlap": overlap, "search": HeadSearch(**vars(search))}
     options |= {"instead": papers.other_models(instead or []), "heads": papers.given_heads(heads or [])}
     options |= {"lm_heads": papers.given_lm_heads(lm_heads or []), "limit": papers.given_limits(limit or [])}
-    options |= {"only": None if only is None else only.split(",")}
+    options |= {"only": None if only is None else only.split(","), "measured": measured}
     if every:
         _reproduce_all(name, out, printed_texts, options)
         return

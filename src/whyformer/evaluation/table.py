@@ -47,7 +47,7 @@ class Table(Shown, TableData):
         return figure(self, metric)
 
     def save(self, folder: str | Path) -> list[Path]:  # type: ignore[override]
-        """Write table.md, table.csv, table.tex, and a picture of the curves of each metric that has some."""
+        """Write table.md, table.csv, table.tex, and curves: their points, and a picture of those of each metric."""
         from whyformer.show.curves import save
 
         return save(self, folder)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from whyformer.progress import counting
 from whyformer.results.explanation import COMPARISON, EXPLANATION, ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
+from whyformer.show.colours import Scale
 from whyformer.show.render import Shown, text_of
 from whyformer.storage.files import write
 
@@ -17,18 +18,20 @@ if TYPE_CHECKING:
 class _Drawn(Shown):
     """What one explanation and a comparison of several have in common."""
 
-    def to_html(self, path: str | Path) -> Path:
-        """Write a page that needs nothing else: no network, no other file."""
-        return write(path, text_of(self, "html"))
+    def to_html(self, path: str | Path, scale: Scale | None = None) -> Path:
+        """Write a page that needs nothing else: no network, no other file. `scale` is that of `figure`."""
+        return write(path, text_of(self, "html", scale=scale))
 
-    def figure(self: Any) -> "Figure":
+    def figure(self: Any, scale: Scale | None = None) -> "Figure":
         """A matplotlib figure: the scores of each unit, and of each layer where there are layers.
 
-        A comparison has one row per method, as in AttCAT's Figure 5.
+        A comparison has one row per method, as in AttCAT's Figure 5. Colours are beside the largest score of the row
+        (`scale="row"`: the default for methods, whose scores have different units) or of all rows (`scale="shared"`:
+        the default for layers).
         """
         from whyformer.show.figures import figure
 
-        return figure(self)
+        return figure(self, scale)
 
     def _repr_html_(self: Any) -> str:
         from whyformer.show.html import fragment

@@ -113,6 +113,8 @@ def smooth_grad(
     if noise < 0:
         raise BadOption(f"smooth_grad needs noise of at least 0; found {noise}")
     at: Place = "token_embeddings" if protocol == "allennlp" else "embedding_output"
+    if protocol == "allennlp":
+        _over_width(prediction, _loss_gradient(prediction, at))  # which refuses before the noisy runs
     runs = _noisy(prediction, at, samples, noise, seed)
     total = reduce(
         torch.add, (_loss_gradient(r, at) if protocol == "allennlp" else r.hidden_gradients[0] for r in runs)

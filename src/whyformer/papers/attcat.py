@@ -199,7 +199,8 @@ FIGURE_4 = LayerFigure(
     essential=("Sum",),
     notes=(
         "the figure's text ('not' +0.72, 'like' -0.37) is not known in full: that of Figure 5b stands in",
-        "each row has its own scale",
+        "all rows are on one scale, that of the scores themselves",
+        "the paper finds deeper layers less impactful, and minimal scores in the rollout",
     ),
 )
 

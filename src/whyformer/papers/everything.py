@@ -16,7 +16,6 @@ from whyformer.show.grid import one_line
 from whyformer.storage import files
 from whyformer.storage.files import make_folder, regular
 
-JOURNALS = "journals"
 BY_COLUMN = ("heads", "lm_heads", "instead")  # options that name columns, not all of which a recipe has
 OF_MASKS = ("heads", "spacy", "treebank", "search")
 OF_HEADS = ("lm_heads",)
@@ -66,7 +65,7 @@ def run_all(
             if not columns:
                 raise BadOption("its texts are those of a data set, and the paper prints others")
             how = _options(recipe, columns, limit, options)
-            reproduced = run(recipe, out=folder, only=columns, journals=folder / JOURNALS, **how)
+            reproduced = run(recipe, out=folder, only=columns, **how)
         except WhyformerError as error:
             everything.refused[name] = one_line(str(error))
         else:

@@ -264,10 +264,14 @@ FIGURE_6 = DifferenceFigure(
     title="Token by token, where their scores are higher and lower than each baseline's (with Figures 7-13)",
     columns=(_SST2, _MNLI, _IMDB, _YELP),
     rows=(*_BASELINES, Row("theirs", _THEIRS.method, syntactic=True)),
+    examples={"SST-2": ("it 's a charming and often affecting journey .",)},
     essential=("theirs",),
     notes=(
-        "the first texts of each data set stand in for those of the figures",
-        "the scores of both methods are divided by the sum of their sizes over the units that are not special",
+        "the sentence of Figure 6 is the one of SST-2 that has its words; the texts of Figures 7-13 are not known: of "
+        "MNLI, IMDB and Yelp the first text of each gold class stands in that has at most 64 tokens and that the model "
+        "classifies right",
+        "scores are divided by the sum of their sizes over the units that are not special; green is where theirs are "
+        "higher, red where they are lower, all rows on one scale",
         _MASKS,
     ),
 )

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whyformer.explain.explanation import Comparison
+from whyformer.papers.recipe import Reproduction
 from whyformer.papers.result import Reproduced
 from whyformer.papers.tables import optional_number
-from whyformer.show.grid import Grid, as_markdown, boxed, one_line, plain_grid
+from whyformer.papers.text_figures import TextFigure, gold_of
+from whyformer.show.colours import Scale, largest
+from whyformer.show.grid import NONE, Grid, as_markdown, boxed, one_line, plain_grid
 from whyformer.show.layout import headline
 from whyformer.show.pictures import write_figure
 from whyformer.storage import files
@@ -26,8 +29,9 @@ def markdown(reproduced: Reproduced, pictures: Sequence[str] = ()) -> str:
     for part in reproduced.parts:
         blocks.append(f"## {part.column.label}")
         for comparison in part.examples:
+            blocks += [f"### gold class: {one_line(gold)}"] if (gold := gold_of(comparison)) else []
             blocks += [f"> {one_line(' / '.join(comparison[0].texts))}", headline(comparison[0].prediction)]
-            blocks.append(as_markdown(plain_grid(("row", "strongest"), [*_strongest(comparison), *comparison.refused])))
+            blocks.append(as_markdown(plain_grid(("row", "largest", "strongest"), _strongest(comparison))))
         blocks += [as_markdown(grid) for grid in recipe.grids(reproduced, part)]
     if reproduced.agreements:
         blocks += ["## Agreement", as_markdown(agreement(reproduced))]
@@ -44,7 +48,9 @@ def text(reproduced: Reproduced) -> str:
     shown: list[RenderableType] = [Text(f"{recipe.name} · {recipe.paper}", "bold"), Text(f"{recipe.title}\n")]
     for part in reproduced.parts:
         shown.append(Text(f"{part.column.label} · {part.model}", "bold"))
-        shown += [comparison_text(c).append("\n") for c in part.examples]
+        for comparison in part.examples:
+            shown += [Text(f"gold class: {gold}")] if (gold := gold_of(comparison)) else []
+            shown.append(comparison_text(comparison, scale=_scale(recipe)).append("\n"))
         shown += [boxed(grid) for grid in recipe.grids(reproduced, part)]
     if reproduced.agreements:
         shown += [Text("Agreement", "bold"), boxed(agreement(reproduced))]
@@ -79,8 +85,8 @@ def write(reproduced: Reproduced, out: str | Path) -> list[Path]:
         if drawn is not None:
             pictures.append(write_figure(drawn, place(f"{stem}.png")))
         for number, comparison in enumerate(part.examples):
-            pictures.append(write_figure(comparison.figure(), place(f"{stem}-{number}.png")))
-            pages.append(comparison.to_html(place(f"{stem}-{number}.html")))
+            pictures.append(write_figure(comparison.figure(_scale(recipe)), place(f"{stem}-{number}.png")))
+            pages.append(comparison.to_html(place(f"{stem}-{number}.html"), _scale(recipe)))
     texts = [
         files.write(place(f"{name}.md"), markdown(reproduced, [picture.name for picture in pictures])),
         files.write(place(f"{name}.csv"), csv(reproduced)),
@@ -98,8 +104,15 @@ def agreement(reproduced: Reproduced) -> Grid:
     return plain_grid(head, lines)
 
 
-def _strongest(comparison: Comparison, count: int = 5) -> Iterator[tuple[str, str]]:
-    """The strongest units of each row with their scores."""
+def _scale(recipe: Reproduction) -> Scale:
+    """Whether the rows of a figure of texts share a scale."""
+    return recipe.scale if isinstance(recipe, TextFigure) else "row"
+
+
+def _strongest(comparison: Comparison, count: int = 5) -> Iterator[tuple[str, str, str]]:
+    """The size of the largest score of each row, and the strongest units; then the rows that were refused."""
     for explanation in comparison:
         units = explanation.top(count, by="magnitude")
-        yield explanation.method, ", ".join(f"{unit.text} {unit.score:+.3g}" for unit in units)
+        strongest = ", ".join(f"{unit.text} {unit.score:+.3g}" for unit in units)
+        yield explanation.method, f"{largest(explanation):.3g}", strongest
+    yield from ((label, NONE, reason) for label, reason in comparison.refused)

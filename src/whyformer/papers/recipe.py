@@ -64,8 +64,8 @@ class Column:
         return _slug(self.label)
 
     @property
-    def shared_slug(self) -> str:
-        """A name that columns of several recipes share which have the same data and the same model."""
+    def journal(self) -> str:
+        """The folder of its journal, which columns of several recipes share that have the same data and model."""
         return _slug(f"{self.data} {self.folder}")
 
 

@@ -51,7 +51,7 @@ def run(
     on_error: OnError = "refuse",
     window_size: int | None = None,
     overlap: int | None = None,
-    journals: str | Path | None = None,
+    measured: bool = False,
 ) -> Reproduced:
     """Do a table or figure again: what can be run of it, for every column whose model and data are available.
 
@@ -61,7 +61,8 @@ def run(
     | parameter | meaning |
     |---|---|
     | `recipe` | one of `reproductions()` |
-    | `out` | a folder: each column has its journal and its head mask in a folder below; the same call goes on there |
+    | `out` | a folder: each column has its journal and its head mask in a folder below, which recipes of the same data |
+    | | and model share; the same call goes on there |
     | `models`, `data` | folders of models and data sets in place of the hub |
     | `limit` | how many texts of each column are taken, or numbers by the folder of a column |
     | `instead` | other models, by the folder of a column: a folder below `models`, or whatever can be loaded |
@@ -77,10 +78,12 @@ def run(
     | `device`, `dtype` | where and how models are loaded |
     | `on_error` | `"skip"` leaves bad rows of the data out, and counts them |
     | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `evaluate` |
-    | `journals` | a folder for journals and head masks that recipes of the same data and models share |
+    | `measured` | measures nothing: tables and curves are of what the journals in `out` hold, wherever it was measured |
     """
     if recipe.refusal:
         raise BadOption(recipe.refusal)
+    if measured and out is None:
+        raise BadOption("measured=True (--measured) shows what a folder holds: give out= (--out)")
     if seeds is not None and seeds < 1:
         raise BadOption(f"seeds={seeds}: a random row needs at least one run")
     models, data = (None if folder is None else Path(folder) for folder in (models, data))
@@ -108,16 +111,15 @@ def run(
         on_error=on_error,
         window_size=window_size,
         overlap=overlap,
+        measured=measured,
     )
     opened, left_out = opened_columns(recipe, columns, settings)
     parts = []
     with TemporaryDirectory() if out is None else nullcontext(out) as folder:
         for column in opened:
-            name = column.column.slug if journals is None else column.column.shared_slug
-            below = Path(journals or folder) / name
-            journalled = journals is not None or out is not None
+            below = Path(folder) / column.column.journal
             try:
-                parts.append(_run_column(recipe, column, settings, below, journalled=journalled))
+                parts.append(_run_column(recipe, column, settings, below, journalled=out is not None))
             except LeftOut as reason:
                 left_out[column.column.label] = str(reason)
     if not parts:

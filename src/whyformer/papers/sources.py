@@ -25,7 +25,8 @@ class Settings:
     files of head masks by a column's folder; the masks of other columns are found by the `search` in the `treebank` if
     there is one, else in their texts, parsed by the spaCy `pipeline` if there is one. `lm_heads` has folders or hub ids
     of LM heads by a column's folder. `limit` is how many texts are taken, of each column or by its folder, `seeds` how
-    often random rows are run. `engine`, `workers`, `on_error`, `window_size` and `overlap` are those of `evaluate`.
+    often random rows are run. `engine`, `workers`, `on_error`, `window_size` and `overlap` are those of `evaluate`. If
+    `measured`, journals are read and nothing is measured.
     """
 
     models: Path | None
@@ -46,6 +47,7 @@ class Settings:
     on_error: OnError
     window_size: int | None
     overlap: int | None
+    measured: bool
 
     def limit_of(self, column: Column) -> int | None:
         """How many texts of a column are taken; None for all."""

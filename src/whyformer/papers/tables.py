@@ -3,15 +3,18 @@
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whyformer.errors import WhyformerError
+from whyformer.datasets import Dataset
+from whyformer.errors import BadInput, WhyformerError
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.table import Table
-from whyformer.papers.plots import draw_bars, draw_curves, draw_over_rows
-from whyformer.papers.recipe import Measure, Reproduction, Row
+from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.table import Results, Table
+from whyformer.papers.plots import Point, curve_points, draw_bars, draw_curves, draw_over_rows
+from whyformer.papers.recipe import LeftOut, Measure, Reproduction, Row
 from whyformer.papers.result import Entry, Part, ReadyColumn, Reproduced, entries_of, settled
-from whyformer.show.grid import NONE, Grid, Words
+from whyformer.show.grid import NONE, Grid, Words, plain_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +24,7 @@ FIELDS = (
     *("name", "column", "row", "method", "measure", "ours", "low", "high", "spread", "n", "left_out", "refused"),
     *("published", "published_spread", "difference"),
 )
+MOST_POINTS = 11  # of a curve that are printed
 FEW = 4  # measures: where there are more, intervals are in the CSV only
 
 
@@ -42,6 +46,7 @@ class TableRecipe(Reproduction):
             tables[protocol] = _measured(column, methods, metrics, protocol)
         entries = entries_of(self, column.column, tables, settings.seeds)
         departures = [_counted(column, entries), *_fewer_runs(rows, settings.seeds)]
+        departures += [_machine(next(iter(tables.values())))] if settings.measured else []
         return column.part(self, departures, tables=tables, entries=entries)
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
@@ -69,6 +74,27 @@ class CurveFigure(TableRecipe):
 
     over: str = ""
 
+    def points(self, part: Part, measure: Measure) -> dict[str, list[Point]]:
+        """The points of the curve of each row; none where the rows are the points."""
+        return {} if self.over else curve_points(part, measure)
+
+    def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
+        """The numbers, then some points of the curves."""
+        curves = [(measure, self.points(part, measure)) for measure in self.ready_measures]
+        return [*super().grids(reproduced, part), *(_point_grid(m, by_row) for m, by_row in curves if by_row)]
+
+    def csv_lines(self, reproduced: Reproduced) -> Iterator[Sequence[object]]:
+        """The numbers, then the points of the curves."""
+        yield from super().csv_lines(reproduced)
+        for part in reproduced.parts:
+            for measure in self.ready_measures:
+                methods = {e.row: e.method for e in reversed(part.entries) if e.measure == measure.label}
+                for row, points in self.points(part, measure).items():
+                    for point in points:
+                        name = f"{measure.label} at {point.at:.4g}"
+                        entry = Entry(part.column.label, row, methods[row], name, point.cell, None, spread=point.spread)
+                        yield self.name, entry.column, entry.row, entry.method, entry.measure, *_numbers(entry)
+
     def drawing(self, reproduced: Reproduced) -> "Figure | None":
         """A row of pictures for each column, a picture for each measure."""
         from matplotlib.figure import Figure
@@ -92,6 +118,10 @@ class CurveFigure(TableRecipe):
 class BarFigure(CurveFigure):
     """A bar for each row."""
 
+    def points(self, part: Part, measure: Measure) -> dict[str, list[Point]]:
+        """None: bars are no curves."""
+        return {}
+
     def _draw(self, axes: "Axes", part: Part, measure: Measure) -> None:
         draw_bars(axes, part, measure)
 
@@ -105,10 +135,39 @@ def _measured(column: ReadyColumn, methods: list[str], metrics: list[str], proto
     if column.subject.task == "answer":
         how |= {"window_size": settings.window_size, "overlap": settings.overlap}
     assert column.opened.data is not None
+    if settings.measured:
+        return _as_measured(column, column.opened.data, how["out"])
     try:
         return evaluate(column.subject, column.opened.data, methods=methods, metrics=metrics, **how)
     except WhyformerError as error:
         raise type(error)(f"{column.column.label}: {error}") from error
+
+
+def _as_measured(column: ReadyColumn, data: Dataset, folder: Path) -> Table:
+    """What the journal of a column holds, if it is of the same model and data; the machine may be another."""
+    try:
+        journal = Journal.read(folder)
+    except BadInput as error:
+        raise LeftOut(f"it was not measured ({error})") from error
+    for name, asked in (("model", column.subject.fingerprint), ("data", data.digest)):
+        if journal.run.get(name) != asked:
+            raise LeftOut(f"{folder} was measured with another {name} than {column.opened.model} on {data.name}")
+    return Results.of(journal.chunks(), journal.run).table()
+
+
+def _machine(table: Table) -> str:
+    """On what a table was measured."""
+    packages = ", ".join(f"{name} {table.run[name]}" for name in ("torch", "transformers") if name in table.run)
+    return f"measured before, on {table.run.get('device', 'a device that is not known')} with {packages}"
+
+
+def _point_grid(measure: Measure, curves: Mapping[str, list[Point]]) -> Grid:
+    """The curves of one measure, at no more points than a line has room for."""
+    digits, lines = 2 if measure.scale != 1 else 3, []
+    for row, points in curves.items():
+        shown = points[:: -(-len(points) // MOST_POINTS)]
+        lines.append((row, *(_spread_number(point.cell.mean, point.spread, digits) for point in shown)))
+    return plain_grid((f"{measure.label} at", *(f"{point.at:.4g}" for point in shown)), lines)
 
 
 def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:

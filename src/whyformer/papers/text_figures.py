@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,12 +15,14 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.encoding import Text
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
+from whyformer.papers.class_texts import ClassText, EachClass
 from whyformer.papers.recipe import Column, LeftOut, Reproduction, Row
 from whyformer.papers.result import Part, ReadyColumn, Reproduced
 from whyformer.results.explanation import Array
+from whyformer.show.colours import Scale, largest
 from whyformer.show.grid import Grid
 
-UNITS = ("name", "column", "text", "row", "unit", "score")
+UNITS = ("name", "column", "text", "row", "unit", "score", "gold")
 
 
 class LookedUp(NamedTuple):
@@ -30,45 +31,72 @@ class LookedUp(NamedTuple):
     question: str
 
 
+Examples = tuple[Text | LookedUp, ...] | EachClass
+
+
+@dataclass(frozen=True, eq=False)
+class ShownText(Comparison):
+    """The explanations of a text that a figure shows; `gold` is its class in the data, if it stands in for that."""
+
+    gold: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextFigure(Reproduction):
     """A picture of single texts: an explanation for each row.
 
-    `examples` are the texts by column; without any, the first texts of the data stand in.
+    `examples` are the texts by column; without any, texts of each class stand in. `scale` is that of the rows.
     """
 
-    examples: Mapping[str, tuple[Text | LookedUp, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    examples: Mapping[str, Examples] = field(default_factory=lambda: MappingProxyType({}))
 
     searches_all: ClassVar[bool] = True
+    scale: ClassVar[Scale] = "row"
 
     def reads_data(self, column: Column, texts: Sequence[Text], *, searched: bool) -> bool:
         """Unless all texts are known, and the head mask is not taken from the data."""
-        known = texts or self.examples.get(column.label, ())
-        return searched or not known or any(isinstance(text, LookedUp) for text in known)
+        known = texts or self._examples(column)
+        return searched or isinstance(known, EachClass) or any(isinstance(text, LookedUp) for text in known)
 
     def texts(self, column: Column, data: Dataset | None, count: int) -> tuple[Text, ...]:
-        """The texts of a column; questions are looked up in the data."""
-        known = self.examples.get(column.label)
-        if known is None:
-            assert data is not None
-            return tuple(example.text for example in islice(data, count))
+        """The texts of a column that are known, questions looked up in the data; none where the model has to choose."""
+        known = self._examples(column)
+        if isinstance(known, EachClass):
+            return ()
         return tuple(_looked_up(text, data) if isinstance(text, LookedUp) else text for text in known)
 
     def shows_printed_texts(self, column: Column) -> bool:
         """Where the texts are known, and not taken from the data."""
         return column.label in self.examples
 
+    def _examples(self, column: Column) -> Examples:
+        return self.examples.get(column.label, EachClass())
+
     def run_column(self, column: ReadyColumn) -> Part:
         """Explain each text by each row, under the paper's labels."""
         rows = self.rows_of(column.column)
         try:
-            examples = tuple(self._compared(column.subject, text, rows) for text in column.opened.texts)
+            texts, few = self._chosen(column)
+            examples = tuple(self._compared(column.subject, text, rows) for text in texts)
         except (BadInput, UnsupportedModel) as error:
             raise LeftOut(str(error)) from error
-        return column.part(self, examples=examples)
+        return column.part(self, [*few, *filter(None, map(self.remark, examples))], examples=examples)
 
-    def _compared(self, subject: Subject, text: Text, rows: Sequence[Row]) -> Comparison:
+    def _chosen(self, column: ReadyColumn) -> tuple[list[ClassText], list[str]]:
+        """The texts to show, and a sentence for each class that lacks some."""
+        known, data = self._examples(column.column), column.opened.data
+        if column.opened.texts or not isinstance(known, EachClass):
+            return [ClassText(text) for text in column.opened.texts], []
+        assert data is not None
+        return known.texts(column.subject, data, column.settings.limit_of(column.column) or 1)
+
+    def remark(self, comparison: Comparison) -> str | None:
+        """What is to be said of one text beside its picture, if anything."""
+        return None
+
+    def _compared(self, subject: Subject, example: ClassText, rows: Sequence[Row]) -> ShownText:
         """The explanations of one text, and the rows that were refused."""
+        text, gold = example
         done: dict[str, Explanation] = {}
         refused: list[tuple[str, str]] = []
         for row in rows:
@@ -80,7 +108,7 @@ class TextFigure(Reproduction):
         needed = [f"{label}: {reason}" for label, reason in refused if label.partition(",")[0] in self.essential]
         if needed or not done:
             raise BadInput(f"{self.name} cannot explain {text!r}: {'; '.join(needed or [r for _, r in refused])}")
-        return Comparison(tuple(self.shown(done)), tuple(refused))
+        return ShownText(tuple(self.shown(done)), tuple(refused), gold)
 
     @abstractmethod
     def shown(self, done: dict[str, Explanation]) -> Iterator[Explanation]:
@@ -96,8 +124,9 @@ class TextFigure(Reproduction):
         for part in reproduced.parts:
             for number, comparison in enumerate(part.examples):
                 for explanation in comparison:
+                    start = (self.name, part.column.label, number, explanation.method)
                     for unit, score in zip(explanation.units, explanation.scores, strict=True):
-                        yield self.name, part.column.label, number, explanation.method, unit.text, float(score)
+                        yield *start, unit.text, float(score), gold_of(comparison)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +140,15 @@ class MethodFigure(TextFigure):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerFigure(TextFigure):
-    """A text layer by layer."""
+    """A text layer by layer, all on one scale."""
+
+    scale: ClassVar[Scale] = "shared"
+
+    def remark(self, comparison: Comparison) -> str:
+        """How large the scores of the first and the last layer are beside those of the other rows."""
+        layers = [e for e in comparison if e.method not in {row.label for row in self.rows}]
+        ends = [layers[0], *layers[1:][-1:], *comparison[len(layers) :]]
+        return f"the largest score is {', '.join(f'{largest(e):.2g} in {e.method}' for e in ends)}"
 
     def shown(self, done: dict[str, Explanation]) -> Iterator[Explanation]:
         """The layers of the essential row, L0 first; then the other rows; then the essential row, their sum."""
@@ -127,15 +164,20 @@ class LayerFigure(TextFigure):
 
 @dataclass(frozen=True, kw_only=True)
 class DifferenceFigure(TextFigure):
-    """How the essential row differs from the others."""
+    """How the essential row differs from the others, all on one scale."""
+
+    scale: ClassVar[Scale] = "shared"
 
     def shown(self, done: dict[str, Explanation]) -> Iterator[Explanation]:
-        """The essential row's scores less those of each other row, both as shares of the sum of their sizes."""
+        """The essential row's scores, and these less those of each other row: all as shares of the sum of their sizes.
+
+        Above 0 the essential row's share is higher than the other's, or than nothing.
+        """
         theirs = done.pop(self.essential[0])
-        yield _called(self.essential[0], theirs)
+        share = shares(theirs)
+        yield replace(_called(self.essential[0], theirs), scores=share, signed=True)
         for label, explanation in done.items():
-            difference = shares(theirs) - shares(explanation)
-            yield replace(_called(f"less {label}", theirs), scores=difference, signed=True)
+            yield replace(_called(f"less {label}", theirs), scores=share - shares(explanation), signed=True)
 
 
 def explained(subject: Subject, text: Text, spec: MethodSpec) -> Explanation:
@@ -145,6 +187,11 @@ def explained(subject: Subject, text: Text, spec: MethodSpec) -> Explanation:
         asked = dict(zip(("question", "context"), text, strict=True))
     explanation: Explanation = Explainer(subject).explain(method=spec.of.name, **asked, **spec.options)
     return explanation
+
+
+def gold_of(comparison: Comparison) -> str | None:
+    """The gold class of a text that stands in for its class."""
+    return comparison.gold if isinstance(comparison, ShownText) else None
 
 
 def _looked_up(wanted: LookedUp, data: Dataset | None) -> Text:

@@ -13,7 +13,7 @@ import numpy as np
 from whyformer.errors import BadInput, BadOption
 from whyformer.results.kept import KEPT
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import REFERENCES, Pair, Series, TableData
+from whyformer.results.table import REFERENCES, CurvePoint, Pair, Series, TableData
 
 T = TypeVar("T", bound=TableData)
 DESCRIBED = {"name", "options", "level"}  # what must be known of a metric that has a number
@@ -105,6 +105,7 @@ class _Numbers:
         self.refused: Counter[str] = Counter()
         self.waiting: list[Sequence[float | None]] = []  # curves
         self.sums: defaultdict[int, list[float]] = defaultdict(list)  # of the points of earlier curves, in parts
+        self.squares: defaultdict[int, list[float]] = defaultdict(list)  # of the same points, likewise
         self.counts: Counter[int] = Counter()
 
     def add(self, record: Record, facts: Mapping[str, Any]) -> None:
@@ -130,6 +131,7 @@ class _Numbers:
         for point, values in enumerate(zip(*self.waiting, strict=True)):
             known = [value for value in values if value is not None and value == value]
             self.sums[point] = _exact([*self.sums[point], *known])
+            self.squares[point] = _exact([*self.squares[point], *(value * value for value in known)])
             self.counts[point] += len(known)
         self.waiting.clear()
 
@@ -141,8 +143,14 @@ class _Numbers:
         details = tuple(self.details[place] for place in order) if self.details else ()
         values = np.array(self.values, np.float64)[order] if not details else np.empty(0)
         self._settle()
-        curve = {point: math.fsum(self.sums[point]) / count for point, count in self.counts.items() if count}
+        curve = {point: self._point(point, count) for point, count in self.counts.items() if count}
         return Series(rows[order], values, details, self.left_out, dict(sorted(self.refused.items())), curve)
+
+    def _point(self, point: int, count: int) -> CurvePoint:
+        """The mean at one point, and its standard error."""
+        mean, square = (math.fsum(sums[point]) / count for sums in (self.sums, self.squares))
+        apart = square - mean * mean  # below 0 by rounding, where all are alike
+        return CurvePoint(mean, math.sqrt(max(0.0, apart) / (count - 1)) if count > 1 else math.nan, count)
 
 
 def _exact(values: list[float]) -> list[float]:

@@ -51,6 +51,17 @@ class Difference:
     n: int
 
 
+class CurvePoint(NamedTuple):
+    """The mean of a curve at one point, its standard error, and how many rows have a number there."""
+
+    mean: float
+    error: float
+    n: int
+
+
+NO_POINT = CurvePoint(math.nan, math.nan, 0)
+
+
 class Series(NamedTuple):
     """What one metric says of one method, in order of the rows: values, or packed details."""
 
@@ -59,7 +70,7 @@ class Series(NamedTuple):
     details: tuple[bytes, ...]
     left_out: int
     refused: Mapping[str, int]
-    curve: Mapping[int, float]  # the mean at each point that has one
+    curve: Mapping[int, CurvePoint]  # at each point that has numbers
 
 
 def resampled_means(columns: Sequence[Floats], resamples: int, seed: int) -> Floats:
@@ -121,6 +132,16 @@ def _by_student(estimate: float, without: Floats, rounding: float) -> tuple[floa
     error = math.sqrt((n - 1) / n * float(np.sum((without - without.mean()) ** 2)))
     half = float(stdtrit(n - 1, 0.975)) * error
     return (estimate - half, estimate + half) if error > rounding else (math.nan, math.nan)
+
+
+def _around(point: CurvePoint, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Student's t interval of a mean, within what is possible; one row has none, nor have rows that are alike."""
+    from scipy.special import stdtrit
+
+    if not point.error > SAME * abs(point.mean) or not math.isfinite(point.error):
+        return math.nan, math.nan
+    half = float(stdtrit(point.n - 1, 0.975)) * point.error
+    return max(bounds[0], point.mean - half), min(bounds[1], point.mean + half)
 
 
 def _by_wilson(ones: float, n: int) -> tuple[float, float]:
@@ -223,9 +244,20 @@ class TableData:
 
     def curve(self, method: str, metric: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         """Where the curve of a metric is taken, and the mean over the examples at each point."""
+        cells = self.curve_cells(method, metric)
+        return (tuple(at for at, _ in cells), tuple(cell.mean for _, cell in cells)) if cells else None
+
+    def curve_cells(self, method: str, metric: str) -> list[tuple[float, Cell]]:
+        """Where the curve of a metric is taken, and the mean there with its 95 % interval; empty without a curve.
+
+        Intervals are by Student's t, however many rows there are: of a curve the single numbers are not kept.
+        """
         series = self._series(method, metric)
-        at = self.facts[metric]["at"] if series and series.curve else ()
-        return (at, tuple(series.curve.get(point, math.nan) for point in range(len(at)))) if series and at else None
+        if series is None or not series.curve:
+            return []
+        bounds = (0.0, 1.0) if self._is_share(metric) else (-math.inf, math.inf)
+        points = [(at, series.curve.get(number, NO_POINT)) for number, at in enumerate(self.facts[metric]["at"])]
+        return [(at, Cell(point.mean, *_around(point, bounds), point.n)) for at, point in points]
 
     def _series(self, method: str, metric: str) -> Series | None:
         for label, known, kind in ((method, self.methods, "method"), (metric, self.metrics, "metric")):

@@ -1,13 +1,16 @@
 """One scale of colours for every picture: green speaks for the target, red against it, blue is plain importance."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whyformer.errors import BadOption
 from whyformer.results.explanation import Array, ExplanationData, ScoredUnit
 
 Colour = tuple[int, int, int]
+Scale = Literal["row", "shared"]  # what colours of several rows are beside: the largest score of the row, or of all
 
 FOR: Colour = (0, 136, 102)
 AGAINST: Colour = (204, 51, 51)
@@ -20,14 +23,33 @@ def two_sided(explanation: ExplanationData) -> bool:
     return explanation.signed or _signs(explanation) is not None
 
 
-def strengths(explanation: ExplanationData) -> Array:
-    """Scores divided by the largest magnitude among the units that are shown; 0 for special tokens.
+def strengths(explanation: ExplanationData, peak: float | None = None) -> Array:
+    """Scores divided by the largest magnitude among the units that are shown, or by `peak`; 0 for special tokens.
 
     Those of an order are below 0 where a unit spoke against the target when it was hidden.
     """
-    shown = np.array([not unit.special for unit in explanation.units])
-    sizes, signs = scaled(np.where(shown, explanation.scores, 0.0)), _signs(explanation)
+    sizes, signs = scaled(_visible(explanation), peak), _signs(explanation)
     return sizes if signs is None else np.where(signs < 0, -sizes, sizes)
+
+
+def largest(explanation: ExplanationData) -> float:
+    """The largest magnitude among the units that are shown."""
+    return _peak(_visible(explanation))
+
+
+def common_peak(explanations: Iterable[ExplanationData], scale: Scale) -> float | None:
+    """The largest magnitude of all rows, if they share a scale."""
+    if scale not in ("row", "shared"):
+        raise BadOption(f"scale={scale!r}: known: row (each row by its own largest score), shared (all by one)")
+    return max(map(largest, explanations), default=0.0) if scale == "shared" else None
+
+
+def _visible(explanation: ExplanationData) -> Array:
+    return np.where([not unit.special for unit in explanation.units], explanation.scores, 0.0)
+
+
+def _peak(scores: Array) -> float:
+    return float(np.abs(scores).max(initial=0))
 
 
 def strongest(explanation: ExplanationData, count: int) -> list[tuple[ScoredUnit, Colour]]:
@@ -48,9 +70,9 @@ def _signs(explanation: ExplanationData) -> NDArray[np.int64] | None:
     return None if explanation.signed else explanation.signs
 
 
-def scaled(scores: Array) -> Array:
-    """Scores divided by the largest magnitude among them."""
-    peak = np.abs(scores).max(initial=0)
+def scaled(scores: Array, peak: float | None = None) -> Array:
+    """Scores divided by the largest magnitude among them, or by `peak`."""
+    peak = _peak(scores) if peak is None else peak
     return scores / peak if peak > 0 else np.zeros_like(scores)
 
 

@@ -14,7 +14,7 @@ from whyformer.escapes import literal
 from whyformer.results.table import REFERENCES, TableData
 from whyformer.show.html import PAGE
 from whyformer.show.pictures import curve_legend, figure_bytes, ruled, write_figure
-from whyformer.show.tables import ARROWS, as_csv, as_html, as_latex, as_markdown
+from whyformer.show.tables import ARROWS, as_csv, as_html, as_latex, as_markdown, curves_csv
 from whyformer.storage.files import make_folder, regular, write
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: told apart by all
@@ -79,10 +79,12 @@ def _best(table: TableData, metric: str, methods: list[str]) -> list[str]:
 
 
 def save(table: TableData, folder: str | Path) -> list[Path]:
-    """Write the table in three formats, and a picture of the curves of each metric that has some."""
+    """Write the table in three formats, the points of all curves, and a picture of those of each metric."""
     folder = make_folder(folder)
     texts = {"md": as_markdown(table), "csv": as_csv(table), "tex": as_latex(table)}
     written = [write(regular(folder / f"table.{kind}"), text) for kind, text in texts.items()]
+    if points := curves_csv(table):
+        written.append(write(regular(folder / "curves.csv"), points))
     for metric in table.metrics:
         if _curves(table, metric):
             name = quote(metric.replace(", ", ","), safe="(),=", errors="backslashreplace")

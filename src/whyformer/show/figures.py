@@ -1,53 +1,100 @@
 """Explanations as matplotlib figures, for reports."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from whyformer.escapes import literal
-from whyformer.results.explanation import Array, ComparisonData, ExplanationData
-from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, scaled, strengths, two_sided
-from whyformer.show.layout import called, headline, in_answer, question, shown_places
+from whyformer.inputs.units import Unit
+from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.show.colours import (
+    AGAINST,
+    FOR,
+    IMPORTANCE,
+    Scale,
+    as_hex,
+    common_peak,
+    largest,
+    strengths,
+    two_sided,
+)
+from whyformer.show.layout import called, headline, in_answer, layer_rows, question, shown_places
 from whyformer.show.pictures import tiled
 
 DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])
 SEQUENTIAL = LinearSegmentedColormap.from_list("whyformer-importance", ["#ffffff", as_hex(IMPORTANCE)])
+COLUMN, ROW = 0.45, 0.32  # inches of a cell
+BAR = 0.16  # inches, how wide a colour bar is
+OWN_SCALES = "each row on its own scale: at its right, the largest score"
 
 
-def figure(result: ExplanationData | ComparisonData[Any]) -> Figure:
-    """A heatmap with one row for each method (AttCAT's Figure 5b), each on its own scale.
+def figure(result: ExplanationData | ComparisonData[Any], scale: Scale | None = None) -> Figure:
+    """A heatmap with one row for each method (AttCAT's Figure 5b).
 
-    Of one explanation that has layers there is a row for each layer (Figure 4), and one for their sum.
+    Of one explanation that has layers there is a row for each layer (Figure 4), and one for their sum. Layers share a
+    scale, which a colour bar shows; methods have different units, so each has its own. `scale` chooses.
     """
-    if isinstance(result, ComparisonData):
-        shown = shown_places(result[0])
-        return _heatmap(result[0], [(called(e), strengths(e)[shown], two_sided(e)) for e in result])
-    shown = shown_places(result)
-    rows = [("sum" if result.layers is not None else called(result), strengths(result)[shown])]
-    if result.layers is not None:
-        rows = [(f"layer {n}", scaled(layer[shown])) for n, layer in enumerate(result.layers)] + rows
-    return _heatmap(result, [(name, row, two_sided(result)) for name, row in rows])
+    usual: Scale = "shared" if isinstance(result, ExplanationData) else "row"
+    rows = layer_rows(result) if isinstance(result, ExplanationData) else [(called(e), e) for e in result]
+    return _heatmap(rows, common_peak([e for _, e in rows], scale or usual))
 
 
-def _heatmap(explanation: ExplanationData, rows: list[tuple[str, Array, bool]]) -> Figure:
-    units = [explanation.units[i] for i in shown_places(explanation)]
-    names = [unit.text for unit in units]
-    drawn = Figure(figsize=(2 + 0.45 * len(names), 1.6 + 0.32 * len(rows)), layout="constrained")
+def _heatmap(rows: Sequence[tuple[str, ExplanationData]], peak: float | None) -> Figure:
+    """The rows, all by one peak, or each by its own."""
+    explanation = rows[-1][1]
+    shown = shown_places(explanation)
+    units = [explanation.units[i] for i in shown]
+    drawn = Figure(figsize=(2.8 + COLUMN * len(units), 1.6 + ROW * len(rows)), layout="constrained")
     axes = drawn.subplots()
-    pixels = np.stack([(DIVERGING((r + 1) / 2) if signed else SEQUENTIAL(r))[:, :3] for _, r, signed in rows])
+    strong = [(strengths(e, peak)[shown], two_sided(e)) for _, e in rows]
+    pixels = np.stack([(DIVERGING((r + 1) / 2) if signed else SEQUENTIAL(r))[:, :3] for r, signed in strong])
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
-    axes.set_xticks(range(len(names)), [literal(name) for name in names], rotation=45, ha="right")
-    axes.set_yticks(range(len(rows)), [literal(name) for name, _, _ in rows])
-    tiled(axes, len(names), len(rows))
-    for place in np.flatnonzero(np.diff([unit.part or 0 for unit in units])):  # between the two texts of a pair
+    axes.set_xticks(range(len(units)), [literal(unit.text) for unit in units], rotation=45, ha="right")
+    axes.set_yticks(range(len(rows)), [literal(name) for name, _ in rows])
+    tiled(axes, len(units), len(rows))
+    _divided(axes, explanation, units, len(rows))
+    if len(rows) == 1 or peak is None:
+        _own_peaks(axes, [e for _, e in rows], len(units))
+    elif peak > 0:
+        _colour_bars(drawn, axes, {signed for _, signed in strong}, peak, len(rows))
+    title = f"{headline(explanation.prediction)} — {question(explanation)}"
+    axes.set_title(literal(title), loc="left", fontsize=10)
+    return drawn
+
+
+def _divided(axes: Axes, explanation: ExplanationData, units: Sequence[Unit], rows: int) -> None:
+    """A line between the two texts of a pair, and a frame around the answer."""
+    for place in np.flatnonzero(np.diff([unit.part or 0 for unit in units])):
         axes.axvline(place + 0.5, color="black", linewidth=1)
     answer = [n for n, unit in enumerate(units) if in_answer(explanation, unit.part, unit.span)]
     if answer:
         corner, width = (answer[0] - 0.5, -0.5), answer[-1] - answer[0] + 1
-        axes.add_patch(Rectangle(corner, width, len(rows), fill=False, edgecolor="black", linewidth=2, clip_on=False))
-    title = f"{headline(explanation.prediction)} — {question(explanation)}"
-    axes.set_title(literal(title), loc="left", fontsize=10)
-    return drawn
+        axes.add_patch(Rectangle(corner, width, rows, fill=False, edgecolor="black", linewidth=2, clip_on=False))
+
+
+def _own_peaks(axes: Axes, explanations: Sequence[ExplanationData], columns: int) -> None:
+    """The largest score of each row at its right."""
+    for row, explanation in enumerate(explanations):
+        axes.text(columns - 0.4, row, f"{largest(explanation):.3g}", va="center", fontsize=8, color="#666666")
+    if len(explanations) > 1:
+        axes.set_xlabel(OWN_SCALES, loc="left", fontsize=8, color="#666666")
+
+
+def _colour_bars(drawn: Figure, axes: Axes, kinds: set[bool], peak: float, rows: int) -> None:
+    """What the colours mean, in numbers: a bar for those of both sides, and one for plain importance."""
+    high = ROW * rows
+    wide = COLUMN * (axes.get_xlim()[1] - axes.get_xlim()[0])
+    for signed in sorted(kinds):
+        lowest, colours = (-peak, DIVERGING) if signed else (0.0, SEQUENTIAL)
+        mapped = ScalarMappable(Normalize(lowest, peak), colours)
+        bar = drawn.colorbar(mapped, ax=axes, fraction=min(0.15, 1.5 * BAR / wide), pad=0.01, aspect=high / BAR)
+        ticks = np.linspace(lowest, peak, 5 if rows > 5 else 3)
+        bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
+        bar.ax.tick_params(labelsize=8)
+        bar.outline.set_visible(False)

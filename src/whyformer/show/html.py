@@ -7,7 +7,18 @@ from itertools import groupby
 from whyformer.results.explanation import Array, ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
 from whyformer.show import layout
-from whyformer.show.colours import FAINT, Colour, hue, scaled, strengths, strongest, two_sided, written
+from whyformer.show.colours import (
+    FAINT,
+    Colour,
+    Scale,
+    common_peak,
+    hue,
+    largest,
+    strengths,
+    strongest,
+    two_sided,
+    written,
+)
 
 STYLE = """
 .why{--ink:#1b1f24;--soft:#667080;--line:#d9dee5;--card:#fff;font:16px/1.6 system-ui,sans-serif;color:var(--ink);
@@ -42,20 +53,26 @@ PAGE = """<!doctype html>
 """
 
 
-def page(explanations: Sequence[ExplanationData]) -> str:
-    """A whole page: a card for each explanation, or one for a comparison."""
+def page(explanations: Sequence[ExplanationData], scale: Scale | None = None) -> str:
+    """A whole page: a card for each explanation, or one for a comparison.
+
+    `scale`: whether the rows of a card share one; by default layers do, and methods do not.
+    """
     first = explanations[0]
     title = escape(f"{layout.headline(first.prediction)}: {layout.question(first)}")
-    return PAGE.format(title=title, body=fragment(explanations))
+    return PAGE.format(title=title, body=fragment(explanations, scale))
 
 
-def fragment(explanations: Sequence[ExplanationData]) -> str:
+def fragment(explanations: Sequence[ExplanationData], scale: Scale | None = None) -> str:
     """The same without the page around it, for notebooks."""
-    cards = [_comparison(explanations)] if isinstance(explanations, ComparisonData) else map(_card, explanations)
+    if isinstance(explanations, ComparisonData):
+        cards = [_comparison(explanations, scale or "row")]
+    else:
+        cards = [_card(explanation, scale or "shared") for explanation in explanations]
     return f"<style>{STYLE}</style>" + "\n".join(cards)
 
 
-def _card(explanation: ExplanationData) -> str:
+def _card(explanation: ExplanationData, scale: Scale) -> str:
     parts = [
         _heading(explanation),
         f'<p class="soft">{escape(layout.called(explanation))} · {_origin(explanation)}</p>',
@@ -64,21 +81,24 @@ def _card(explanation: ExplanationData) -> str:
         _note(explanation),
         _trust(explanation),
         _strongest(explanation),
-        _layers(explanation),
+        _layers(explanation, scale),
     ]
     return f'<section class="why">{"".join(parts)}</section>'
 
 
-def _comparison(explanations: ComparisonData[ExplanationData]) -> str:
+def _comparison(explanations: ComparisonData[ExplanationData], scale: Scale) -> str:
     first, trusts = explanations[0], layout.trusts(explanations)
+    peak = common_peak(explanations, scale)
     rows = ""
     for e in explanations:
         gauge = "" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>'
-        rows += f'<tr><th>{escape(layout.called(e))}</th><td><div class="text">{_text(e)}</div>{gauge}</td></tr>'
+        name = f'{escape(layout.called(e))}<div class="soft">up to {largest(e):.3g}</div>'
+        rows += f'<tr><th>{name}</th><td><div class="text">{_text(e, peak)}</div>{gauge}</td></tr>'
     for name, reason in explanations.refused:
         rows += f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>"
     table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
     origin = f'<p class="soft">{_origin(first)}</p>'
+    table += f'<p class="soft">{escape(layout.scale_note(peak))}</p>'
     above = f"{_heading(first)}{origin}{_legend(explanations)}{_note(first)}"
     for trust in trusts[:1]:
         table += f'<p class="soft">Trust: {escape(layout.gauge_title(trust))}. {escape(layout.gauge_key(trust, "each method"))}</p>'
@@ -98,8 +118,8 @@ def _heading(explanation: ExplanationData) -> str:
     return f'{heading}<div class="classes">{rows}</div>'
 
 
-def _text(explanation: ExplanationData) -> str:
-    strength = strengths(explanation)
+def _text(explanation: ExplanationData, peak: float | None = None) -> str:
+    strength = strengths(explanation, peak)
     parts = []
     for answer, members in groupby(layout.pieces(explanation), key=lambda piece: piece.answer):
         inner = "".join(_unit(explanation, piece, strength) for piece in members)
@@ -138,21 +158,23 @@ def _strongest(explanation: ExplanationData) -> str:
     return f"<details open><summary>strongest</summary><table>{''.join(rows)}</table></details>"
 
 
-def _layers(explanation: ExplanationData) -> str:
+def _layers(explanation: ExplanationData, scale: Scale) -> str:
     if explanation.layers is None:
         return ""
+    rows = layout.layer_rows(explanation)
+    peak = common_peak([layer for _, layer in rows], scale)
     shown = layout.shown_places(explanation)
     names = "".join(f"<th>{escape(explanation.units[i].text)}</th>" for i in shown)
-    rows = [(f"layer {n}", layer) for n, layer in enumerate(explanation.layers)] + [("sum", explanation.scores)]
     body = []
-    for name, scores in rows:
+    for name, layer in rows:
         cells = "".join(
-            f'<td title="{written(explanation, float(scores[i]))}" style="background:{_shade(float(s), explanation.signed)}"></td>'
-            for i, s in zip(shown, scaled(scores[shown]), strict=True)
+            f'<td title="{written(layer, float(layer.scores[i]))}" style="background:{_shade(float(s), layer.signed)}"></td>'
+            for i, s in zip(shown, strengths(layer, peak)[shown], strict=True)
         )
         body.append(f"<tr><th>{name}</th>{cells}</tr>")
     table = f'<table class="grid"><tr class="t"><th></th>{names}</tr>{"".join(body)}</table>'
-    return f'<details><summary>layer by layer</summary><div class="scroll">{table}</div></details>'
+    scales = f'<p class="soft">{escape(layout.scale_note(peak))}</p>'
+    return f'<details><summary>layer by layer</summary><div class="scroll">{table}</div>{scales}</details>'
 
 
 def _origin(explanation: ExplanationData) -> str:

@@ -1,6 +1,7 @@
 """How an explained text is laid out, whatever it is drawn on."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from whyformer.inputs.encoding import places
@@ -113,6 +114,21 @@ def called(explanation: ExplanationData) -> str:
     """The method with the options it was given."""
     options = ", ".join(f"{name}={value}" for name, value in explanation.options.items())
     return f"{explanation.method}({options})" if options else explanation.method
+
+
+def layer_rows(explanation: ExplanationData) -> list[tuple[str, ExplanationData]]:
+    """A row for each layer, named by its number, and one for their sum; one row alone where there are no layers."""
+    if explanation.layers is None:
+        return [(called(explanation), explanation)]
+    layers = [replace(explanation, scores=layer, layers=None) for layer in explanation.layers]
+    return [*((f"layer {number}", layer) for number, layer in enumerate(layers)), ("sum", explanation)]
+
+
+def scale_note(peak: float | None) -> str:
+    """What the colours of several rows may be compared with: those of all rows, up to a peak, or of their own alone."""
+    if peak is None:
+        return "each row on its own scale"
+    return f"all rows on one scale: the strongest colour is {peak:.3g}"
 
 
 def note(explanation: ExplanationData) -> str | None:

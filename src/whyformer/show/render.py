@@ -16,7 +16,7 @@ from whyformer.registry.plugins import Registry
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.table import TableData
 from whyformer.results.word_table import TokenTableData
-from whyformer.show.colours import written
+from whyformer.show.colours import Scale, written
 from whyformer.show.grid import Grid, Words, as_csv, as_latex, as_markdown
 from whyformer.show.layout import called, shown_places
 from whyformer.storage.files import path_of, write_bytes
@@ -119,17 +119,19 @@ LATEX = output_format("latex", ".tex")
 
 
 @TEXT.of(ExplanationData, ComparisonData)
-def _explained_text(result: Explained) -> str:
+def _explained_text(result: Explained, scale: Scale | None = None) -> str:
     from whyformer.show.terminal import comparison_text, explanation_text, to_text
 
-    return to_text(explanation_text(result) if isinstance(result, ExplanationData) else comparison_text(result))
+    if isinstance(result, ExplanationData):
+        return to_text(explanation_text(result))
+    return to_text(comparison_text(result, scale=scale))
 
 
 @HTML.of(ExplanationData, ComparisonData)
-def _explained_page(result: Explained) -> str:
+def _explained_page(result: Explained, scale: Scale | None = None) -> str:
     from whyformer.show.html import page
 
-    return page([result] if isinstance(result, ExplanationData) else result)
+    return page([result] if isinstance(result, ExplanationData) else result, scale)
 
 
 @JSON.of(ExplanationData, ComparisonData, TokenTableData)
@@ -137,12 +139,12 @@ def _data(result: Any) -> str:
     return json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
 
 
-def _picture(kind: str) -> Callable[[Explained], bytes]:
-    def drawn(result: Explained) -> bytes:
+def _picture(kind: str) -> Callable[..., bytes]:
+    def drawn(result: Explained, scale: Scale | None = None) -> bytes:
         from whyformer.show.figures import figure
         from whyformer.show.pictures import figure_bytes
 
-        return figure_bytes(figure(result), kind)
+        return figure_bytes(figure(result, scale), kind)
 
     return drawn
 

@@ -246,13 +246,24 @@ def _code(label: str) -> str:
     return before + one_line(label).replace("|", r"\|") + after
 
 
+def _bounds(measured: Cell | Difference | None) -> list[float | None]:
+    """The mean and the ends of its interval, those that there are."""
+    numbers = (measured.mean, measured.low, measured.high) if measured else (math.nan,) * 3
+    return [None if math.isnan(number) else number for number in numbers]
+
+
+def curves_csv(table: TableData) -> str:
+    """One line for each point of the curves, with every digit; empty where nothing has more than one point."""
+    lines: list[list[object]] = [["method", "metric", "at", "mean", "low", "high", "n"]]
+    for metric in table.metrics:
+        for method in table.methods:
+            points = table.curve_cells(method, metric)
+            lines += [[method, metric, at, *_bounds(cell), cell.n] for at, cell in points if len(points) > 1]
+    return comma_separated(lines) if len(lines) > 1 else ""
+
+
 def as_csv(table: TableData) -> str:
     """One line for each method and metric that were measured together, with every digit."""
-
-    def bounds(measured: Cell | Difference | None) -> list[float | None]:
-        numbers = (measured.mean, measured.low, measured.high) if measured else (math.nan,) * 3
-        return [None if math.isnan(number) else number for number in numbers]
-
     more = [f"{name}{end}" for name in ("share", "difference_to_best") for end in ("", "_low", "_high")]
     lines: list[list[object]] = [["method", "metric", "mean", "low", "high", "n", "left_out", "refused", *more]]
     for metric in table.metrics:
@@ -260,8 +271,8 @@ def as_csv(table: TableData) -> str:
         for method in table.methods:
             if cell := table[method, metric]:
                 other = table.compare(metric, method, best) if best else None
-                counted = [*bounds(cell), cell.n, cell.left_out, cell.refused]
-                lines.append([method, metric, *counted, *bounds(table.share(method, metric)), *bounds(other)])
+                counted = [*_bounds(cell), cell.n, cell.left_out, cell.refused]
+                lines.append([method, metric, *counted, *_bounds(table.share(method, metric)), *_bounds(other)])
     return comma_separated(lines)
 
 

@@ -16,7 +16,19 @@ from rich.style import Style
 from whyformer.escapes import visible
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
-from whyformer.show.colours import FAINT, as_hex, hue, ink, on_white, strengths, strongest, two_sided, written
+from whyformer.show.colours import (
+    FAINT,
+    Scale,
+    as_hex,
+    common_peak,
+    hue,
+    ink,
+    on_white,
+    strengths,
+    strongest,
+    two_sided,
+    written,
+)
 from whyformer.show.layout import (
     MARKS,
     UNKNOWN,
@@ -30,6 +42,7 @@ from whyformer.show.layout import (
     percent,
     pieces,
     question,
+    scale_note,
     shares,
     trust_numbers,
     trusts,
@@ -102,15 +115,17 @@ def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
     return text
 
 
-def comparison_text(explanations: ComparisonData[Any], count: int = 3) -> Text:
-    """The prediction, then for each method the coloured text and its strongest units."""
-    text = _heading(explanations[0], {two_sided(e) for e in explanations}).append("\n")
+def comparison_text(explanations: ComparisonData[Any], count: int = 3, scale: Scale | None = None) -> Text:
+    """The prediction, then for each method the coloured text and its strongest units; each by default on its scale."""
+    peak = common_peak(explanations, scale or "row")
+    text = _heading(explanations[0], {two_sided(e) for e in explanations})
+    text.append(f"{scale_note(peak)}\n\n", "dim")
     width = max(len(called(e)) for e in explanations)
     for explanation in explanations:
         top = explanation.top(count, by="magnitude")
         strongest = "  ".join(f"{unit.text} {written(explanation, unit.score, 3)}" for unit in top)
         text.append(f"{called(explanation):<{width}}  ", "bold")
-        text.append_text(coloured_runs(explanation))
+        text.append_text(coloured_runs(explanation, peak))
         text.append(f"\n{'':<{width}}  {strongest}\n", "dim")
         if explanation.trusted is not None:
             text.append(f"{'':<{width}}  {_gauge(explanation.trusted, trusts(explanations))}")
@@ -124,9 +139,9 @@ def comparison_text(explanations: ComparisonData[Any], count: int = 3) -> Text:
     return text
 
 
-def coloured_runs(explanation: ExplanationData) -> Text:
+def coloured_runs(explanation: ExplanationData, peak: float | None = None) -> Text:
     """The text with each unit that matters coloured, and the explained answer underlined."""
-    strength, signed = strengths(explanation), two_sided(explanation)
+    strength, signed = strengths(explanation, peak), two_sided(explanation)
     text = Text()
     for piece, position, answer in pieces(explanation):
         style = None if position is None else _style(float(strength[position]), signed)
