@@ -104,6 +104,9 @@ def evaluate_command(
     windows: WindowsOption = "cut",
     window_size: WindowSizeOption = None,
     overlap: OverlapOption = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Run and explain the model as the authors' code does: attcat or mask_lrp.")
+    ] = None,
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Keep scores and texts in --out, for `report --examples`.")
     ] = False,
@@ -114,7 +117,8 @@ def evaluate_command(
     subject = loading.explainer().subject
     options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
     options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch}
-    options |= {"windows": windows, "window_size": window_size, "overlap": overlap, "keep_scores": keep_scores}
+    options |= {"windows": windows, "window_size": window_size, "overlap": overlap}
+    options |= {"keep_scores": keep_scores, "protocol": protocol}
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
     opened = _opened(subject, data, text, label, **vars(rows))
     try:

@@ -188,7 +188,7 @@ FIGURE_4 = LayerFigure(
     name="attcat-figure-4",
     paper=PAPER,
     title="Impact scores of each layer, their rollout and their sum",
-    columns=(Column("SST2", "sst2@attcat", "sst2"),),
+    columns=_COLUMNS[:1],
     rows=(
         Row("Sum", "attcat(states=inputs, combine=sum)"),
         Row("Rollout", "attcat(states=inputs, combine=rollout)"),
@@ -208,7 +208,7 @@ FIGURE_5 = MethodFigure(
     name="attcat-figure-5",
     paper=PAPER,
     title="(a) a question and its context, (b) one review by every method",
-    columns=(Column("SQuAD v1", "squad@attcat", "squad"), Column("SST2", "sst2@attcat", "sst2")),
+    columns=(Column("SQuAD v1", "squad@attcat", "squad", _NAMED["squad"]), _COLUMNS[0]),
     rows=(
         *(Row(row.label, row.method, columns=("SST2",)) for row in (*_ATTENTION, *_OF_CLASSES[:-1])),
         Row("AttCAT", "attcat(states=inputs)"),

@@ -61,8 +61,8 @@ def run(
     | parameter | meaning |
     |---|---|
     | `recipe` | one of `reproductions()` |
-    | `out` | a folder: each column has its journal and its head mask in a folder below, which recipes of the same data |
-    | | and model share; the same call goes on there |
+    | `out` | a folder: each column has its journal and its head mask in a folder below, which recipes of the same |
+    | | data and model share; the same call goes on there |
     | `models`, `data` | folders of models and data sets in place of the hub |
     | `limit` | how many texts of each column are taken, or numbers by the folder of a column |
     | `instead` | other models, by the folder of a column: a folder below `models`, or whatever can be loaded |
@@ -78,7 +78,7 @@ def run(
     | `device`, `dtype` | where and how models are loaded |
     | `on_error` | `"skip"` leaves bad rows of the data out, and counts them |
     | `window_size`, `overlap` | how contexts of questions that do not fit are read, as in `evaluate` |
-    | `measured` | measures nothing: tables and curves are of what the journals in `out` hold, wherever it was measured |
+    | `measured` | measures nothing: tables and curves are of what the journals in `out` hold, on whatever machine |
     """
     if recipe.refusal:
         raise BadOption(recipe.refusal)
