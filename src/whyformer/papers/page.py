@@ -13,7 +13,8 @@ from whyformer.show.html import PAGE, STYLE
 TITLE = "The papers, done again"
 LEFT_OUT = "What was not run"
 LEAD = "Our numbers beside the published ones, with every departure from the paper's settings."
-WIDE = """.why.wide{max-width:none}.why img{max-width:100%;display:block;margin:.6em 0;background:#fff}
+WIDE = """body{max-width:100em!important}.why.wide{max-width:none}
+.why img{max-width:min(100%,70em);display:block;margin:.6em 0;background:#fff}
 .why table{margin:.6em 0}.why thead th{border-bottom:1px solid var(--line)}.why td{border-top:1px solid var(--line)}
 .why ul{font-size:.85em}.why h3{margin:1em 0 .2em;font-size:1em}
 .why h2 code{font-weight:normal;color:var(--soft);font-size:.8em}"""
