@@ -158,8 +158,8 @@ FIGURE_6 = _curves(6, TABLE_2, "all", _LAYERS, essential=("decoded l1",))
 
 _MIDDLE = Row("decoded, middle", "decoded_grad_cam(lm_head={lm_head})")
 _DEPTH = (
-    "decoded, middle is not in the paper: the layer that a bundled model comes with, else the one in the middle, for "
-    "models that do not have the paper's layer"
+    "decoded, middle is not in the paper: the layer that a bundled model comes with, else the one in the middle, which "
+    "need not be a good one, for models that do not have the paper's layer"
 )
 _SHARED = (
     _decoded(7, "SST-2"),

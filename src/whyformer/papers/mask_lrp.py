@@ -190,7 +190,7 @@ TABLE_4 = TableRecipe(
             "theirs": "0.438/-1.208 0.392/-1.906 0.434/-1.898",
         },
     ),
-    notes=(_SETTINGS[0], "their own numbers are those of Table 1", _MASKS),
+    notes=(_SETTINGS[0], "their own numbers are those of Table 1; the table calls ALTI ALTC", _MASKS),
 )
 
 FIGURE_1 = PositionFigure(
