@@ -177,6 +177,7 @@ def main() -> None:
     """Run the tables that were asked for, or summarise those that are finished."""
     parser = parser_of(__doc__, TABLES)
     parser.add_argument("--part", choices=("all", *PARTS), default="all")
+    parser.add_argument("--pictures", type=Path, help="where the summary's pictures go")
     chosen = parser.parse_args()
     for name in () if chosen.summary else chosen.only.split(","):
         measure_parts(name, chosen)

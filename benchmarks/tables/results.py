@@ -266,6 +266,7 @@ def main() -> None:
     parser = parser_of(__doc__, RUNS)
     parser.add_argument("--methods", default=ONE_PASS)
     parser.add_argument("--metrics", default="", help="instead of each table's own")
+    parser.add_argument("--pictures", type=Path, help="where the summary's pictures go")
     chosen = parser.parse_args()
     finished = Finished(chosen.out)
     if chosen.summary and not finished.journals:

@@ -56,7 +56,6 @@ def parser_of(description: str | None, runs: Iterable[str]) -> argparse.Argument
     parser.add_argument("--only", default=",".join(runs))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--summary", action="store_true", help="of finished runs")
-    parser.add_argument("--pictures", type=Path, help="where the summary's pictures go")
     return parser
 
 
@@ -119,10 +118,11 @@ def named(method: str) -> str:
 
 
 def number(cell: Cell | Difference | None, interval: bool = True, sign: str = "") -> str:
-    """A number and its interval."""
+    """A number and its interval, if it has one."""
     if cell is None or math.isnan(cell.mean):
         return "–"
-    return f"{cell.mean:{sign}z.3f}" + (f" [{cell.low:{sign}z.3f}, {cell.high:{sign}z.3f}]" if interval else "")
+    bounds = f" [{cell.low:{sign}z.3f}, {cell.high:{sign}z.3f}]" if interval and not math.isnan(cell.low) else ""
+    return f"{cell.mean:{sign}z.3f}{bounds}"
 
 
 def mean_of(table: Table, method: str, metric: str) -> float:
