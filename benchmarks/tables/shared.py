@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FAITHFULNESS = "aopc,log_odds,kendall_tau"
+PLAUSIBILITY = "token_f1,token_f1(window=inside)"  # evidence beyond the window is missed, or does not count
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ RUNS = {
     "imdb": Run("IMDB", "imdb", "imdb", None, sample=300),
     "yelp": Run("Yelp", "imdb", "yelp_polarity", 1000),
     "mnli": Run("MNLI", "nli", "mnli", 1000),
-    "movies": Run("Movie Reviews", "imdb", "eraser_movies", None, metrics="token_f1", split="test"),
+    "movies": Run("Movie Reviews", "imdb", "eraser_movies", None, metrics=PLAUSIBILITY, split="test"),
 }
 SPLITS = {"sst2": "validation", "mnli": "validation_matched"}
 
