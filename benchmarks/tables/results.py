@@ -20,6 +20,7 @@ if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
 
 from benchmarks.tables.shared import (
+    PLAUSIBILITY,
     RUNS,
     journals_of,
     lines,
@@ -247,7 +248,8 @@ def draw(finished: Finished, folder: Path) -> None:
 def summarise(finished: Finished) -> Iterator[str]:
     """Every number of docs/results.md."""
     for name, table in finished.tables.items():
-        shown = curve_table(table, "token_f1") if "token_f1" in table.metrics else compact(table)
+        plausible = [curve_table(table, metric) for metric in table.metrics if metric in PLAUSIBILITY.split(",")]
+        shown = "\n\n".join(plausible) or compact(table)
         yield f"## {RUNS[name].title}\n\n{shown}\n\n" + "\n".join(finished.facts(name))
     hiding = ("aopc", "log_odds")
     yield "## Behind the best"
@@ -266,6 +268,7 @@ def main() -> None:
     parser = parser_of(__doc__, RUNS)
     parser.add_argument("--methods", default=ONE_PASS)
     parser.add_argument("--metrics", default="", help="instead of each table's own")
+    parser.add_argument("--pictures", type=Path, help="where the summary's pictures go")
     chosen = parser.parse_args()
     finished = Finished(chosen.out)
     if chosen.summary and not finished.journals:

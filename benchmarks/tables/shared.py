@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FAITHFULNESS = "aopc,log_odds,kendall_tau"
+PLAUSIBILITY = "token_f1,token_f1(window=inside)"  # evidence beyond the window is missed, or does not count
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ RUNS = {
     "imdb": Run("IMDB", "imdb", "imdb", None, sample=300),
     "yelp": Run("Yelp", "imdb", "yelp_polarity", 1000),
     "mnli": Run("MNLI", "nli", "mnli", 1000),
-    "movies": Run("Movie Reviews", "imdb", "eraser_movies", None, metrics="token_f1", split="test"),
+    "movies": Run("Movie Reviews", "imdb", "eraser_movies", None, metrics=PLAUSIBILITY, split="test"),
 }
 SPLITS = {"sst2": "validation", "mnli": "validation_matched"}
 
@@ -56,7 +57,6 @@ def parser_of(description: str | None, runs: Iterable[str]) -> argparse.Argument
     parser.add_argument("--only", default=",".join(runs))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--summary", action="store_true", help="of finished runs")
-    parser.add_argument("--pictures", type=Path, help="where the summary's pictures go")
     return parser
 
 
@@ -119,10 +119,11 @@ def named(method: str) -> str:
 
 
 def number(cell: Cell | Difference | None, interval: bool = True, sign: str = "") -> str:
-    """A number and its interval."""
+    """A number and its interval, if it has one."""
     if cell is None or math.isnan(cell.mean):
         return "–"
-    return f"{cell.mean:{sign}z.3f}" + (f" [{cell.low:{sign}z.3f}, {cell.high:{sign}z.3f}]" if interval else "")
+    bounds = f" [{cell.low:{sign}z.3f}, {cell.high:{sign}z.3f}]" if interval and not math.isnan(cell.low) else ""
+    return f"{cell.mean:{sign}z.3f}{bounds}"
 
 
 def mean_of(table: Table, method: str, metric: str) -> float:

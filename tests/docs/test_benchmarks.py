@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, token_outputs
 from tests.helpers.conllu import ENGLISH
 from tests.helpers.rows import write_jsonl, write_parquet
+from whyformer.datasets import open_dataset
+from whyformer.models.loading import Subject, load
 
 ROOT = Path(__file__).parents[2]
 SHARED = {"cost/timing.py", "tables/shared.py", "texts.py"}
@@ -59,9 +62,13 @@ SCRIPTS = {  # what each is given, and what it prints
         ["## sst2-shapley: ", "shapley_value_sampling"],
     ),
     "tables/masks.py": ("cost --models {models} --data {data} --rounds 1", ["forward passes ", "ratio "]),
+    "tables/mnli_labels.py": (
+        "--models {models} --data {data} --out {out}",
+        ["## attcat-table-1, MNLI", "| 0.164 | ", "## mask-lrp-table-1, MNLI", "| rank correlation | ", "are measured"],
+    ),
     "tables/results.py": (
-        "--models {models} --data {data} --out {out} --only sst2,ag_news",
-        ["## sst2: ", "## ag_news: ", "attcat"],
+        "--models {models} --data {data} --out {out} --only sst2,ag_news,movies",
+        ["## sst2: ", "## ag_news: ", "attcat", "## movies: "],
     ),
     "tables/stepwise.py": ("--models {models} --data {data} --out {out} --only movies", ["## movies: ", "token_f1"]),
     "tools/word_frequencies.py": (
@@ -70,13 +77,18 @@ SCRIPTS = {  # what each is given, and what it prints
     ),
 }
 SUMMARIES = {  # of what the first has measured
-    "tables/results.py": ["## Behind the best", "% behind the best", "## Beside the published numbers"],
+    "tables/results.py": [
+        *("## Behind the best", "% behind the best", "## Beside the published numbers"),
+        *("`token_f1` ↑ | k = 10 |", "`token_f1(window=inside)` ↑ | k = 10 |"),
+    ],
     "tables/stepwise.py": ["## Movie Reviews", "## Steps beside one pass"],
 }
 SLOW = {  # longer than three seconds
     *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "experiments/stepwise_variants.py"),
-    *("tables/results.py", "tables/stepwise.py"),
+    *("tables/mnli_labels.py", "tables/results.py", "tables/stepwise.py"),
 }
+NLI = ("entailment", "neutral", "contradiction")
+PAIR = ("the film is a fine film, and the actors like it", "the film is not bad at all")
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +99,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         subject = cases.subject(labels=labels)
         copy.deepcopy(subject.model).float().save_pretrained(folder / "models" / name)
         subject.tokenizer.save_pretrained(folder / "models" / name)
+    save_nli(folder / "models" / "nli", NLI)
+    write_jsonl(folder / "data" / "mnli.jsonl", [pair(label) for label in range(3)])
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(cases.TEXTS)]
     for name in ("sst2", "ag_news"):
         write_jsonl(folder / "data" / f"{name}.jsonl", rows)
@@ -104,6 +118,22 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     write_parquet(folder / "counts.parquet", [{"word": "film", "doc_freq": 7}, {"word": "rare", "doc_freq": 1}])
     places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts", "counts": "counts.parquet"}
     return {name: str(folder / place) for name, place in places.items()}
+
+
+def save_nli(folder: Path, labels: tuple[str, ...]) -> Subject:
+    """A model of pairs that is sure of what it says, so that it finds one class probable and the others not."""
+    subject = cases.subject(labels=3)
+    model = copy.deepcopy(subject.model).float()
+    model.classifier.weight.data *= 30
+    model.bert.embeddings.token_type_embeddings.weight.data.zero_()  # it says the same without segment ids
+    model.config.id2label = dict(enumerate(labels))
+    model.save_pretrained(folder)
+    subject.tokenizer.save_pretrained(folder)
+    return load(folder)
+
+
+def pair(label: int) -> dict[str, str | int]:
+    return {"premise": PAIR[0], "hypothesis": PAIR[1], "label": label}
 
 
 def run(script: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +166,38 @@ def test_scripts_run(
         run(script, f"--out {tmp_path / 'out'} --summary", monkeypatch)
         printed = capsys.readouterr().out
         assert [words for words in SUMMARIES[script] if words not in printed] == []
+
+
+def test_labels_are_read_as_the_checkpoint_has_its_classes(tmp_path: Path) -> None:
+    """What GLUE calls entailment is contradiction there, neutral is entailment, and contradiction neutral."""
+    write_jsonl(tmp_path / "mnli.jsonl", [pair(label) for label in (0, 1, 2, -1, 0)])
+    written = mnli_labels.translated(open_dataset(tmp_path / "mnli.jsonl", labels=NLI), tmp_path / "out" / "read.jsonl")
+    assert [json.loads(line) for line in written.read_text().splitlines()] == [pair(label) for label in (2, 0, 1, 2)]
+
+
+@pytest.mark.slow
+def test_accuracy_is_against_the_labels_as_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nli = save_nli(tmp_path / "models" / "nli", NLI)
+    said = int(nli.model(**nli.tokenizer(*PAIR, return_tensors="pt")).logits.argmax())
+    other = (said + 1) % 3  # its label is read as what the model says, as each is read as the class before it
+    write_jsonl(tmp_path / "data" / "mnli.jsonl", [pair(label) for label in (said, other, other, other)])
+    places = f"--models {tmp_path / 'models'} --data {tmp_path / 'data'} --out {tmp_path / 'out'}"
+    for more in ("", " --summary"):
+        with evaluated.own_registry():
+            run("tables/mnli_labels.py", f"{places} --only attcat-table-1{more}", monkeypatch)
+        printed = capsys.readouterr().out
+        assert "- GLUE's labels: the model is right on 25.0 % of 4 texts, of which 4 are measured" in printed
+        assert "- labels as the checkpoint reads them: the model is right on 75.0 % of 4 texts" in printed
+
+
+def test_labels_are_not_translated_for_classes_in_another_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_nli(tmp_path / "nli", ("contradiction", "entailment", "neutral"))
+    with pytest.raises(SystemExit, match=r"in this order; .*nli has contradiction, entailment, neutral: name its"):
+        run("tables/mnli_labels.py", f"--models {tmp_path} --data {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
 
 
 @pytest.mark.slow
