@@ -17,7 +17,7 @@ from whyformer.explain.kept import kept_examples
 from whyformer.inputs.encoding import encode
 from whyformer.inputs.windows import Windows
 from whyformer.metrics import Idf
-from whyformer.metrics.overlap import word_record
+from whyformer.metrics.overlap import Counting
 from whyformer.models import limits
 from whyformer.results.records import Record
 
@@ -100,7 +100,7 @@ def test_agreement_with_people(explainer: Explainer, measured: Path, row: int, m
 def test_words_of_all_windows_are_summed(explainer: Explainer, measured: Path, row: int) -> None:
     e = explained(explainer, row, "attcat")
     assert e.prediction.index is not None
-    expected = word_record(e.prediction.index, e.units, e.texts, e.scores, Idf.bundled())
+    expected = Counting().record(e.prediction.index, e.units, e.texts, e.scores, Idf.bundled())
     found = record(measured, row, "attcat", "token_overlap").detail
     assert (found["class"], [w for w, _ in found["words"]]) == (
         expected["class"],

@@ -445,7 +445,7 @@ def small(tmp_path: Path, recipe: Reproduction = SMALL, **options: Any) -> repro
     labels, metrics, out, texts = asked[0]
     assert set(labels) <= set(VALUES)
     assert metrics == [measure.metric for measure in recipe.measures]
-    assert out == tmp_path / "out" / "data"
+    assert out == tmp_path / "out" / "sst2-attcat-sst2"
     assert texts == [text for text, _ in SENTENCES]
     return found
 
@@ -970,7 +970,7 @@ def test_texts_of_the_papers_figures() -> None:
     rows = [row.label for row in highlights.rows_in(news)]
     assert rows == ["decoded l6", "decoded, middle", "Shapley", "Occlusion", "Integrated, 25 steps"]
     theirs = ["decoded l7", "decoded, middle", "Grad-CAM l0", "Simple", "Smooth", "Integrated"]
-    assert [row.label for row in highlights.rows_in(sst2)] == theirs
+    assert [row.label for row in highlights.rows_in(sst2)] == [*theirs, "Smooth, length"]
     assert not highlights.reads_data(sst2, (), searched=False)
     assert highlights.reads_data(news, (), searched=False)
     assert not highlights.reads_data(news, ("a text",), searched=False)

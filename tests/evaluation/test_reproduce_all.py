@@ -79,7 +79,8 @@ def test_what_was_measured_elsewhere(tmp_path: Path, data: Path, few: None, monk
     (after,) = [e for e in run_all(tmp_path / "out", measured=True, **options).done.values() if e.reproduced.entries]
     assert [e.ours for e in after.reproduced.entries] == [e.ours for e in before.reproduced.entries]
     assert any("measured before, on cpu with torch" in line for line in after.reproduced.footer)
-    found = run_all(tmp_path / "out", measured=True, limit=1, **options)
+    (data / "sst2" / "validation.jsonl").write_text(json.dumps({"text": "another text", "label": 1}))
+    found = run_all(tmp_path / "out", measured=True, **options)
     assert "was measured with another data than sentiment on sst2@attcat" in found.refused[TABLE.name]
     found = run_all(tmp_path / "empty", measured=True, **options)
     assert "it was not measured (there are no results" in found.refused[TABLE.name]

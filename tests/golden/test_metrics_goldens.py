@@ -57,7 +57,7 @@ def test_hidden_tokens(name: str, kind: str) -> None:
     one = case(name)
     order = np.argsort(-one.scores[0].numpy(), kind="stable")
     assert order.tolist() == STORED[f"{name}.order"].tolist()
-    steps = faithfulness._authors_steps(one, "gold")[0]
+    steps = faithfulness._authors_steps(one, "gold", False)[0]
     assert len(steps) == len(STORED[f"{name}.ks"])
     for count, places in zip(STORED[f"{name}.ks"].tolist(), steps, strict=True):
         row = one.inputs[0].without(places, hide_named(HIDES[kind]))

@@ -42,6 +42,10 @@ LONG = {
         "test_a_table_is_what_evaluate_measures test_importing_is_cheap test_words_that_classes_share "
         "test_differences_are_between_shares"
     ),
+    "evaluation/test_reproduce_all.py": (
+        "test_one_page_of_what_can_be_run test_recipes_of_the_same_data_share_a_journal "
+        "test_what_was_measured_elsewhere test_the_command"
+    ),
     "evaluation/test_reproduce_decoded.py": (
         "test_the_command test_the_models_own_head_needs_no_option test_numbers_of_decoded_rows_are_those_of_evaluate"
     ),

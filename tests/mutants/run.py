@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # it is a script
+# It is a script: its folder, with a `catalogue` that is not the one which spaCy imports, gives way to the root.
+sys.path[:] = [str(Path(__file__).parents[2]), *(path for path in sys.path if path != str(Path(__file__).parent))]
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import TESTS, Mutant, Stale, install
