@@ -62,12 +62,14 @@ def run_all(
             continue
         say(f"{name} ({number} of {len(recipes)})")
         try:
+            if recipe.refusal is not None:
+                raise BadOption(recipe.refusal)
             if not columns:
                 raise BadOption("its texts are those of a data set, and the paper prints others")
             how = _options(recipe, columns, limit, options)
             reproduced = run(recipe, out=folder, only=columns, **how)
         except WhyformerError as error:
-            everything.refused[name] = one_line(str(error))
+            everything.refused[name] = one_line(str(error)).removeprefix(f"{name} ")
         else:
             pictures = [path.name for path in write(reproduced, folder) if path.suffix == ".png"]
             everything.done[name] = Shown(reproduced, tuple(pictures))

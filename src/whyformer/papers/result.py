@@ -149,7 +149,7 @@ class Reproduced:
             own_lines = [line for line in below if not line.startswith(("model: ", "data: "))]  # departures have those
             for line in (*part.departures, *own_lines):
                 by_line.setdefault(line, []).append(part.column.label)
-        of_columns = [f"{', '.join(labels)}: {line}" for line, labels in by_line.items()]
+        of_columns = [f"{', '.join(dict.fromkeys(labels))}: {line}" for line, labels in by_line.items()]
         return [*left_out, *waiting, *of_columns, *self.recipe.notes]
 
     def __str__(self) -> str:
