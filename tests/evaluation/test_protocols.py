@@ -24,6 +24,7 @@ from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 
 ROWS = [("the film is fine and like all actors", 0), ("a bad film", 1), ("it is not like a film", 0)]
+TURNED = "film all it actors like"  # which is of another class without its separators
 METRIC = "comprehensiveness(fractions=0.5, target=gold)"
 SPECIAL = {"attcat": ("[CLS]", "[SEP]"), "mask_lrp": ("[SEP]",)}
 
@@ -44,28 +45,45 @@ def test_what_is_taken_out_of_attention(protocol: str) -> None:
     assert torch.equal(explained.tensors["input_ids"], batch.tensors["input_ids"])
 
 
+def drop(text: str, target: int, protocol: str | None) -> float:
+    """How far the class falls when the higher half is deleted, by scores of the text as the protocol explains it."""
+    subject = cases.subject()
+    batch = collate(subject, [encode(subject, text)])
+    explained = batch if protocol is None else as_explained(batch, protocol)  # type: ignore[arg-type]
+    inputs = {**explained.tensors, "special_tokens_mask": batch.special}
+    scores = whyformer.attribute(subject.model, inputs, "attcat", states="inputs", target=target)[0]
+    inner = range(1, len(scores) - 1)
+    top = sorted(inner, key=lambda place: -scores[place])[: math.ceil(len(inner) / 2)]
+    ids = batch.tensors["input_ids"][0].tolist()
+    left = torch.tensor([[token for place, token in enumerate(ids) if place not in top]])
+    with torch.no_grad():
+        whole, without = (
+            subject.model(input_ids=tokens).logits.double().softmax(-1)[0, target]
+            for tokens in (batch.tensors["input_ids"], left)
+        )
+    return float(whole - without)
+
+
 @pytest.mark.parametrize("protocol", [None, "attcat", "mask_lrp"])
 def test_scores_are_of_that_run_and_metrics_of_the_whole_text(protocol: str | None) -> None:
-    subject = cases.subject()
-    table = evaluate(subject, ROWS, "attcat(states=inputs)", METRIC, protocol=protocol, progress=False)
+    table = evaluate(cases.subject(), ROWS, "attcat(states=inputs)", METRIC, protocol=protocol, progress=False)
     numbers = table.series["attcat(states=inputs)", METRIC].values
-    expected = []
-    for text, gold in ROWS:
-        batch = collate(subject, [encode(subject, text)])
-        explained = batch if protocol is None else as_explained(batch, protocol)  # type: ignore[arg-type]
-        inputs = {**explained.tensors, "special_tokens_mask": batch.special}
-        scores = whyformer.attribute(subject.model, inputs, "attcat", states="inputs", target=gold)[0]
-        inner = range(1, len(scores) - 1)
-        top = sorted(inner, key=lambda place: -scores[place])[: math.ceil(len(inner) / 2)]
-        ids = batch.tensors["input_ids"][0].tolist()
-        left = torch.tensor([[token for place, token in enumerate(ids) if place not in top]])
-        with torch.no_grad():
-            whole, without = (
-                subject.model(input_ids=given).logits.double().softmax(-1)[0, gold]
-                for given in (batch.tensors["input_ids"], left)
-            )
-        expected.append(float(whole - without))
-    assert list(numbers) == pytest.approx(expected, abs=1e-6)
+    assert list(numbers) == pytest.approx([drop(text, gold, protocol) for text, gold in ROWS], abs=1e-6)
+
+
+@pytest.mark.parametrize("protocol", ["attcat", "mask_lrp"])
+def test_the_class_that_is_explained_is_that_of_the_whole_text(protocol: str) -> None:
+    subject, metric = cases.subject(), "comprehensiveness(fractions=0.5)"
+    batch = collate(subject, [encode(subject, TURNED)])
+    with torch.no_grad():
+        whole, explained = (
+            int(subject.model(**one.tensors).logits.argmax())
+            for one in (batch, as_explained(batch, protocol))  # type: ignore[arg-type]
+        )
+    assert whole != explained
+    table = evaluate(subject, [TURNED], "attcat(states=inputs)", metric, protocol=protocol, progress=False)
+    numbers = table.series["attcat(states=inputs)", metric].values
+    assert list(numbers) == pytest.approx([drop(TURNED, whole, protocol)], abs=1e-6)
 
 
 def test_the_model_is_run_without_segments() -> None:
@@ -138,3 +156,5 @@ def test_protocols_that_are_not_known_or_not_for_the_model() -> None:
         evaluate(cases.subject(), ROWS, "attcat", METRIC, protocol="attact")
     with pytest.raises(BadOption, match="protocol='attcat' is for models that classify"):
         evaluate(answering(), [("the film?", "it is fine")], "attcat", "precision_at_k", protocol="attcat")
+    with pytest.raises(BadOption, match=r"protocol='attcat' cuts what does not fit.*leave windows='merge' out"):
+        evaluate(cases.subject(), ROWS, "attcat", "kendall_tau", protocol="attcat", windows="merge")

@@ -46,11 +46,13 @@ from whyformer.papers import (
 )
 from whyformer.papers.head_figures import HeadMaskFigure
 from whyformer.papers.placeholders import filled
+from whyformer.papers.plots import Point
 from whyformer.papers.recipe import published_table
-from whyformer.papers.tables import FIELDS, BarFigure, CurveFigure, TableRecipe
+from whyformer.papers.tables import FIELDS, BarFigure, CurveFigure, TableRecipe, _point_grid
 from whyformer.papers.text_figures import TextFigure, gold_of, shares
 from whyformer.papers.word_figures import shared_words
 from whyformer.results.records import Chunk, Record
+from whyformer.results.table import Cell
 from whyformer.rounding import close
 
 ROOT = Path(__file__).parents[2]
@@ -516,6 +518,7 @@ def test_departures_are_stated(tmp_path: Path) -> None:
     assert found.footer[4] == "Data: 3 texts were measured (at most 4 were asked for); the paper has 3"
     assert any("the model is right on 3" in line for line in found.footer), "what the table itself has to say"
     assert found.footer[-1] == "a note"
+    assert not any("measured before" in line for line in found.footer)
 
 
 def test_the_papers_own_model_is_no_departure(tmp_path: Path) -> None:
@@ -638,6 +641,14 @@ def test_a_curve_over_rows_has_a_shadow_of_its_runs(tmp_path: Path) -> None:
     figure = single.recipe.drawing(single)
     assert figure is not None
     assert figure.axes[0].get_xlabel() == "share", "nothing is shaded"
+
+
+def test_a_line_has_room_for_some_points_of_a_curve() -> None:
+    cell = Cell(0.5, 0.4, 0.6, 3)
+    for count, shown in ((11, range(11)), (12, range(0, 12, 2)), (25, range(0, 25, 3))):
+        grid = _point_grid(SMALL.measures[1], {"one": [Point(float(n), cell) for n in range(count)]})
+        assert grid.head == ("odds at", *map(str, shown))
+        assert [words.text for words in grid.rows[0]] == ["one", *["0.500"] * len(shown)]
 
 
 def test_bars_and_what_is_attainable(tmp_path: Path) -> None:

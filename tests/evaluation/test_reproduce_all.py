@@ -1,7 +1,7 @@
 """All recipes at once: what is run with which options, shared journals, one page, and why others are not there."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ from tests.helpers.commands import status_of
 from whyformer import papers
 from whyformer.errors import BadInput, BadOption
 from whyformer.papers import everything, reproduction_named, reproductions, run_all, tables
-from whyformer.papers.sources import given_limits
+from whyformer.papers.page import _table, as_html, as_markdown
+from whyformer.papers.sources import Settings, given_limits
+from whyformer.show.grid import Grid, Words
 
 ROWS = [
     ("a gorgeous, witty, seductive film that never once loses its way", 1),
@@ -113,7 +115,8 @@ def test_each_recipe_gets_the_options_that_it_takes(tmp_path: Path, monkeypatch:
     assert "heads" not in asked["attcat-table-1"]
     assert asked["decoded-table-1"]["lm_heads"] == {"sst2": "folder"}
     asked.clear()
-    run_all(tmp_path, only=["agnews"])
+    found = run_all(tmp_path, only=["agnews"])
+    assert set(asked) == set(found.refused), "of the others nothing is told"
     assert set(asked) == {
         name for name in reproductions() if any(c.folder == "agnews" for c in reproductions()[name].columns)
     }
@@ -142,9 +145,24 @@ def test_columns_that_no_recipe_has(tmp_path: Path) -> None:
         run_all(tmp_path, heads="heads.json")
 
 
+def test_nothing_in_a_reason_is_taken_for_the_page() -> None:
+    refused = {"attcat-table-1": "there is no folder '<b>a_b_c</b>'"}
+    page, listed = as_html({}, refused), as_markdown({}, refused)
+    assert "no folder &#x27;&lt;b&gt;a_b_c&lt;/b&gt;&#x27;" in page
+    assert "<b>" not in page.partition("</style>")[2] + listed
+    shown = _table(Grid(("<i>",), [(Words("<b>", bold=True),), (Words("<u>"),)]))
+    assert "<th>&lt;i&gt;</th>" in shown
+    assert "<td><b>&lt;b&gt;</b></td>" in shown
+    assert "<td>&lt;u&gt;</td>" in shown
+
+
 def test_limits_by_column() -> None:
     assert given_limits([]) is None
     assert given_limits(["500", "sst2=872"]) == {None: 500, "sst2": 872}
+    limits = {None: 500, "sst2": 872}
+    settings = Settings(**{field.name: None for field in fields(Settings)} | {"limit": limits})  # type: ignore[arg-type]
+    by_column = {column.folder: settings.limit_of(column) for column in TABLE.columns}
+    assert by_column == {**dict.fromkeys(by_column, 500), "sst2": 872}
     for wrong in ("many", "sst2=", "=5", "0", "sst2=-1"):
         with pytest.raises(BadOption, match="written as N, or as COLUMN=N"):
             given_limits([wrong])

@@ -173,6 +173,9 @@ def test_placeholders_are_filled(tmp_path: Path, found_heads: None) -> None:
     assert np.argwhere(mask.kept).tolist() == [[0, 1]]
     assert mask.statistics is not None
     assert mask.statistics.sentences == len(TEXTS)
+    counted = positional_statistics(tiny(), TEXTS, special_tokens=True).statistics
+    assert counted is not None
+    assert mask.statistics.to_data() == counted.to_data(), "with special tokens, as the authors count"
     assert said(found, "head mask keeps") == [
         "SST-2: the head mask keeps 1 of 8 heads, positional heads only, found in the 6 texts of the data itself "
         "(no parse); looked for as in the authors' code"
@@ -452,7 +455,15 @@ def test_heads_are_counted_in_a_treebank(tmp_path: Path, found_heads: None, monk
     )
     monkeypatch.setattr(masks, "head_statistics", no_counting)
     small(tmp_path, TABLE_3, treebank=parsed)
-    run(FIGURE_1, only=["sst2"], instead={"sst2": "tiny"}, load=tiny, treebank=parsed, out=tmp_path / "out")
+    run(
+        FIGURE_1,
+        only=["sst2"],
+        instead={"sst2": "tiny"},
+        load=tiny,
+        treebank=parsed,
+        data=tmp_path / "no",
+        out=tmp_path / "out",
+    )
 
 
 def test_treebanks_that_are_not_needed(tmp_path: Path, pipeline: Any) -> None:

@@ -50,6 +50,11 @@ DOCUMENTS = "evaluation/test_merged_documents.py"
 EXAMPLES = "show/test_examples_page.py"
 SHOWN = "show/test_show.py"
 RECIPES = "evaluation/test_reproduce.py"
+OF_HEADS = "evaluation/test_reproduce_heads.py"
+ALL = "evaluation/test_reproduce_all.py"
+PROTOCOLS = "evaluation/test_protocols.py"
+FREQUENCIES = "metrics/test_frequencies.py"
+COUNTED_HEADS = "heads/test_head_statistics.py"
 
 # From layer to layer
 
@@ -887,7 +892,30 @@ of(
     ),
     ("_eraser", "up=True", "up=False", f"{METRICS}::test_comprehensiveness_and_sufficiency_as_eraser_defines_them"),
     ("_authors_steps", '"stable")[:-1]', '"stable")', "golden/test_metrics_goldens.py::test_hidden_tokens"),
-    ("_authors_steps", "if place in rankable", "", "golden/test_metrics_goldens.py::test_hidden_tokens"),
+    (
+        "_authors_steps",
+        "if special_tokens or place in rankable",
+        "",
+        "golden/test_metrics_goldens.py::test_hidden_tokens",
+    ),
+    (
+        "_authors_steps",
+        "special_tokens or place in",
+        "place in",
+        f"{PROTOCOLS}::test_special_tokens_of_pairs_are_hidden_by_a_slip",
+    ),
+    (
+        "_authors_steps",
+        "([0.0], scores[1:])",
+        "(scores[:1], scores[1:])",
+        f"{PROTOCOLS}::test_special_tokens_of_pairs_are_hidden_by_a_slip",
+    ),
+    (
+        "_falls",
+        'special_tokens and protocol != "attcat"',
+        "False",
+        f"{PROTOCOLS}::test_special_tokens_of_pairs_are_hidden_by_a_slip",
+    ),
     ("_kept", "lengths >= shortest", "lengths > shortest", "metrics/test_left_out.py"),
     ("_kept", "falls.whole >= min_probability", "falls.whole <= min_probability", "metrics/test_left_out.py"),
     ("Deletion.steps", "count_of(q, len(order), up=up)", "count_of(q, len(order) - 1, up=up)"),
@@ -1564,4 +1592,240 @@ of(
     "evaluation.chunk",
     f"{DOCUMENTS}::test_what_is_said_is_said_of_the_whole_and_kept",
     ("ChunkRun._kept_row", 'facts["windows"] = len(item.windows)', "pass"),
+)
+
+# As the authors' code runs, and all papers at once
+
+of(
+    "evaluation.protocols",
+    f"{PROTOCOLS}::test_what_is_taken_out_of_attention",
+    ("as_explained", 'protocol == "attcat"', 'protocol != "attcat"'),
+    ("as_explained", "batch.masked | hidden.to(batch.masked.device)", "batch.masked"),
+    ("as_explained", "attended.masked_fill(hidden.to(attended.device), 0)", "attended"),
+    (
+        "without_segments",
+        "0 * text.tensors[SEGMENTS]",
+        "text.tensors[SEGMENTS]",
+        f"{PROTOCOLS}::test_the_model_is_run_without_segments",
+    ),
+    (
+        "protocol_named",
+        'task != "classes"',
+        "False",
+        f"{PROTOCOLS}::test_protocols_that_are_not_known_or_not_for_the_model",
+    ),
+)
+of(
+    "evaluation.chunk",
+    f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
+    ("ChunkRun._runs", "explained.towards(whole.target.tolist())", "explained"),
+    ("ChunkRun._runs", "as_explained(whole.batch, protocol)", "whole.batch"),
+    ("ChunkRun._calls", "scores_by(spec, runs.explained)", "scores_by(spec, runs.whole)"),
+    ("ChunkRun._calls", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
+    (
+        "ChunkRun._calls",
+        "ClassScores(spec, runs.explained, others)",
+        "ClassScores(spec, runs.whole, others)",
+        f"{PROTOCOLS}::test_scores_are_of_that_run_and_metrics_of_the_whole_text",
+    ),
+    (
+        "ChunkRun._improbable",
+        'if which == "predicted" or gold is None else gold',
+        "",
+        f"{PROTOCOLS}::test_the_gold_class_has_to_be_probable",
+    ),
+    (
+        "ChunkRun._improbable",
+        "self.plan.settings.protocol is None or gold is None",
+        "gold is None",
+        f"{PROTOCOLS}::test_the_gold_class_has_to_be_probable",
+    ),
+)
+of(
+    "evaluation.plan",
+    f"{PROTOCOLS}::test_the_model_is_run_without_segments",
+    ("Plan._items", "if self.settings.protocol is not None:", "if False:"),
+    (
+        "Plan.facts",
+        '{"protocol": self.settings.protocol}',
+        "{}",
+        f"{PROTOCOLS}::test_each_protocol_has_its_own_journal",
+    ),
+)
+of(
+    "evaluation.evaluate",
+    f"{PROTOCOLS}::test_protocols_that_are_not_known_or_not_for_the_model",
+    ("evaluate", "protocol is not None and long.merge", "False"),
+)
+of(
+    "papers.masks",
+    f"{OF_HEADS}::test_heads_are_counted_in_a_treebank",
+    ("_searched_mask", '"search": vars(settings.search)', '"search": None'),
+    ("_described", "search == AUTHORS_SEARCH", "True"),
+    ("check_parse", "or settings.treebank is not None", ""),
+    (
+        "_searched_mask",
+        'mask.provenance.get("of") != facts',
+        "False",
+        f"{OF_HEADS}::test_the_mask_of_the_texts_is_found_once",
+    ),
+    ("_searched_mask", 'if mask.provenance["interrupted"]', "if False", f"{OF_HEADS}::test_an_interruption_is_no_mask"),
+    (
+        "_Corpus.of",
+        "apart=pipeline is not None",
+        "apart=True",
+        f"{OF_HEADS}::test_pairs_and_questions_are_read_as_pairs",
+    ),
+    (
+        "_Corpus.counted",
+        "special_tokens=search.special_tokens",
+        "special_tokens=False",
+        f"{OF_HEADS}::test_placeholders_are_filled",
+    ),
+    (
+        "_Corpus.counted",
+        "self.sentences, **vars(search)",
+        "self.sentences",
+        f"{OF_HEADS}::test_parsed_texts_give_both_kinds",
+    ),
+    ("column_mask", "if recipe.shows_masks", "if False", f"{OF_HEADS}::test_models_in_which_no_heads_can_be_counted"),
+)
+same(
+    *("papers.masks", "ColumnTexts.__iter__", "if text.strip()", ""),
+    f"{OF_HEADS}::test_pairs_are_parsed_one_text_at_a_time",
+    "a data set refuses rows with an empty text, or leaves them out",
+)
+of(
+    "papers.placeholders",
+    f"{RECIPES}::test_pairs_have_metrics_of_their_own",
+    ("_measures", "measure.pairs or measure.metric", "measure.metric"),
+    ("_measures", "not column.of_pairs", "column.of_pairs"),
+    ("_with_mask", "and not is_parsed(mask.mask)", "", f"{OF_HEADS}::test_a_row_is_theirs_only_with_syntactic_heads"),
+    ("_lack", "and not is_parsed(mask)", "", f"{OF_HEADS}::test_masks_that_lack_a_kind"),
+)
+of(
+    "papers.sources",
+    f"{ALL}::test_limits_by_column",
+    ("given_limits", "int(number) < 1", "int(number) < 0"),
+    ("Settings.limit_of", "self.limit.get(column.folder, self.limit.get(None))", "self.limit.get(None)"),
+    ("Settings.limit_of", "self.limit.get(column.folder, self.limit.get(None))", "self.limit.get(column.folder)"),
+    ("Settings.rows", " and self.treebank is None", "", f"{OF_HEADS}::test_heads_are_counted_in_a_treebank"),
+)
+of(
+    "papers.tables",
+    f"{ALL}::test_recipes_of_the_same_data_share_a_journal",
+    ("_measured", 'folder / f"protocol-{protocol}"', "folder"),
+    ("_as_measured", "journal.run.get(name) != asked", "False", f"{ALL}::test_what_was_measured_elsewhere"),
+    ("TableRecipe.run_column", " if settings.measured else []", "", f"{RECIPES}::test_departures_are_stated"),
+    (
+        "_point_grid",
+        "-(-len(points) // MOST_POINTS)",
+        "1",
+        f"{RECIPES}::test_a_line_has_room_for_some_points_of_a_curve",
+    ),
+)
+of(
+    "papers.result",
+    f"{RECIPES}::test_a_table_is_what_evaluate_measures",
+    ("entries_of", "measure.beside or measure.label", "measure.label"),
+)
+of(
+    "papers.everything",
+    f"{ALL}::test_each_recipe_gets_the_options_that_it_takes",
+    ("_columns", "if not asked:", "if False:"),
+    (
+        "_options",
+        "for column, value in taken[name].items() if column in columns",
+        "for column, value in taken[name].items()",
+    ),
+    ("_options", "if recipe.searches_all:", "if False:"),
+    ("_options", "column is None or column in columns", "column in columns"),
+    ("_options", "() if recipe.masked else OF_MASKS", "()"),
+    ("run_all", "one_line(str(error))", "str(error)"),
+    ("_columns", "if not printed_texts or recipe", "if recipe"),
+    ("_columns", "not printed_texts or ", "True or ", f"{ALL}::test_texts_that_the_papers_do_not_print"),
+    ("_check_names", "if name not in known", "if False", f"{ALL}::test_columns_that_no_recipe_has"),
+)
+of(
+    "papers.page",
+    f"{ALL}::test_nothing_in_a_reason_is_taken_for_the_page",
+    ("as_html", "escape(reason)", "reason"),
+    ("as_markdown", "unmarked(reason)", "reason"),
+    ("_table", "escape(title)", "title"),
+    ("_table", "escape(c.text)}</b>", "c.text}</b>"),
+    ("as_markdown", 'f"#{line}" if', "line if", f"{ALL}::test_one_page_of_what_can_be_run"),
+)
+of(
+    "papers.recipe",
+    f"{ALL}::test_recipes_of_the_same_data_share_a_journal",
+    ("Column.journal", "{self.data} {self.folder}", "{self.label}"),
+    (
+        "Column.of_pairs",
+        '.get("text"), tuple)',
+        '.get("text"), str)',
+        f"{RECIPES}::test_pairs_have_metrics_of_their_own",
+    ),
+)
+of(
+    "attention_heads.statistics",
+    f"{COUNTED_HEADS}::test_limits_and_options",
+    (
+        "HeadSearch.__post_init__",
+        "self.direction not in DIRECTION_CHOICES",
+        "False",
+        f"{OF_HEADS}::test_treebanks_that_are_not_needed",
+    ),
+    ("HeadSearch.__post_init__", "self.pieces not in get_args(Pieces)", "False"),
+    ("", '"first", special_tokens=True)', '"first")', f"{OF_HEADS}::test_parsed_texts_give_both_kinds"),
+)
+of(
+    "attention_heads.strongest",
+    f"{COUNTED_HEADS}::test_as_many_texts_as_heads_or_units",
+    ("attention_maps", "if not isinstance(error.__cause__, _NothingKept):", "if True:"),
+)
+of(
+    "methods.gradient",
+    f"{DERIVED}::test_sums_of_gradients_that_layer_norms_cancel_are_refused",
+    ("_over_width", 'bool((largest < CANCELLED["token_embeddings"] * size).any())', "False"),
+)
+of(
+    "metrics.idf",
+    f"{FREQUENCIES}::test_smoothed_weights_keep_such_words",
+    (
+        "rarity",
+        "math.log(documents / count)",
+        "math.log((1 + documents) / (1 + count))",
+        f"{FREQUENCIES}::test_a_word_that_stands_everywhere_weighs_nothing",
+    ),
+    ("rarity", "/ (1 + count)) + 1 if", "/ (1 + count)) if"),
+    ("Idf.of", "rarity(count, documents, smooth=smooth)", "rarity(count, documents)"),
+    ("Idf.read", "smooth and documents is not None", "smooth"),
+)
+of(
+    "metrics.overlap",
+    "metrics/test_left_out.py",
+    ("_tokens", "if unit.special:", "if False:"),
+    ("Counting.provenance", "{} if self == Counting() else ", "", "cli/test_cli_tokens.py"),
+)
+of(
+    "metrics.plausibility",
+    f"{METRICS}::test_evidence_that_the_model_never_saw_is_missed",
+    ("token_f1", "or not rationale.evidence", ""),
+    (
+        "precision_at_k",
+        "annotation.answer_length or len(answer)",
+        "len(answer)",
+        f"{WINDOWS}::test_answers_outside_the_window_are_missed",
+    ),
+)
+of(
+    "papers.class_texts",
+    f"{RECIPES}::test_a_text_of_each_class_stands_in",
+    ("EachClass.texts", "if all(len(texts)", "if any(len(texts)"),
+    (
+        "EachClass.texts",
+        "if not chosen:",
+        "if False:",
+        f"{RECIPES}::test_a_class_without_a_text_is_named_and_none_at_all_is_left_out",
+    ),
 )
