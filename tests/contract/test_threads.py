@@ -141,7 +141,7 @@ def test_two_explainers_of_different_models_at_the_same_time() -> None:
     with torch.no_grad():
         next(iter(explainers[1].subject.model.parameters())).mul_(0.5)
     expected = [explainer.explain("a fine film").scores for explainer in explainers]
-    assert not close(*expected, torch.float32)
+    assert not close(expected[0], expected[1], torch.float32)
     barrier = threading.Barrier(2)
     for explainer in explainers:
         meeting(explainer.subject.model, barrier)

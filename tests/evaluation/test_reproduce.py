@@ -633,7 +633,7 @@ def test_a_curve_over_rows_has_a_shadow_of_its_runs(tmp_path: Path) -> None:
     figure = found.recipe.drawing(found)
     assert figure is not None
     (shadow,) = figure.axes[0].collections
-    ends = {(round(float(x), 3), round(float(y), 3)) for x, y in shadow.get_paths()[0].vertices}
+    ends = {(round(float(x), 3), round(float(y), 3)) for x, y in np.asarray(shadow.get_paths()[0].vertices)}
     spread = stdev([10, 20, 60])
     assert ends == {(0, 40), (0.5, round(30 - spread, 3)), (0.5, round(30 + spread, 3)), (1, 30)}
     assert figure.axes[0].get_xlabel() == "share\nshaded: ± one standard deviation over the runs"
@@ -903,8 +903,8 @@ def test_layers_of_a_figure(tmp_path: Path) -> None:
     assert f"all rows on one scale: the strongest colour is {max(peaks):.3g}" in str(found)
     assert f"all rows on one scale: the strongest colour is {max(peaks):.3g}" in written[3].read_text()
     assert f"| Rollout | {peaks[-2]:.3g} |" in written[0].read_text()
-    ends = [(peaks[0], "L0"), (peaks[count - 1], f"L{count - 1}"), (peaks[-2], "Rollout"), (peaks[-1], "Sum")]
-    sentence = ", ".join(f"{peak:.2g} in {name}" for peak, name in ends)
+    largest = {"L0": peaks[0], f"L{count - 1}": peaks[count - 1], "Rollout": peaks[-2], "Sum": peaks[-1]}
+    sentence = ", ".join(f"{peak:.2g} in {name}" for name, peak in largest.items())
     assert f"SST2: the largest score is {sentence}" in found.footer
 
 
@@ -920,7 +920,9 @@ def test_one_text_by_many_methods_and_texts_of_ones_own() -> None:
 
 def by_class(tmp_path: Path, rows: list[tuple[str, int]], **options: Any) -> reproduce.Reproduced:
     """A figure of the first text of each class, by one method."""
-    recipe = replace(reproduction_named("attcat-figure-5"), examples={}, columns=SMALL.columns[:1], rows=SMALL.rows[:1])
+    figure = reproduction_named("attcat-figure-5")
+    assert isinstance(figure, TextFigure)
+    recipe = replace(figure, examples={}, columns=SMALL.columns[:1], rows=SMALL.rows[:1])
     (tmp_path / "sst2").mkdir()
     lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
     (tmp_path / "sst2" / "validation.jsonl").write_text("\n".join(lines))

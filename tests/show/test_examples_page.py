@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.helpers import cases, evaluated
 from tests.helpers.commands import Run
+from tests.helpers.pages import Page
 from whyformer import Comparison, Explanation
 from whyformer.inputs.units import Unit
 from whyformer.results.kept import KeptExample
@@ -40,39 +40,6 @@ def example(
     chosen: dict[str, Any] = {"method": "attcat", "signed": True, "texts": (text,)} | facts
     explanation = Explanation(tuple(units), np.array([9.0, *scores]), said, Label(1, label), **chosen)
     return KeptExample(row, gold, right, Comparison((explanation,)))
-
-
-class Page(HTMLParser):
-    """What stands on a page: the texts, and the classes of units by their words."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[tuple[str, str]] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.texts: list[str] = []
-        self.units: list[tuple[str, str]] = []
-        self.cards: list[str] = []
-        self.feed(source)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        classes = dict(attrs).get("class") or ""
-        self.tags.append(tag)
-        self.attributes += attrs
-        self.texts += [""] if classes == "text" else []
-        self.cards += [classes] if "ex" in classes.split() else []
-        if tag not in ("meta", "input"):
-            self.open.append((tag, classes))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop()[0] == tag
-
-    def handle_data(self, data: str) -> None:
-        if ("div", "text") in self.open:
-            self.texts[-1] += data
-            self.units += [(data, self.open[-1][1])] if self.open[-1][0] == "span" else []
 
 
 def test_strengths_are_classes_of_the_style_sheet() -> None:

@@ -5,7 +5,6 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import whyformer
+from tests.helpers.pages import Page
 from whyformer import Comparison, Explainer, Explanation
 from whyformer.errors import BadOption
 from whyformer.inputs.units import Unit
@@ -119,39 +119,6 @@ def test_text_of_a_comparison_names_every_method_and_refusal(explainer: Explaine
 # Page
 
 
-class Page(HTMLParser):
-    """The elements of a page; raises if they are not nested well."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[tuple[str, str]] = []
-        self.tags: set[str] = set()
-        self.attributes: list[tuple[str, str | None]] = []
-        self.texts: list[str] = []  # of the elements of class "text"
-        self.data = ""
-        self.feed(source)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes += attrs
-        classes = dict(attrs).get("class") or ""
-        if classes == "text":
-            self.texts.append("")
-        if tag != "meta":
-            self.open.append((tag, classes))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop()[0] == tag
-
-    def handle_data(self, data: str) -> None:
-        if ("div", "text") in self.open:
-            self.texts[-1] += data
-        if self.open and self.open[-1][0] != "style":
-            self.data += data
-
-
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "section", "h2", "p", "b", "i", "div", "span"),
     *("details", "summary", "table", "tr", "th", "td"),
@@ -160,7 +127,7 @@ ALLOWED = {
 
 def assert_self_contained(source: str) -> None:
     page = Page(source)
-    assert page.tags <= ALLOWED
+    assert set(page.tags) <= ALLOWED
     assert not {name for name, _ in page.attributes} - {
         *("class", "style", "title", "lang", "charset", "name", "content", "open")
     }
@@ -206,7 +173,7 @@ def test_tokens_labels_and_reasons_are_escaped() -> None:
 def test_notebooks_get_the_card_without_a_page_around_it(explanations: dict[str, Explanation], tmp_path: Path) -> None:
     e = explanations["layers"]
     fragment = e._repr_html_()
-    assert not Page(fragment).tags & {"html", "head", "body", "title"}
+    assert not set(Page(fragment).tags) & {"html", "head", "body", "title"}
     assert fragment in e.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
 
 
