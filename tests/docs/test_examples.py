@@ -68,7 +68,8 @@ def test_command(
     monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path))
     (tmp_path / "reviews.csv").write_text(REVIEWS)
     if "report runs/a" in command:
-        whyformer.Explainer.load("sentiment").evaluate("reviews.csv", "random", out="runs/a")
+        kept = "--examples" in command
+        whyformer.Explainer.load("sentiment").evaluate("reviews.csv", "random", out="runs/a", keep_scores=kept)
     with pytest.raises(SystemExit) as stop:
         main(shlex.split(command, comments=True)[1:])
     assert stop.value.code == 0

@@ -614,7 +614,7 @@ def test_curves_are_those_of_the_table(tmp_path: Path) -> None:
     assert drawn["two"].get_ydata() == pytest.approx([40, 80])
     assert drawn["dice"].get_ydata() == pytest.approx([30, 60]), "the mean over the runs"
     assert odds.get_lines()[2].get_ydata() == pytest.approx([-2, -4])
-    shaded = "shaded: 95 % intervals over the texts; of dice ± one standard deviation over the runs"
+    shaded = "shaded: 95 % intervals over the texts;\nof dice ± one standard deviation over the runs"
     assert (drop.get_xlabel(), odds.get_ylabel()) == (f"share of the units\n{shaded}", "lower is better")
     of_one, of_dice = (shadow.get_paths()[0].vertices for shadow in drop.collections)
     spread = stdev([10, 20, 60])

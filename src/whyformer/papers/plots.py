@@ -114,7 +114,7 @@ def _titled(axes: "Axes", part: Part, measure: Measure, over: str, shadows: str)
     """The names of the axes and of the curves, and what is shaded, if anything is."""
     axes.set_title(f"{part.column.label}: {measure.label}", loc="left", fontsize=10)
     axes.set_ylabel(f"{'higher' if measure.higher_is_better else 'lower'} is better")
-    axes.set_xlabel(f"{over}\nshaded: {shadows}" if axes.collections else over)
+    axes.set_xlabel(f"{over}\nshaded: {shadows}".replace("; ", ";\n") if axes.collections else over)
     axes.grid(alpha=0.3)
     names = axes.get_legend_handles_labels()[1]
     if len(names) > FEW:
