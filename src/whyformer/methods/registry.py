@@ -14,7 +14,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import differentiating
-from whyformer.registry.base import Registered, keyword_only, register
+from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
 
 RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`

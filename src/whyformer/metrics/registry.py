@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.registry.base import Registered, keyword_only, register
+from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
 
 CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from whyformer.errors import BadOption
-from whyformer.registry.base import R
+from whyformer.registry.functions import R
 from whyformer.registry.own_code import code_of
 from whyformer.registry.plugins import Registry
 
