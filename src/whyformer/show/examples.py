@@ -13,13 +13,13 @@ from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.kept import KeptExample
 from whyformer.show import layout
 from whyformer.show.colours import FAINT, scaled, two_sided
-from whyformer.show.html import PAGE, STYLE, _legend, _note, _shade, _text
+from whyformer.show.html import PAGE, STYLE, legend_line, marked_text, note_line, shade_of
 
 LEVELS = 10  # of strength, each with a class of the style sheet
 TITLE = "Explained texts"
 KINDS = (("f", True, 1), ("a", True, -1), ("m", False, 1))  # for, against, matters: the letter, two-sided, the sign
 CLASSES = {
-    _shade(sign * level / LEVELS, signed): f"{letter}{level}"
+    shade_of(sign * level / LEVELS, signed): f"{letter}{level}"
     for letter, signed, sign in KINDS
     for level in range(1, LEVELS + 1)
 }
@@ -86,7 +86,7 @@ def examples_page(examples: Iterable[KeptExample[Any]], run: Mapping[str, Any]) 
         links.append(f'<a class="{_verdict(example.right)}" href="#row-{example.row}">{example.row}</a>')
         verdicts.append(example.right)
         kinds |= {two_sided(e): e for e in example.explanations if two_sided(e) not in kinds}
-    legend = _legend(list(kinds.values())) if kinds else ""
+    legend = legend_line(list(kinds.values())) if kinds else ""
     jump = f"<details><summary>jump to a row</summary><nav>{''.join(links)}</nav></details>"
     head = f'<section class="why"><h2>{TITLE}</h2><p class="soft">{_about(run, verdicts)}</p>{legend}{jump}</section>'
     body = "\n".join((f"<style>{STYLE}{LOOK}{_colours()}</style>", head, TOOLS, *cards, SCRIPT))
@@ -116,7 +116,7 @@ def _card(example: Example) -> str:
     rows += "".join(f"<tr><th>{escape(m)}</th><td>{escape(reason)}</td></tr>" for m, reason in explanations.refused)
     headline = "".join(escape(layout.headline(e.prediction)) for e in explanations[:1])
     gold = "" if example.gold is None else f"{_mark(example.right)}gold: {escape(example.gold)}"
-    note = "".join(_note(e) for e in explanations[:1])
+    note = "".join(note_line(e) for e in explanations[:1])
     heading = f'<h2>{headline}<span class="verdict">{gold}</span><span class="soft">row {example.row}</span></h2>{note}'
     table = f'<table class="rows">{rows}</table>'
     return f'<section class="why ex {verdict}" id="row-{example.row}">{heading}{table}</section>'
@@ -136,7 +136,7 @@ def _compact(explanation: ExplanationData) -> str:
     strength = scaled(np.where(shown, explanation.scores, 0.0))
     levels = np.maximum(1, np.round(LEVELS * np.abs(strength)))
     few = np.where(np.abs(strength) < FAINT, 0.0, np.sign(strength) * levels)
-    return PAINTED.sub(_painted, _text(replace(explanation, scores=few)))
+    return PAINTED.sub(_painted, marked_text(replace(explanation, scores=few)))
 
 
 def _painted(unit: re.Match[str]) -> str:

@@ -76,9 +76,9 @@ def _card(explanation: ExplanationData, scale: Scale) -> str:
     parts = [
         _heading(explanation),
         f'<p class="soft">{escape(layout.called(explanation))} · {_origin(explanation)}</p>',
-        _legend([explanation]),
-        f'<div class="text">{_text(explanation)}</div>',
-        _note(explanation),
+        legend_line([explanation]),
+        f'<div class="text">{marked_text(explanation)}</div>',
+        note_line(explanation),
         _trust(explanation),
         _strongest(explanation),
         _layers(explanation, scale),
@@ -93,13 +93,13 @@ def _comparison(explanations: ComparisonData[ExplanationData], scale: Scale) -> 
     for e in explanations:
         gauge = "" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>'
         name = f'{escape(layout.called(e))}<div class="soft">up to {largest(e):.3g}</div>'
-        rows += f'<tr><th>{name}</th><td><div class="text">{_text(e, peak)}</div>{gauge}</td></tr>'
+        rows += f'<tr><th>{name}</th><td><div class="text">{marked_text(e, peak)}</div>{gauge}</td></tr>'
     for name, reason in explanations.refused:
         rows += f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>"
     table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
     origin = f'<p class="soft">{_origin(first)}</p>'
     table += f'<p class="soft">{escape(layout.scale_note(peak))}</p>'
-    above = f"{_heading(first)}{origin}{_legend(explanations)}{_note(first)}"
+    above = f"{_heading(first)}{origin}{legend_line(explanations)}{note_line(first)}"
     for trust in trusts[:1]:
         table += f'<p class="soft">Trust: {escape(layout.gauge_title(trust))}. {escape(layout.gauge_key(trust, "each method"))}</p>'
     return f'<section class="why">{above}{table}</section>'
@@ -118,7 +118,8 @@ def _heading(explanation: ExplanationData) -> str:
     return f'{heading}<div class="classes">{rows}</div>'
 
 
-def _text(explanation: ExplanationData, peak: float | None = None) -> str:
+def marked_text(explanation: ExplanationData, peak: float | None = None) -> str:
+    """The text with its units coloured, and what is explained underlined."""
     strength = strengths(explanation, peak)
     parts = []
     for answer, members in groupby(layout.pieces(explanation), key=lambda piece: piece.answer):
@@ -131,16 +132,17 @@ def _unit(explanation: ExplanationData, piece: layout.Piece, strength: Array) ->
     if piece.position is None:
         return escape(piece.text)
     shade = float(strength[piece.position])
-    style = "" if abs(shade) < FAINT else f' style="background:{_shade(shade, two_sided(explanation))}"'
+    style = "" if abs(shade) < FAINT else f' style="background:{shade_of(shade, two_sided(explanation))}"'
     title = written(explanation, float(explanation.scores[piece.position]))
     unknown = f'<sup class="soft">{layout.UNKNOWN}</sup>' if explanation.units[piece.position].unknown else ""
     return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>{unknown}'
 
 
-def _legend(explanations: Sequence[ExplanationData]) -> str:
+def legend_line(explanations: Sequence[ExplanationData]) -> str:
+    """What the colours and marks of these explanations mean."""
     kinds = {two_sided(e) for e in explanations}
     marks = [("speaks for it", 1.0, True), ("speaks against it", -1.0, True), ("matters", 1.0, False)]
-    shown = [(name, _shade(strength, signed)) for name, strength, signed in marks if signed in kinds]
+    shown = [(name, shade_of(strength, signed)) for name, strength, signed in marks if signed in kinds]
     spans = "".join(f'<span style="background:{shade}">{name}</span>' for name, shade in shown)
     if mark := layout.marked(explanations[0]):
         spans += f'<span class="answer">{"the answer" if mark == "answer" else mark}</span>'
@@ -168,7 +170,7 @@ def _layers(explanation: ExplanationData, scale: Scale) -> str:
     body = []
     for name, layer in rows:
         cells = "".join(
-            f'<td title="{written(layer, float(layer.scores[i]))}" style="background:{_shade(float(s), layer.signed)}"></td>'
+            f'<td title="{written(layer, float(layer.scores[i]))}" style="background:{shade_of(float(s), layer.signed)}"></td>'
             for i, s in zip(shown, strengths(layer, peak)[shown], strict=True)
         )
         body.append(f"<tr><th>{name}</th>{cells}</tr>")
@@ -184,7 +186,8 @@ def _origin(explanation: ExplanationData) -> str:
     return escape(f"{source.get('model', '')}{revision} · {source.get('dtype', '')} · {versions}")
 
 
-def _note(explanation: ExplanationData) -> str:
+def note_line(explanation: ExplanationData) -> str:
+    """What the reader must know about the input, if anything."""
     warning = layout.note(explanation)
     return f"<p><b>{escape(warning)}</b></p>" if warning else ""
 
@@ -208,7 +211,8 @@ def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
     return gauge + layout.trust_numbers(trust)
 
 
-def _shade(strength: float, signed: bool) -> str:
+def shade_of(strength: float, signed: bool) -> str:
+    """The colour behind a unit of that strength, -1 … 1."""
     return _rgba(hue(strength, signed), 0.62 * min(1.0, abs(strength)))
 
 
