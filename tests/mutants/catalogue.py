@@ -952,7 +952,7 @@ of(
     ("_words", "unit.text.lower()", "unit.text", "metrics/test_left_out.py"),
     ("_tokens", "(unit.piece, unit", "(unit.text, unit", "metrics/test_left_out.py"),
     ("_tokens", "unit.text.strip(), ", "unit.text, ", "metrics/test_left_out.py"),
-    ("_means", " / len(own)", "", "metrics/test_left_out.py"),
+    ("_means", " / len(scores)", "", "metrics/test_left_out.py"),
     ("top_words", "(-totals[word], word)", "(totals[word], word)"),
     ("shared_share", "(len(pairs) * k)", "len(pairs)"),
     ("WordSums.add", "sums[word] += score", "sums[word] = score"),
@@ -1630,14 +1630,14 @@ of(
     ),
     (
         "ChunkRun._improbable",
-        'if which == "predicted" or gold is None else gold',
-        "",
+        '("gold", gold)',
+        '("gold", predicted)',
         f"{PROTOCOLS}::test_the_gold_class_has_to_be_probable",
     ),
     (
         "ChunkRun._improbable",
-        "self.plan.settings.protocol is None or gold is None",
-        "gold is None",
+        "None if protocol is None else item.annotation.gold",
+        "item.annotation.gold",
         f"{PROTOCOLS}::test_the_gold_class_has_to_be_probable",
     ),
 )

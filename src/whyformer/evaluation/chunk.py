@@ -190,10 +190,10 @@ class ChunkRun:
 
     def _improbable(self, item: Item, probabilities: Tensor, predicted: int) -> str | None:
         """Why the example is left out, if its predicted class (the authors' code: its gold one) is not probable."""
-        least, gold = self.plan.settings.min_probability, item.annotation.gold
-        which = "predicted" if self.plan.settings.protocol is None or gold is None else "gold"
-        asked = predicted if which == "predicted" or gold is None else gold
-        if least is None or probabilities[asked] >= least:
+        least, protocol = self.plan.settings.min_probability, self.plan.settings.protocol
+        gold = None if protocol is None else item.annotation.gold
+        which, index = ("predicted", predicted) if gold is None else ("gold", gold)
+        if least is None or probabilities[index] >= least:
             return None
         return f"the {which} class is less probable than {least}"
 

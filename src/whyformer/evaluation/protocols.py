@@ -17,12 +17,12 @@ def protocol_named(name: str | None, task: str) -> Protocol | None:
     """The protocol of that name, which is for models that classify."""
     if name is None:
         return None
-    known = {protocol: protocol for protocol in PROTOCOLS}
-    if name not in known:
+    known = [protocol for protocol in PROTOCOLS if protocol == name]
+    if not known:
         raise BadOption(f"protocol {name!r} is not known; {nearest(name, PROTOCOLS)}")
     if task != "classes":
         raise BadOption(f"protocol={name!r} is for models that classify: leave it out")
-    return known[name]
+    return known[0]
 
 
 def without_segments(text: TextInput) -> TextInput:

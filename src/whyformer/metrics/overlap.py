@@ -72,7 +72,7 @@ def _means(weighted: Iterable[tuple[str, float]]) -> list[list[Any]]:
     places: defaultdict[str, list[float]] = defaultdict(list)
     for word, score in weighted:
         places[word].append(score)
-    return [[word, math.fsum(own) / len(own)] for word, own in places.items()]
+    return [[word, math.fsum(scores) / len(scores)] for word, scores in places.items()]
 
 
 class WordSums:
