@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 del TYPE_CHECKING
 
 __all__ = [
+    "AnimationWarning",
     "BadInput",
     "BadOption",
     "Comparison",

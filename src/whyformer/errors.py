@@ -15,6 +15,7 @@ WhyformerWarning
  ├─ UnknownWordsWarning       many words are unknown to the model's tokenizer
  ├─ CompletenessWarning       scores do not add up to what they should
  ├─ RandomnessWarning         the model gives another output each time it is run
+ ├─ AnimationWarning          of several frames of an image one is taken
  └─ PluginWarning             a plug-in cannot be loaded
 """
 
@@ -76,6 +77,10 @@ class CompletenessWarning(WhyformerWarning):
 
 class RandomnessWarning(WhyformerWarning):
     """The model draws random numbers in eval mode, so its explanations differ from run to run."""
+
+
+class AnimationWarning(WhyformerWarning):
+    """An image has several frames or pages, and one of them is taken."""
 
 
 class PluginWarning(WhyformerWarning):

@@ -2,6 +2,7 @@
 
 from whyformer.datasets import Dataset as Dataset
 from whyformer.datasets import open_dataset as open_dataset
+from whyformer.errors import AnimationWarning as AnimationWarning
 from whyformer.errors import BadInput as BadInput
 from whyformer.errors import BadOption as BadOption
 from whyformer.errors import CompletenessWarning as CompletenessWarning
