@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
+from whyformer.inputs.images import Patches
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Trace, record
 from whyformer.recorder.lrp.books import book_named
@@ -152,6 +153,11 @@ class Prediction:
         has_layers = isinstance(self.trace.layers, Layers)
         read = self.reader if has_layers else torch.zeros_like(self.trace.outputs.attended, dtype=torch.float32)
         return self.batch.padding(read, getattr(text_config(self.model), "pad_token_id", None))
+
+    @property
+    def patches(self) -> Patches | None:
+        """Of images, which unit each pixel belongs to; None for texts."""
+        return self.trace.patches if self.batch.is_images else None
 
     @cached_property
     def real(self) -> Tensor:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
+import numpy as np
 from torch import Tensor, nn
 
 import whyformer.methods
@@ -21,7 +22,9 @@ from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions
 from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
 from whyformer.explain.windows import check_windows, in_windows, merged_outputs
-from whyformer.inputs.encoding import Batch, TextInput, batch_of, collate, encode
+from whyformer.images import images_of
+from whyformer.inputs.encoding import Batch, ReadInput, batch_of, collate, encode
+from whyformer.inputs.images import ImageInput
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
@@ -46,11 +49,16 @@ class Explainer:
     explainer = Explainer(model, tokenizer)          # objects in hand, or a pipeline alone
     explanation = explainer.explain("a gorgeous, witty film")
     explanation = explainer.explain(question="Who won?", context="The Broncos won.")
+
+    explainer = Explainer(model, image_processor)    # or a function from images to tensors, with labels=[…]
+    explanation = explainer.explain("cat.jpg")       # a file, a PIL image, an array or a tensor
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None, *, choices: bool = True):
+    def __init__(
+        self, model: Any, tokenizer: Any = None, *, labels: Sequence[str] | None = None, choices: bool = True
+    ):
         self.choices = choices  # whether `auto` looks for a method recorded for this model
-        self.subject: Subject = model if isinstance(model, Subject) else subject_of(model, tokenizer)
+        self.subject: Subject = model if isinstance(model, Subject) else subject_of(model, tokenizer, labels)
 
     @classmethod
     def load(cls, name: str | Path = "sentiment", *, choices: bool = True, **options: Any) -> "Explainer":
@@ -285,6 +293,8 @@ class Explainer:
 
     def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
+        if self.subject.takes_images:
+            return images_of(text)
         if isinstance(text, Dataset):
             text = (example.text for example in text)
         alone = kind_of(text) is not None
@@ -320,7 +330,7 @@ class Explainer:
             return explained_run(prediction, each, numbers)
         return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
 
-    def _encoded(self, text: Text, number: int | None, whole: bool) -> TextInput:
+    def _encoded(self, text: Any, number: int | None, whole: bool) -> ReadInput:
         """One text as the model takes it, or all of it."""
         with numbering(number):
             encoded = encode(self.subject, text, whole=True) if whole else read(self.subject, text)
@@ -354,6 +364,7 @@ class Explainer:
         example, row = question.example, question.row
         length, (units, texts, shown, layers) = len(example.units), shown_units(question, scores)
         diagnostics = _of_row(scores.diagnostics, row)
+        pixels = diagnostics.pop("pixels", None)
         if example.dropped:
             diagnostics["dropped_tokens"] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
@@ -372,6 +383,8 @@ class Explainer:
             signs=None if scores.signs is None else scores.signs[row, :length].cpu().numpy(),
             seen=() if scores.seen is None else tuple(seen.cut(length) for seen in scores.seen[row]),
             texts=texts,
+            image=example.picture if isinstance(example, ImageInput) else None,
+            pixels=None if pixels is None else np.array(pixels),
             options=options,
             diagnostics=diagnostics,
             provenance=self.subject.provenance,

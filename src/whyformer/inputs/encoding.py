@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
 from whyformer.inputs.fillers import Fillers
-from whyformer.inputs.input import Flags, Kind, Numbers, Patches, TensorInput
+from whyformer.inputs.images import ImageInput, Patches
+from whyformer.inputs.input import Flags, Kind, Numbers, TensorInput
 from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
@@ -146,6 +147,9 @@ class TextInput(TensorInput):
         return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
 
 
+ReadInput = TextInput | ImageInput  # what an example is read as
+
+
 @dataclass(frozen=True)
 class Batch:
     """The tensors for the model's forward, and which of its positions are not text.
@@ -158,7 +162,7 @@ class Batch:
     tensors: dict[str, Tensor]
     masked: Tensor | None  # [batch, units]
     special: Tensor | None  # [batch, units]
-    examples: tuple[TextInput, ...] = ()
+    examples: "tuple[ReadInput, ...]" = ()
     tokenizer: Any = None
     choices: int | None = None
 
@@ -188,11 +192,16 @@ class Batch:
             special = special & (self.tensors["input_ids"] != pad_token_id)  # texts know it better than such a mask
         return padding & ~special
 
-    def inputs(self, padding: Tensor, fillers: Fillers) -> tuple[TensorInput, ...]:
-        """The examples, each without its padding."""
-        real = (~padding).cpu().numpy()
-        rows = enumerate(real)
-        return tuple(self.alone(n, np.flatnonzero(row), len(row), fillers, attended=True) for n, row in rows)
+    def inputs(self, padding: Tensor, fillers: Fillers, patches: Patches | None = None) -> tuple[TensorInput, ...]:
+        """The examples, each without its padding; images with their patches."""
+        rows = enumerate((~padding).cpu().numpy())
+        facts: Any = {"patches": patches, "attended": True}
+        return tuple(self.alone(n, np.flatnonzero(row), len(row), fillers, **facts) for n, row in rows)
+
+    @property
+    def is_images(self) -> bool:
+        """Whether the examples are images, and nothing but images."""
+        return "pixel_values" in self.tensors and not {"input_ids", "inputs_embeds"} & self.tensors.keys()
 
     def alone(
         self,
@@ -211,10 +220,13 @@ class Batch:
             for name, tensor in self.tensors.items()
         }
         facts: Any = {"special": special, "fillers": fillers}
+        if patches is not None:
+            image = self.examples[row] if self.examples else None
+            return image if isinstance(image, ImageInput) else ImageInput(tensors, patches, **facts)
         if attended and "input_ids" in by_token and "attention_mask" not in tensors:
             tensors["attention_mask"] = np.ones(len(positions), dtype=np.int64)
-        if "input_ids" not in by_token or patches is not None:
-            return TensorInput(tensors, **facts, patches=patches, length=len(positions))
+        if "input_ids" not in by_token:
+            return TensorInput(tensors, **facts, length=len(positions))
         if self.examples:
             return replace(self.examples[row], tensors=tensors, **facts)
         return TensorInput(tensors, **facts)
@@ -399,8 +411,17 @@ def _check_vocabulary(model: nn.Module, tokenizer: Any, ids: Sequence[int]) -> N
         )
 
 
-def collate(subject: Subject, examples: Sequence[TextInput]) -> Batch:
-    """Pad encoded texts on the right, so that the positions of a text do not depend on the others."""
+def collate(subject: Subject, inputs: Sequence[ReadInput]) -> Batch:
+    """One batch of texts, or of images of one size.
+
+    Texts are padded on the right, so that the positions of a text do not depend on the others.
+    """
+    images = [one for one in inputs if isinstance(one, ImageInput)]
+    examples = [one for one in inputs if isinstance(one, TextInput)]
+    if images:
+        tensors = ImageInput.joined(images, subject.device)
+        special = torch.from_numpy(np.stack([~one.patches.free for one in images])).to(subject.device)
+        return Batch(tensors, None, special, tuple(images))
     length = max(len(e.units) for e in examples)
     padded = any(len(e.units) < length for e in examples)
     fill = {"input_ids": _pad_token_id(subject) if padded else 0, "token_type_ids": 0}
@@ -424,7 +445,7 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
     if task_name(model) == "choice":
         tensors, choices = rows_of(tensors)
     check_one_text(tensors.get("input_ids"))
-    if "pixel_values" in tensors and not {"input_ids", "inputs_embeds"} & tensors.keys():
+    if Batch(tensors, None, None).is_images:
         pixels = tensors["pixel_values"]
         if pixels.dim() != 4 or not pixels.is_floating_point():
             form = f"{pixels.dtype} of shape {tuple(pixels.shape)}"

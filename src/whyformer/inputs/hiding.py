@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from whyformer.errors import BadOption
 from whyformer.inputs.fillers import WORDS
+from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import Places, TensorInput
 
 
@@ -38,14 +39,14 @@ class Hide(ABC):
 
 
 class Delete(Hide):
-    """The units are taken out."""
+    """The units are taken out; patches, without which an image has a hole, get its mean colour."""
 
     name = "delete"
     shortens = True
 
     def apply(self, whole: TensorInput, places: Places) -> TensorInput:
         """The tokens that are left."""
-        return whole.deleted(places)
+        return whole.hidden(places, "mean") if isinstance(whole, ImageInput) else whole.deleted(places)
 
 
 class Fill(Hide):
@@ -64,6 +65,8 @@ class Fill(Hide):
 
     def apply(self, whole: TensorInput, places: Places) -> TensorInput:
         """The tokens with others in these places."""
+        if isinstance(whole, ImageInput):
+            raise BadOption(f"hide={self.name!r} is for texts: patches are hidden by 'mean', 'black', 'blur' or 'zero'")
         token = whole.fillers.first(self._tokens)
         if token is None:
             raise BadOption(
@@ -97,3 +100,23 @@ class Zero(Hide):
     def stand_in(self, whole: TensorInput) -> int | None:
         """No token."""
         return None
+
+
+class Cover(Hide):
+    """Something else is seen in place of the patches of an image."""
+
+    embeds = True
+
+    def __init__(self, name: str, seen: str):
+        self.name = name
+        self.__doc__ = f"{seen} in place of the patches of an image."
+
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The image with these patches covered."""
+        if not isinstance(whole, ImageInput):
+            raise BadOption(f"hide={self.name!r} is for images: units of texts are hidden by 'delete', 'mask' or 'pad'")
+        return whole.hidden(places, self.name)
+
+    def exchange(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The same: what covers a patch has an embedding of its own."""
+        return self.apply(whole, places)

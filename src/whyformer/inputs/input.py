@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,7 +22,6 @@ Numbers = NDArray[Any]
 Flags = NDArray[np.bool_]
 Places = Sequence[int]  # of units, counted without padding
 Kind = Literal["token", "word"]  # what is ranked and hidden as one
-Patches = tuple[int, int, int, int]  # rows and columns of patches, the last units of an image; a patch's height, width
 
 NOTHING_LEFT = (
     "hiding leaves nothing to run, and there is no BOS, EOS or padding token in the vocabulary that could stand for "
@@ -63,14 +61,13 @@ class TensorInput:
 
     What a model is given for each token, whole numbers, is an array [units, …]; anything else, as embeddings or pixels,
     is a tensor [1, …]. `special` marks special tokens, which are never hidden; None where nobody can tell. `gone` marks
-    the units whose embedding is exchanged for that of the token `instead`, or for zeros; of an image, blank patches.
+    the units whose embedding is exchanged for that of the token `instead`, or for zeros.
     """
 
     tensors: Mapping[str, Numbers | Tensor]
     units: tuple[Unit, ...] = field(default=(), kw_only=True)  # ready tensors do not say
     special: Flags | None = field(default=None, kw_only=True)
     fillers: Fillers = field(default_factory=Fillers, kw_only=True)
-    patches: Patches | None = field(default=None, kw_only=True)
     length: int | None = field(default=None, kw_only=True)  # where the tensors do not say it
     gone: Flags | None = field(default=None, kw_only=True)
     instead: int | None = field(default=None, kw_only=True)
@@ -129,10 +126,26 @@ class TensorInput:
         """With the embedding of a token, or zeros, in some places; tokens, positions and what the head reads stay."""
         if self.gone is not None:
             raise BadOption(TWICE)
-        if "pixel_values" in self.tensors and self.patches is None:
+        if "pixel_values" in self.tensors:
             raise BadInput("patches of an image are hidden where it is known which pixels each stands for")
-        facts = {"special": self.special, "fillers": self.fillers, "patches": self.patches, "length": self.length}
+        facts = {"special": self.special, "fillers": self.fillers, "length": self.length}
         return TensorInput(self.tensors, gone=self._at(places), instead=instead, whole=self, **facts)  # type: ignore[arg-type]
+
+    @staticmethod
+    def joined(inputs: Sequence[Any], device: torch.device) -> dict[str, Tensor]:
+        """Inputs of one kind as one batch, padded on the right with tokens that are not attended to.
+
+        Embeddings that are gone are zeros in it; tokens that are gone are still there.
+        """
+        first, count = inputs[0], len(inputs)
+        if all(one.tensors is first.tensors for one in inputs):
+            batch = {name: repeated(values, count, device) for name, values in first.tensors.items()}
+        else:
+            batch = _padded(inputs, device)
+        there = present(inputs, device)
+        if there is not None and "inputs_embeds" in batch:
+            batch["inputs_embeds"] = batch["inputs_embeds"] * there[:, :, None]
+        return batch
 
     def _at(self, places: Places) -> Flags:
         where = np.zeros(len(self), dtype=bool)
@@ -182,21 +195,8 @@ def _bytes(values: Numbers | Tensor) -> bytes:
 
 
 def together(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Tensor]:
-    """Inputs of one kind as one batch, padded on the right with tokens that are not attended to.
-
-    Embeddings and pixels that are gone are zeros in it; tokens that are gone are still there, see `TensorInput.gone`.
-    """
-    first, count = inputs[0], len(inputs)
-    if all(one.tensors is first.tensors for one in inputs):
-        batch = {name: _repeated(values, count, device) for name, values in first.tensors.items()}
-    else:
-        batch = _padded(inputs, device)
-    there = present(inputs, device)
-    if there is not None and first.patches is not None:
-        batch["pixel_values"] = batch["pixel_values"] * _blank(there, batch["pixel_values"], first.patches)
-    elif there is not None and "inputs_embeds" in batch:
-        batch["inputs_embeds"] = batch["inputs_embeds"] * there[:, :, None]
-    return batch
+    """Inputs of one kind as one batch."""
+    return type(inputs[0]).joined(inputs, device)
 
 
 def present(inputs: Sequence[TensorInput], device: torch.device) -> Tensor | None:
@@ -210,7 +210,8 @@ def present(inputs: Sequence[TensorInput], device: torch.device) -> Tensor | Non
     return torch.from_numpy(there).to(device)
 
 
-def _repeated(values: Numbers | Tensor, count: int, device: torch.device) -> Tensor:
+def repeated(values: Numbers | Tensor, count: int, device: torch.device) -> Tensor:
+    """What a model is given for one example, for so many."""
     tensor = (values if isinstance(values, Tensor) else torch.from_numpy(values)[None]).to(device)
     return tensor.repeat(count, *(1 for _ in tensor.shape[1:])) if tensor.dim() else tensor
 
@@ -231,11 +232,3 @@ def _padded(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Te
         batch[name] = torch.from_numpy(filled).to(device)
     return batch
 
-
-def _blank(there: Tensor, pixels: Tensor, patches: Patches) -> Tensor:
-    """1 where a pixel's patch is there, [batch, 1, height, width]; pixels of no patch are always there."""
-    rows, columns, height, width = patches
-    grid = there[:, -rows * columns :].view(-1, 1, rows, columns)
-    mask = grid.repeat_interleave(height, 2).repeat_interleave(width, 3).to(pixels.dtype)
-    rest = (0, pixels.shape[3] - columns * width, 0, pixels.shape[2] - rows * height)
-    return F.pad(mask, rest, value=1.0)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from whyformer.errors import BadInput
-from whyformer.inputs.encoding import TextInput, encode
+from whyformer.inputs.encoding import ReadInput, encode
 from whyformer.models.loading import Subject
 from whyformer.registry.plugins import Registry
 
@@ -21,7 +21,7 @@ class InputKind(ABC):
         """Whether a value is one such thing; texts and pairs of texts are never asked about."""
 
     @abstractmethod
-    def encode(self, subject: Subject, value: Any) -> TextInput:
+    def encode(self, subject: Subject, value: Any) -> ReadInput:
         """One such thing as the model is given it: its tokens, and the unit that people see behind each."""
 
 
@@ -42,7 +42,7 @@ def kind_of(value: Any) -> InputKind | None:
     return kinds[0] if kinds else None
 
 
-def read(subject: Subject, value: Any) -> TextInput:
-    """What a model is given for a value: a text, a pair, or one of a kind that is registered."""
-    kind = kind_of(value)
+def read(subject: Subject, value: Any) -> ReadInput:
+    """What a model is given for a value: a text, a pair, an image, or one of a kind that is registered."""
+    kind = INPUTS["image"] if subject.takes_images else kind_of(value)
     return encode(subject, value) if kind is None else kind.encode(subject, value)

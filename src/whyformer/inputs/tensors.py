@@ -57,7 +57,7 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
             raise BadInput(f"inputs are tensors by their names in the model's forward; found {shown(name)} as a name")
         if not isinstance(tensor, Tensor):
             raise BadInput(f"{name} is {type(tensor).__name__}: give tensors (tokenizer(…, return_tensors='pt'))")
-        if name != "special_tokens_mask" and not accepts(model, name):
+        if name not in ("special_tokens_mask", "pixel_values") and not accepts(model, name):
             raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
         tensors[name] = tensor.to(device)
     return tensors

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Span = tuple[int, int]
+Box = tuple[int, int, int, int]  # of pixels: left, top, right, bottom
 
 _IDEOGRAPHS = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _JOINER = "\u200d"  # makes one sign of two
@@ -18,7 +19,8 @@ class Unit:
 
     `text` is what a person reads: the slice `span` of the original text number `part` (0, or 1 for the second of a
     pair). A special token has no span. `piece` is the tokenizer's own spelling of a token. `unknown`: the tokenizer
-    does not know it, so the model sees the same token for it as for any other unknown one.
+    does not know it, so the model sees the same token for it as for any other unknown one. A patch has the `box` of its
+    pixels in the image that the model sees.
     """
 
     text: str
@@ -28,6 +30,7 @@ class Unit:
     special: bool = False
     piece: str | None = None
     unknown: bool = field(default=False, compare=False)
+    box: Box | None = None
 
 
 def join_words(units: Sequence[Unit], texts: Sequence[str]) -> list[tuple[Unit, list[int]]]:

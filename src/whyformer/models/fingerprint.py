@@ -25,26 +25,27 @@ class _Hashed:
 _HASHED: WeakKeyDictionary[nn.Module, dict[bool, _Hashed]] = WeakKeyDictionary()  # with a tokenizer, and without
 
 
-def shape_of(model: nn.Module, tokenizer: Any = None) -> str:
-    """A hash of configuration, tokenizer and the shapes of the weights."""
+def shape_of(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
+    """A hash of configuration, tokenizer, image processor and the shapes of the weights."""
     shapes = [(name, str(w.dtype), list(w.shape)) for name, w in _weights(model)]
-    return _hash([type(model).__name__, _config_facts(model), _hashed(model, tokenizer).words, shapes])
+    facts = [type(model).__name__, _config_facts(model), _hashed(model, tokenizer).words, shapes]
+    return _hash(facts if processor is None else [*facts, _processor_facts(processor)])
 
 
-def fingerprint(model: nn.Module, tokenizer: Any = None) -> str:
+def fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
     """A hash of everything that determines what a model says: its shape, and every weight as it is now."""
-    digest = hashlib.blake2b(shape_of(model, tokenizer).encode(), digest_size=16)
+    digest = hashlib.blake2b(shape_of(model, tokenizer, processor).encode(), digest_size=16)
     for _, weight in _weights(model):
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def last_fingerprint(model: nn.Module, tokenizer: Any = None) -> str:
+def last_fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
     """The fingerprint, hashed again only after a training step: changes through `.data` go unnoticed."""
-    state = (shape_of(model, tokenizer), *((weight.data_ptr(), weight._version) for _, weight in _weights(model)))
+    state = (shape_of(model, tokenizer, processor), *((weight.data_ptr(), weight._version) for _, weight in _weights(model)))
     hashed = _hashed(model, tokenizer)
     if hashed.state != state:
-        hashed.state, hashed.digest = state, fingerprint(model, tokenizer)
+        hashed.state, hashed.digest = state, fingerprint(model, tokenizer, processor)
     return hashed.digest
 
 
@@ -77,6 +78,13 @@ def _tokenizer_facts(tokenizer: Any) -> Any:
         return [*names, sorted(tokenizer.get_vocab().items())]
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     return [*names, {k: v for k, v in backend.items() if k not in ("padding", "truncation")}]
+
+
+def _processor_facts(processor: Any) -> Any:
+    """What an image processor does, as plain data; a function is known by what it says of itself."""
+    if not hasattr(processor, "to_dict"):
+        return [type(processor).__name__, repr(processor)]
+    return {name: fact for name, fact in processor.to_dict().items() if name[0] != "_"}
 
 
 def _hash(facts: Any) -> str:

@@ -16,6 +16,7 @@ HEADS.known |= {
     "MultipleChoice": "choice",
     "MaskedLM": "masked_word",  # before the next: XLM has both heads in one class
     "CausalLM": "next_token",
+    "ImageClassification": "classes",
 }
 
 

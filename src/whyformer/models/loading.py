@@ -2,11 +2,13 @@
 
 import copy
 import importlib.metadata
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -15,10 +17,12 @@ from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
 from whyformer.models.fingerprint import fingerprint, shape_of
 from whyformer.models.heads import HEADS, auto_class, head_of, task_name
+from whyformer.models.processors import PREPROCESSOR, is_processor, load_processor, processor_in
 from whyformer.rounding import ROUNDING
 from whyformer.storage.files import read_json
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
+_NAMED: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()  # classes, where someone named them
 DTYPES = tuple(ROUNDING)  # in which models are explained
 ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
 PIPELINES = {  # the task of the model in each
@@ -29,6 +33,7 @@ PIPELINES = {  # the task of the model in each
     "ner": "token_labels",
     "fill-mask": "masked_word",
     "text-generation": "next_token",
+    "image-classification": "classes",
 }
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -44,13 +49,22 @@ TOKENIZER_FILES = (
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained: a model, its tokenizer, the names of its classes, and where it came from."""
+    """What is explained: a model, its tokenizer, the names of its classes, and where it came from.
+
+    A model of images has a `processor` that makes the model's numbers of them, and a tokenizer only if it reads too.
+    """
 
     model: nn.Module
     tokenizer: Any
     labels: tuple[str, ...]
     name: str
     revision: str | None = None
+    processor: Any = None
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether it is images that the model is given."""
+        return self.processor is not None
 
     @property
     def task(self) -> str:
@@ -65,12 +79,12 @@ class Subject:
     @property
     def shape(self) -> str:
         """A hash of configuration, tokenizer and the shapes of the weights: known at once."""
-        return shape_of(self.model, self.tokenizer)
+        return shape_of(self.model, self.tokenizer, self.processor)
 
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines what the model says: `shape`, and every weight as it is now."""
-        return fingerprint(self.model, self.tokenizer)
+        return fingerprint(self.model, self.tokenizer, self.processor)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -86,19 +100,31 @@ def bundled_models() -> tuple[str, ...]:
     return tuple(sorted(p.name for p in BUNDLED.iterdir() if (p / "config.json").exists()))
 
 
-def subject_of(model: Any, tokenizer: Any = None) -> Subject:
-    """The subject for an existing model and tokenizer, or for a Hugging Face pipeline."""
-    if tokenizer is None and hasattr(model, "tokenizer") and hasattr(model, "model"):
+def subject_of(model: Any, tokenizer: Any = None, labels: Sequence[str] | None = None) -> Subject:
+    """The subject for an existing model and what reads its inputs, or for a Hugging Face pipeline.
+
+    What reads inputs is a tokenizer, an image processor, both in one object, or a function from images to tensors.
+    `labels` name the classes of a model whose configuration does not.
+    """
+    if tokenizer is None and hasattr(model, "model") and (hasattr(model, "tokenizer") or is_processor(model)):
         _check_pipeline(model)
-        model, tokenizer = model.model, model.tokenizer
+        image = getattr(model, "image_processor", None)
+        model, tokenizer = model.model, model.tokenizer if image is None else image
     model = unwrapped(model)
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model is needed, found {type(model).__name__}; to load one by name use Explainer.load")
     if tokenizer is None:
-        raise BadInput("a tokenizer is needed beside the model; for ready tensors use whyformer.attribute")
+        raise BadInput(
+            "a tokenizer, or an image processor, is needed beside the model; for ready tensors use whyformer.attribute"
+        )
+    processor = processor_in(tokenizer)
+    if processor is not None:
+        tokenizer = getattr(tokenizer, "tokenizer", None)
+    if labels is not None:
+        name_classes(model, labels)
     config = getattr(model, "config", None)
     name = getattr(config, "_name_or_path", "") or type(model).__name__
-    return Subject(model, tokenizer, labels_of(model), name, getattr(config, "_commit_hash", None))
+    return Subject(model, tokenizer, labels_of(model), name, getattr(config, "_commit_hash", None), processor)
 
 
 def _check_pipeline(pipeline: Any) -> None:
@@ -121,8 +147,18 @@ def _check_pipeline(pipeline: Any) -> None:
     )
 
 
+def name_classes(model: nn.Module, labels: Sequence[str]) -> None:
+    """Name the classes of a model, whatever its configuration says."""
+    names = tuple(labels)
+    if isinstance(labels, str) or not names or not all(isinstance(name, str) for name in names):
+        raise BadOption(f"labels are the names of the model's classes, in order; found {labels!r}")
+    _NAMED[model] = names
+
+
 def labels_of(model: nn.Module) -> tuple[str, ...]:
     """The names of the model's classes, by index."""
+    if model in _NAMED:
+        return _NAMED[model]
     return _class_names(getattr(getattr(model, "config", None), "id2label", None) or {})
 
 
@@ -218,9 +254,27 @@ def load(
         )
         _check_complete(checkpoint, report)
         model = _moved(model.eval(), place)
-    with reading(f"could not load {str(name)!r}: its tokenizer"):
-        tokenizer = _tokenizer(checkpoint, trust)
-    return Subject(model, tokenizer, labels_of(model), str(name), checkpoint.revision)
+    processor = None
+    if _takes_images(model):
+        with reading(f"could not load {str(name)!r}: its image processor"):
+            processor = load_processor(checkpoint, trust)
+    tokenizer = None
+    if processor is None or _takes_texts(model):
+        with reading(f"could not load {str(name)!r}: its tokenizer"):
+            tokenizer = _tokenizer(checkpoint, trust)
+    return Subject(model, tokenizer, labels_of(model), str(name), checkpoint.revision, processor)
+
+
+def _takes_images(model: nn.Module) -> bool:
+    return getattr(model, "main_input_name", None) == "pixel_values" or _names(model, "pixel_values")
+
+
+def _takes_texts(model: nn.Module) -> bool:
+    return _names(model, "input_ids")
+
+
+def _names(model: nn.Module, argument: str) -> bool:
+    return argument in inspect.signature(model.forward).parameters
 
 
 def _checkpoint(name: Any, revision: str | None) -> Checkpoint:
@@ -252,8 +306,11 @@ def _unreachable(checkpoint: Checkpoint, name: str) -> str:
 def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").exists():
         raise BadInput(f"{str(folder)!r} has no config.json: save a model there with save_pretrained")
-    if not any((folder / name).exists() for name in TOKENIZER_FILES):
-        raise BadInput(f"{str(folder)!r} has no tokenizer: save it there too, with tokenizer.save_pretrained")
+    if not any((folder / name).exists() for name in (*TOKENIZER_FILES, *PREPROCESSOR)):
+        raise BadInput(
+            f"{str(folder)!r} has no tokenizer: save it there too, with tokenizer.save_pretrained (of a model of "
+            "images, its image processor)"
+        )
 
 
 def _configuration(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, BadOption, UnsupportedModel
+from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Batch
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Hide
-from whyformer.inputs.input import Patches, TensorInput, together
+from whyformer.inputs.images import Patches
+from whyformer.inputs.input import TensorInput, together
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import text_config, unwrapped
 from whyformer.perturb.hides import hide_named
@@ -41,7 +42,7 @@ class Copies:
         self.model: nn.Module = unwrapped(prediction.model)
         self.hide, self.task = hide, prediction.task
         self.positions = _positions(prediction, row)
-        self.patches = _patches(prediction) if "pixel_values" in prediction.batch.tensors else None
+        self.patches = prediction.patches
         places = {position: place for place, position in enumerate(self.positions.tolist())}
         target, versus = prediction.target, prediction.versus
         self._said_at = {places[position] for position in prediction.said_at(row)}
@@ -181,23 +182,8 @@ def _positions(prediction: Prediction, row: int) -> Tensor:
 
 def _free(prediction: Prediction, row: int, positions: Tensor, patches: Patches | None) -> Tensor:
     """Which units may be hidden, [units]."""
-    free = torch.ones(len(positions), dtype=torch.bool)
-    if patches is not None:
-        free[: len(free) - patches[0] * patches[1]] = False
+    free = torch.ones(len(positions), dtype=torch.bool) if patches is None else torch.from_numpy(patches.free).clone()
     if prediction.batch.special is not None:
         free &= ~prediction.batch.special[row].cpu().bool()[positions]
     return free
 
-
-def _patches(prediction: Prediction) -> Patches:
-    """Of an image: rows and columns of patches, which are its last units, and a patch's height and width."""
-    size = getattr(getattr(prediction.model, "config", None), "patch_size", None)
-    height, width = (size, size) if isinstance(size, int) else size if isinstance(size, (list, tuple)) else (0, 0)
-    pixels, units = prediction.batch.tensors["pixel_values"].shape, prediction.padding.shape[1]
-    rows, columns = (pixels[2] // height, pixels[3] // width) if height and width else (0, 0)
-    if not 0 < rows * columns <= units:
-        facts = f"{units} units and patches of size {size}"
-        raise UnsupportedModel(
-            f"which pixels a unit of {type(prediction.model).__name__} stands for is not known: {facts}"
-        )
-    return rows, columns, height, width

@@ -4,7 +4,7 @@ import math
 from typing import Annotated
 
 from whyformer.errors import BadOption
-from whyformer.inputs.hiding import Delete, Fill, Hide, Zero
+from whyformer.inputs.hiding import Cover, Delete, Fill, Hide, Zero
 from whyformer.registry.options import Names, Spelling
 from whyformer.registry.plugins import Registry
 
@@ -38,6 +38,9 @@ for _hide in (
     Fill("pad_attended", "pad"),
     Fill("unk", "unk"),
     Zero(),
+    Cover("black", "Black"),
+    Cover("mean", "The image's mean colour"),
+    Cover("blur", "The image, blurred,"),
 ):
     register_hide(_hide)
 

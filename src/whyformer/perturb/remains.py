@@ -1,7 +1,7 @@
 """What remains of a prediction once units are hidden: a smaller prediction of the same outputs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from whyformer.errors import BadOption
 from whyformer.inputs.encoding import Batch, TextInput
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Hide
+from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import Kind, Numbers, Places, TensorInput, together
 from whyformer.prediction import Prediction
 
@@ -18,7 +19,7 @@ from whyformer.prediction import Prediction
 def inputs_of(prediction: Prediction) -> tuple[TensorInput, ...]:
     """The examples of a prediction, each without its padding."""
     fillers = Fillers.of(prediction.model, prediction.batch.tokenizer)
-    return prediction.batch.inputs(prediction.padding, fillers)
+    return prediction.batch.inputs(prediction.padding, fillers, prediction.patches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Hideable:
 
     def places_left(self, gone: Places, hide: Hide) -> list[int]:
         """The places that are still there once some are hidden: what stands in their stead counts."""
-        if not hide.shortens:
+        if not hide.shortens or isinstance(self.input, ImageInput):
             return list(range(len(self.input)))
         away = set(gone)
         return [place for place in range(len(self.input)) if place not in away]
@@ -74,8 +75,25 @@ def remains(
             "tokens; use hide='mask' or 'delete'"
         )
     left = [text.places_left(away, hide) for text, away in zip(texts, gone, strict=True)]
-    device = prediction.padding.device
+    batch, padding = _batch_of(prediction, rows)
+    versus = None if prediction.versus is None else _moved(prediction, prediction.versus, texts, left)
+    return Prediction(
+        prediction.model,
+        batch,
+        chosen=(_moved(prediction, prediction.target, texts, left), versus),
+        padding=padding if hide.attended else None,
+        relevance=relevance,
+    )
+
+
+def _batch_of(prediction: Prediction, rows: Sequence[TensorInput]) -> tuple[Batch, Tensor]:
+    """What is left of some examples of a prediction as one batch, and which positions are padding."""
+    device, whole = prediction.padding.device, prediction.batch
     tensors = together(rows, device)
+    if whole.is_images:
+        images = tuple(row.settled(device) for row in rows if isinstance(row, ImageInput)) if whole.examples else ()
+        first = whole.rows(range(len(rows)))  # images have the same special units, and no padding
+        return replace(first, tensors=tensors, examples=images), prediction.padding[: len(rows)]
     shape = tuple(tensors["input_ids"].shape)
     special, padding = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
     for n, row in enumerate(rows):
@@ -86,18 +104,11 @@ def remains(
     batch = Batch(
         tensors,
         tensors["attention_mask"].eq(0),
-        None if prediction.batch.special is None else torch.from_numpy(special).to(device),
+        None if whole.special is None else torch.from_numpy(special).to(device),
         examples if len(examples) == len(rows) else (),
-        prediction.batch.tokenizer,
+        whole.tokenizer,
     )
-    versus = None if prediction.versus is None else _moved(prediction, prediction.versus, texts, left)
-    return Prediction(
-        prediction.model,
-        batch,
-        chosen=(_moved(prediction, prediction.target, texts, left), versus),
-        padding=torch.from_numpy(padding).to(device) if hide.attended else None,
-        relevance=relevance,
-    )
+    return batch, torch.from_numpy(padding).to(device)
 
 
 def _needed(prediction: Prediction, number: int, positions: Numbers, hide: Hide) -> set[int]:

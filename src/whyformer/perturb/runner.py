@@ -253,7 +253,7 @@ def _batches(inputs: Sequence[TensorInput], budget: int, most: int) -> Iterator[
 
 def exchanging(model: nn.Module, inputs: Sequence[TensorInput], ids: Tensor | None) -> AbstractContextManager[Any]:
     """In it, the model looks up another token's embedding, or zeros, for those tokens `ids` that are gone."""
-    there = None if ids is None or inputs[0].patches is not None else present(inputs, ids.device)
+    there = None if ids is None else present(inputs, ids.device)
     if ids is None or there is None:
         return nullcontext()
     return _Exchanging(model, ids, there, next(one.instead for one in inputs if one.gone is not None))

@@ -42,6 +42,7 @@ class Recorder(TorchFunctionMode):
         self.sites: list[Site] = []
         self.tokens = tokens
         self.pixels: Tensor | None = None
+        self.looked: Tensor | None = None  # what the first convolution made of the pixels
         self.absorbers: list[tuple[int, Tensor]] = []  # each with the number of calls before it
         self.attentions: list[Attention] = []
         self.lineage = SoftmaxLineage(batch)
@@ -93,7 +94,9 @@ class Recorder(TorchFunctionMode):
         return NotImplemented
 
     def _follow(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        """Remember what becomes of activations and softmaxes."""
+        """Remember what becomes of pixels, activations and softmaxes."""
+        if self.looked is None and self.pixels is not None and name in LOOKING and isinstance(result, Tensor):
+            self.looked = result if result.dim() == 4 and result.requires_grad else None
         if name in KEEPING and args and self.gates.knows(args[0]):
             self.gates.changed(args[0], result)
         self.lineage.saw(name, args, result)
@@ -234,6 +237,7 @@ def _is_for_units(parameter: Tensor, states: Tensor) -> bool:
 
 
 KEEPING = SoftmaxLineage.CASTS | SoftmaxLineage.SHAPES | SoftmaxLineage.MOVES  # of each number its value
+LOOKING = frozenset({"conv2d"})  # functions that cut an image into what units see
 DROPOUT = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
 TAKING = frozenset({"cat", "concat", "add", "__add__", "__radd__"})  # functions in which a parameter takes relevance
 

@@ -131,9 +131,9 @@ def _trace(
             _check_layout(model, lock, logits, layers, recorder.attentions, embeddings)
     except UnsupportedModel as error:
         layers = error
-        if embeddings is None:
+        if embeddings is None and recorder.looked is None:
             raise
-        shape = embeddings.shape[:2]
+        shape = _units_of(recorder.looked) if embeddings is None else embeddings.shape[:2]
     if task.form == "token" and logits.shape[1] < shape[1]:
         raise UnsupportedModel(
             f"{name} gives outputs at {logits.shape[1]} positions, and has states of {shape[1]} units"
@@ -146,11 +146,18 @@ def _trace(
         layers=layers,
         embeddings=embeddings,
         pixels=recorder.pixels,
+        looked=recorder.looked,
         absorbers=tuple(leaf for _, leaf in absorbers),
         absorber_calls=tuple(made for made, _ in absorbers),
         sites=_with_last(recorder.sites),
         lock=lock,
     )
+
+
+def _units_of(looked: Tensor | None) -> torch.Size:
+    """[batch, units] of an image, of which a convolution made a map [batch, width, rows, columns]."""
+    assert looked is not None
+    return torch.Size((looked.shape[0], looked.shape[2] * looked.shape[3]))
 
 
 def _check_shapes(name: str, layers: Layers, due: tuple[int, ...]) -> None:

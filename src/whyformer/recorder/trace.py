@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
+from whyformer.inputs.images import Patches
 from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import Book, book_named, check_closed, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
 from whyformer.recorder.lrp.sites import Site, governed
+from whyformer.recorder.patches import found_patches
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Outputs
 
@@ -73,6 +75,7 @@ class Trace:
     layers: "Layers | WhyformerError"  # the error says why there are none
     embeddings: Tensor | None
     pixels: Tensor | None = None
+    looked: Tensor | None = field(repr=False, default=None)  # what the first convolution made of the pixels
     absorbers: tuple[Tensor, ...] = ()
     absorber_calls: tuple[int, ...] = field(repr=False, default=())  # how many calls were made before each
     sites: Sequence[Site] = field(repr=False, default=())
@@ -98,6 +101,16 @@ class Trace:
         if isinstance(self.layers, WhyformerError):
             raise self.layers
         return self.layers
+
+    @cached_property
+    @differentiating()
+    def patches(self) -> Patches:
+        """Of an image, which unit each pixel belongs to: asked of the states that enter the first layer."""
+        states = self.looked if isinstance(self.layers, WhyformerError) else self.hidden[0]
+        if states is None or self.pixels is None:
+            raise UnsupportedModel("patches are those of images, and how this model cuts its input is not known")
+        with self.lock, named_failures("the model", backward=True):
+            return found_patches(states, self.pixels)
 
     @property
     def logits(self) -> Tensor:

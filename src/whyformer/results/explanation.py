@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadOption
-from whyformer.inputs.units import Span, Unit, join_words
+from whyformer.inputs.images import Picture, heat_map
+from whyformer.inputs.units import Box, Span, Unit, join_words
 from whyformer.models.loading import Subject
 from whyformer.perturb.seen import Seen
+from whyformer.results.pictures import PICTURE, PIXELS, picture_of, pixels_of, plain_picture, plain_pixels
 from whyformer.results.trust import Trust
 from whyformer.storage.forms import (
     Format,
@@ -69,6 +71,8 @@ class ExplanationData:
     ranks: bool = False
     signs: NDArray[np.int64] | None = None
     seen: tuple[Seen, ...] = ()
+    image: Picture | None = None
+    pixels: Array | None = None
     subject: InitVar[Subject | None] = None
     trusted: "Trust | None" = field(default=None, init=False, repr=False)  # not of an explanation made from this one
 
@@ -92,6 +96,16 @@ class ExplanationData:
     def direction(self) -> Array:
         """Whether each unit speaks for the target (1) or against it (-1): `sign(E)` of AttCAT's Eq. 6."""
         return np.sign(self.scores)
+
+    @property
+    def heat(self) -> Array:
+        """Of an image, the scores as a map [height, width] of what the model saw.
+
+        Of a method that scores pixels, theirs; else the grid of patches, upsampled bilinearly.
+        """
+        if self.image is None:
+            raise BadOption("a heat map is of an image, and this explanation is of a text")
+        return heat_map(self.units, self.scores, self.image.size) if self.pixels is None else self.pixels
 
     @property
     def conservation(self) -> dict[str, float] | None:
@@ -151,6 +165,8 @@ class ExplanationData:
             "layers": None if self.layers is None else self.layers.tolist(),
             "diagnostics": self.diagnostics,
             "provenance": self.provenance,
+            **({} if self.image is None else {"image": plain_picture(self.image)}),
+            **({} if self.pixels is None else {"pixels": plain_pixels(self.pixels)}),
             **trust,
         }
 
@@ -162,7 +178,7 @@ class ExplanationData:
     @classmethod
     def _of(cls, data: Mapping[str, Any]) -> Self:
         """From data that was checked."""
-        units = [_known(Unit, {**entry, "span": _span(entry["span"])}) for entry in data["units"]]
+        units = [_known(Unit, {**entry, "span": _span(entry["span"]), "box": _box(entry)}) for entry in data["units"]]
         made = cls(
             units=tuple(units),
             scores=np.array([entry["score"] for entry in data["units"]], dtype=np.float64),
@@ -173,6 +189,8 @@ class ExplanationData:
             texts=tuple(data["texts"]),
             signs=None if data["signs"] is None else np.array(data["signs"], dtype=np.int64),
             seen=tuple(_known(Seen, _nested(seen, tuple)) for seen in data["seen"]),
+            image=picture_of(data["image"]) if "image" in data else None,
+            pixels=pixels_of(data["pixels"]) if "pixels" in data else None,
             **{name: data[name] for name in ("method", "signed", "ranks", "options", "diagnostics", "provenance")},
         )
         if "trust" in data:
@@ -213,8 +231,8 @@ class ComparisonData(Sequence[E]):
 
 
 def plain_unit(unit: Unit) -> dict[str, Any]:
-    """As plain data, with `unknown` only where it is."""
-    return {name: value for name, value in asdict(unit).items() if name != "unknown" or value}
+    """As plain data, with `unknown` and `box` only where there is one."""
+    return {name: value for name, value in asdict(unit).items() if name not in ("unknown", "box") or value}
 
 
 def plain_label(label: Label | Predicted) -> dict[str, Any]:
@@ -241,6 +259,10 @@ def _nested(data: Any, kind: type[list[Any]] | type[tuple[Any, ...]]) -> Any:
 
 def _span(places: Sequence[int] | None) -> Span | None:
     return None if places is None else (places[0], places[1])
+
+
+def _box(entry: Mapping[str, Any]) -> Box | None:
+    return tuple(entry["box"]) if entry.get("box") else None  # type: ignore[return-value]
 
 
 def _known(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -273,7 +295,8 @@ _UNIT = fields(
         "special": flag,
         "piece": optional(text),
         "score": number(),
-    }
+    },
+    {"box": optional(every(count))},
 )
 _TRUST = fields(
     {
@@ -282,7 +305,7 @@ _TRUST = fields(
         "ceiling": optional(number()),
         "target": text,
         "units": count,
-        "kind": one_of("token", "word"),
+        "kind": one_of("token", "word", "patch"),
         "evaluations": count,
     }
 )
@@ -309,7 +332,7 @@ _VERSION_1 = fields(
         "diagnostics": named(plain),
         "provenance": both(plain, fields({}, {"packages": named(plain)})),
     },
-    {"trust": _TRUST},
+    {"trust": _TRUST, "image": PICTURE, "pixels": PIXELS},
 )
 _EXPLANATION = both(_VERSION_1, fields({"ranks": flag, "signs": optional(every(whole())), "seen": every(_SEEN)}))
 
@@ -323,10 +346,19 @@ def _fits_together(data: Mapping[str, Any]) -> None:
         must(where is None or part is not None, "is missing beside a span", f"units[{place}].part")
         if where is not None:
             must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"units[{place}].span")
+        _check_box(unit.get("box"), data.get("image"), f"units[{place}].box")
     for place, layer in enumerate(data["layers"] or ()):
         must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
     _check_outputs(data)
     _check_seen(data)
+
+
+def _check_box(box: Sequence[int] | None, image: Mapping[str, Any] | None, field: str) -> None:
+    """The box of a patch lies in the image."""
+    if box is not None:
+        height, width = (0, 0) if image is None else image["size"]
+        inside = len(box) == 4 and box[0] < box[2] <= width and box[1] < box[3] <= height
+        must(inside, f"is {list(box)} in an image of {width} × {height} pixels", field)
 
 
 def _check_outputs(data: Mapping[str, Any]) -> None:

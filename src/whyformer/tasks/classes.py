@@ -34,8 +34,8 @@ class Classes(Task):
         return cls(labels_of(model), is_multi_label(model))
 
     def logits(self, output: Any) -> Tensor | None:
-        """Logits [batch, classes]."""
-        logits = getattr(output, "logits", None)
+        """Logits [batch, classes]; some models, as those of timm, return nothing else."""
+        logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         return logits if isinstance(logits, Tensor) and logits.dim() == 2 else None
 
     def check(self, outputs: Outputs, model: nn.Module) -> None:

@@ -1,5 +1,6 @@
 """Task: what a model says. One subclass for each kind of output; everything else asks it."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import TextInput
+from whyformer.inputs.encoding import ReadInput
+from whyformer.inputs.tensors import accepts
 from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
-from whyformer.models.loading import labels_of
+from whyformer.models.loading import labels_of, unwrapped
 from whyformer.registry.plugins import Registry
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import Target, plain_target
@@ -86,9 +88,9 @@ class ExampleOutputs:
 
     outputs: Outputs
     row: int
-    example: TextInput
+    example: ReadInput
     tokenizer: Any = None
-    examples: tuple[TextInput, ...] = ()
+    examples: tuple[ReadInput, ...] = ()
 
     @property
     def of_rows(self) -> Tensor:
@@ -304,6 +306,9 @@ def task_of(model: nn.Module) -> Task | None:
 def arguments_of(model: nn.Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """How a batch of rows is handed to a model's forward."""
     task = task_of(model)
+    if "pixel_values" in tensors and not accepts(model, "pixel_values"):  # models of timm call it x
+        first = next(iter(inspect.signature(unwrapped(model).forward).parameters))
+        tensors = {first if name == "pixel_values" else name: tensor for name, tensor in tensors.items()}
     return dict(tensors) if task is None else task.arguments(tensors)
 
 

@@ -1,0 +1,123 @@
+"""Reading images: a file, an array or a tensor becomes the model's numbers, its patches, and what people see of it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from whyformer.errors import BadInput, shown
+from whyformer.images.processing import Colours, picture_of_values, processed
+from whyformer.inputs.images import ImageInput, Patches, Picture
+from whyformer.inputs.kinds import InputKind, register_input
+from whyformer.inputs.pictures import is_picture, open_picture
+from whyformer.models.loading import Subject
+from whyformer.recorder import record
+
+NEEDED = "an image is a file, a PIL image, an array or a tensor, or a list of them"
+
+_PATCHES: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], Patches]] = WeakKeyDictionary()
+
+
+class Images(InputKind):
+    """A photograph, as a file, a PIL image, or an array or tensor of its pixels."""
+
+    name = "image"
+
+    def takes(self, value: Any) -> bool:
+        """Whether it is an image that cannot be a text."""
+        return is_image(value)
+
+    def encode(self, subject: Subject, value: Any) -> ImageInput:
+        """The image as the model sees it."""
+        if not subject.takes_images:
+            raise BadInput(f"{type(subject.model).__name__} reads texts: a text is needed; found an image")
+        colours = Colours.of(subject.processor)
+        if is_values(value):
+            values = _values(value)
+            return _input(subject, values, picture_of_values(values, colours), colours)
+        with open_picture(value) as image:
+            values, picture = processed(subject.processor, image)
+        return _input(subject, values, picture, colours)
+
+
+register_input(Images())
+
+
+def is_values(value: Any) -> bool:
+    """Whether it is an array or a tensor of fractions: the model's own numbers."""
+    if isinstance(value, Tensor):
+        return value.is_floating_point()
+    return isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating)
+
+
+def is_image(value: Any) -> bool:
+    """Whether something is an image, and not the name of a file, which may be a text."""
+    return is_values(value) or (not isinstance(value, str) and is_picture(value))
+
+
+def images_of(value: Any) -> tuple[Iterable[Any], bool]:
+    """The images that are meant, and whether it is a single one."""
+    if value is None:
+        raise BadInput(f"there is nothing to explain: {NEEDED}")
+    if isinstance(value, Mapping):
+        raise BadInput(f"{NEEDED}; found {type(value).__name__} with {', '.join(map(str, value))[:80]}")
+    if isinstance(value, Tensor | np.ndarray) and value.ndim == 4:
+        return list(value), False
+    if isinstance(value, str | Path | bytes) or is_image(value):
+        return [value], True
+    if not isinstance(value, Iterable):
+        raise BadInput(f"{NEEDED}; found {type(value).__name__} {shown(value, 40)}")
+    return value, False
+
+
+def read_again(subject: Subject, picture: Picture) -> ImageInput:
+    """The input behind a picture: from its own numbers, or from what the model saw, if that was saved."""
+    colours = Colours.of(subject.processor)
+    values = picture.values
+    if values is None and picture.seen is not None and colours is not None:
+        values = colours.normalised(picture.seen)
+    if values is None:
+        raise BadInput(
+            "this explanation was loaded, and the numbers of its image were not saved exactly: explain the image again"
+        )
+    return _input(subject, values, picture, colours)
+
+
+def _input(subject: Subject, values: Tensor, picture: Picture, colours: Colours | None) -> ImageInput:
+    dtype = next(subject.model.parameters()).dtype
+    patches = patches_of(subject.model, values.to(subject.device, dtype))
+    return ImageInput(
+        {"pixel_values": values.to(subject.device, dtype)},
+        patches,
+        units=patches.described,
+        special=~patches.free,
+        picture=picture,
+        black=None if colours is None else colours.black,
+    )
+
+
+def patches_of(model: nn.Module, values: Tensor) -> Patches:
+    """Which unit each pixel belongs to; asked once of each model for images of a size."""
+    of_model = _PATCHES.setdefault(model, {})
+    size = tuple(values.shape[1:])
+    if size not in of_model:
+        of_model[size] = record(model, {"pixel_values": values}, relevance=False).patches
+    return of_model[size]
+
+
+def _values(value: Any) -> Tensor:
+    """The model's own numbers, [1, channels, height, width]."""
+    tensor = torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value.detach()
+    tensor = tensor[None] if tensor.dim() == 3 else tensor
+    if tensor.dim() != 4 or len(tensor) != 1 or 0 in tensor.shape:
+        raise BadInput(
+            f"a tensor of fractions is one image as the model takes it, [channels, height, width]; found the shape "
+            f"{tuple(value.shape)}"
+        )
+    if not bool(torch.isfinite(tensor).all()):
+        raise BadInput("a tensor of fractions is one image as the model takes it; found NaN or infinite numbers in it")
+    return tensor

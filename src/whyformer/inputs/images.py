@@ -1,0 +1,242 @@
+"""Images: which pixels each unit stands for, what people see of an image, and how parts of it are hidden."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whyformer.errors import BadInput, BadOption
+from whyformer.inputs.input import TWICE, Flags, Places, TensorInput, repeated
+from whyformer.inputs.units import Box, Unit
+
+Floats = NDArray[np.float64]
+Pixels = NDArray[np.uint8]  # [height, width, 3], red, green and blue
+
+BLUR = 1 / 8  # of the shorter side: the standard deviation of what blurs hidden parts
+NOWHERE = -1  # the unit of a pixel that no unit stands for
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """Which unit each pixel belongs to, [height, width]; `NOWHERE` for pixels that the model does not look at.
+
+    The patches lie on a grid; `grid` has the place of each among the units, [rows, columns].
+    """
+
+    owner: NDArray[np.int64]
+    grid: NDArray[np.int64]
+    units: int  # in all, special ones included
+
+    @cached_property
+    def boxes(self) -> dict[int, Box]:
+        """Of each patch, by its place, the box of its pixels: left, top, right, bottom."""
+        boxes = {}
+        for place in self.grid.ravel().tolist():
+            rows, columns = np.nonzero(self.owner == place)
+            boxes[place] = (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1)
+        return boxes
+
+    @cached_property
+    def free(self) -> Flags:
+        """Which units are patches, [units]: all others are special, as `[CLS]`."""
+        free = np.zeros(self.units, dtype=bool)
+        free[self.grid.ravel()] = True
+        return free
+
+    @cached_property
+    def described(self) -> tuple[Unit, ...]:
+        """The units: patches by row and column, counted from 1, and special ones."""
+        places = {int(place): (row + 1, column + 1) for (row, column), place in np.ndenumerate(self.grid)}
+        return tuple(
+            Unit(f"row {places[n][0]}, column {places[n][1]}", "patch", box=self.boxes[n])
+            if n in places
+            else Unit(f"[unit {n}]", "patch", special=True)
+            for n in range(self.units)
+        )
+
+    def sums(self, pixels: Tensor) -> Tensor:
+        """What numbers of pixels, [batch, height, width], add up to in each unit, [batch, units]."""
+        owner = torch.from_numpy(self.owner).to(pixels.device).flatten()
+        seen = owner != NOWHERE
+        sums = pixels.new_zeros((len(pixels), self.units))
+        return sums.index_add_(1, owner[seen], pixels.flatten(1)[:, seen])
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """What people see of an image.
+
+    `pixels` is the image as it was given, made smaller where it was very large. The model saw the part of it in
+    `region` (left, top, right, bottom; fractions of width and height), as an image of `size` (height, width), in which
+    boxes of units are counted. `seen` is that image, before its colours were normalised; None where that is not known.
+    `values` are the model's own numbers [1, channels, height, width], which are not saved.
+    """
+
+    pixels: Pixels
+    size: tuple[int, int]
+    region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    seen: Pixels | None = None
+    values: Tensor | None = field(default=None, repr=False)
+
+
+def heat_map(units: Sequence[Unit], scores: Floats, size: tuple[int, int]) -> Floats:
+    """Scores of patches as an image of `size` (height, width): their grid, upsampled bilinearly.
+
+    Chefer et al. 2021, section 3.4. Special units have no place in it.
+    """
+    grid = score_grid(units, scores)
+    upsampled = F.interpolate(torch.from_numpy(grid)[None, None], size=size, mode="bilinear", align_corners=False)
+    return upsampled[0, 0].numpy()
+
+
+def score_grid(units: Sequence[Unit], scores: Floats) -> Floats:
+    """Scores of patches on their grid, [rows, columns]."""
+    boxes = [(unit.box, float(score)) for unit, score in zip(units, scores, strict=True) if unit.box is not None]
+    rows = {top: n for n, top in enumerate(sorted({box[1] for box, _ in boxes}))}
+    columns = {left: n for n, left in enumerate(sorted({box[0] for box, _ in boxes}))}
+    if not boxes or len(boxes) != len(rows) * len(columns):
+        raise BadInput(f"a heat map needs patches on a grid; found {len(boxes)} boxes")
+    grid = np.zeros((len(rows), len(columns)))
+    for (left, top, *_), score in boxes:
+        grid[rows[top], columns[left]] = score
+    return grid
+
+
+@dataclass(frozen=True, eq=False)
+class ImageInput(TensorInput):
+    """One image as the model sees it: `pixel_values` [1, channels, height, width], and which pixels each unit has.
+
+    `black` is what a black pixel is in each channel, where that is known. `covered` marks the pixels that are hidden,
+    [height, width], and `fill` says what is seen in their place.
+    """
+
+    patches: Patches
+    picture: Picture | None = field(default=None, kw_only=True)
+    black: tuple[float, ...] | None = field(default=None, kw_only=True)
+    covered: Flags | None = field(default=None, kw_only=True)
+    fill: str = field(default="zero", kw_only=True)
+    uncovered: "ImageInput | None" = field(default=None, kw_only=True)  # the same with nothing hidden
+
+    texts: ClassVar[tuple[str, ...]] = ()
+    dropped: ClassVar[int] = 0
+    counted: ClassVar[bool] = True
+    window: ClassVar[None] = None
+    no_answer: ClassVar[None] = None
+
+    def __len__(self) -> int:
+        return self.patches.units
+
+    def warn(self) -> None:
+        """The model sees all of an image that it was given."""
+
+    @property
+    def source(self) -> Any:
+        """What people see."""
+        return self.picture
+
+    @property
+    def pixels(self) -> Tensor:
+        """The model's own numbers, with nothing hidden."""
+        values = self.tensors["pixel_values"]
+        assert isinstance(values, Tensor)
+        return values
+
+    def groups(self, kind: Any) -> list[list[int]]:
+        """The places of what is ranked and hidden as one: each patch."""
+        if kind == "word":
+            raise BadInput("words need texts: the units of an image are patches (units='token')")
+        return [[place] for place in np.flatnonzero(self.patches.free).tolist()]
+
+    @cached_property
+    def key(self) -> bytes:
+        """The numbers themselves, and what is hidden how."""
+        if self.uncovered is None or self.covered is None:
+            return super().key
+        digest = hashlib.blake2b(np.packbits(self.covered).tobytes(), digest_size=16).digest()
+        return self.uncovered.key + digest + self.fill.encode()
+
+    @property
+    def kind(self) -> Any:
+        """Images of one size are run as one batch, if the model is given nothing else."""
+        alone = len(self.tensors) > 1
+        return "image", tuple(self.pixels.shape), self.pixels.dtype, id(self.tensors) if alone else None
+
+    def exchanged(self, places: Places, instead: int | None) -> "ImageInput":
+        """With zeros in place of some patches: of normalised colours, the average."""
+        if instead is not None:
+            raise BadOption("a token cannot take the place of a patch: use hide='mean', 'black' or 'blur'")
+        return self.hidden(places, "zero")
+
+    def hidden(self, places: Places, fill: str) -> "ImageInput":
+        """With something else seen in place of some patches."""
+        return self.without_pixels(np.isin(self.patches.owner, np.asarray(places, dtype=np.int64)), fill)
+
+    def without_pixels(self, covered: Flags, fill: str) -> "ImageInput":
+        """With something else seen in place of some pixels, [height, width]."""
+        if self.covered is not None:
+            raise BadOption(TWICE)
+        if fill == "black" and self.black is None:
+            raise BadOption(
+                "hide='black' is not possible: how colours were normalised is not known, so neither is what is black; "
+                "use hide='mean', or give an image and not a tensor"
+            )
+        return replace(self, covered=covered, fill=fill, uncovered=self)
+
+    def filling(self) -> Tensor:
+        """What is seen in place of hidden pixels, [1, channels, height, width] or [1, channels, 1, 1]."""
+        pixels = self.pixels
+        if self.fill == "black":
+            return torch.tensor(self.black, dtype=pixels.dtype, device=pixels.device).view(1, -1, 1, 1)
+        if self.fill == "mean":
+            return pixels.mean((2, 3), keepdim=True)
+        if self.fill == "blur":
+            return blurred(pixels)
+        return pixels.new_zeros(1, 1, 1, 1)
+
+    def shown(self, device: torch.device) -> Tensor:
+        """What the model is given, [1, channels, height, width]."""
+        pixels = self.pixels.to(device)
+        if self.covered is None:
+            return pixels
+        covered = torch.from_numpy(self.covered).to(device)
+        return torch.where(covered, self._filling.to(device), pixels)
+
+    def settled(self, device: torch.device) -> "ImageInput":
+        """The same image, with what is hidden gone for good."""
+        return replace(self, tensors={**self.tensors, "pixel_values": self.shown(device)}, covered=None, uncovered=None)
+
+    @staticmethod
+    def joined(inputs: Sequence["ImageInput"], device: torch.device) -> dict[str, Tensor]:
+        """Images of one kind as one batch."""
+        beside = {name: values for name, values in inputs[0].tensors.items() if name != "pixel_values"}
+        batch = {name: repeated(values, len(inputs), device) for name, values in beside.items()}
+        return {**batch, "pixel_values": torch.cat([one.shown(device) for one in inputs])}
+
+    @property
+    def _filling(self) -> Tensor:
+        """The filling of the image that this is a copy of: computed once for all copies."""
+        whole = self.uncovered or self
+        fillings: dict[str, Tensor] = whole.__dict__.setdefault("fillings", {})
+        if self.fill not in fillings:
+            fillings[self.fill] = self.filling()
+        return fillings[self.fill]
+
+
+def blurred(pixels: Tensor) -> Tensor:
+    """Images [batch, channels, height, width], blurred by a Gaussian whose edges repeat."""
+    deviation = BLUR * min(pixels.shape[2:])
+    reach = max(1, round(3 * deviation))
+    offsets = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    weights = torch.exp(-0.5 * (offsets / max(deviation, 1e-6)) ** 2)
+    weights = (weights / weights.sum()).to(pixels)
+    channels = pixels.shape[1]
+    flat = F.pad(pixels, (reach, reach, reach, reach), mode="replicate")
+    flat = F.conv2d(flat, weights.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
+    return F.conv2d(flat, weights.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)
