@@ -362,7 +362,7 @@ def test_trust_and_metrics_refuse_them_by_name(task: str, kind: str) -> None:
         (hf.XLMWithLMHeadModel, "masked_word"),
         (hf.GPT2LMHeadModel, "next_token"),
         (hf.BertForPreTraining, None),
-        (hf.ViTForImageClassification, None),
+        (hf.ViTForImageClassification, "classes"),
         (hf.GPT2ForTokenClassification, "token_labels"),
     ],
 )

@@ -23,7 +23,7 @@ from whyformer.explain.rows import of_chosen_rows, shown_units
 from whyformer.explain.trust import trust_of
 from whyformer.explain.windows import check_windows, in_windows, merged_outputs
 from whyformer.images import images_of
-from whyformer.inputs.encoding import Batch, ReadInput, batch_of, collate, encode
+from whyformer.inputs.encoding import Batch, ReadInput, TextInput, batch_of, collate, encode
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
@@ -54,9 +54,7 @@ class Explainer:
     explanation = explainer.explain("cat.jpg")       # a file, a PIL image, an array or a tensor
     """
 
-    def __init__(
-        self, model: Any, tokenizer: Any = None, *, labels: Sequence[str] | None = None, choices: bool = True
-    ):
+    def __init__(self, model: Any, tokenizer: Any = None, *, labels: Sequence[str] | None = None, choices: bool = True):
         self.choices = choices  # whether `auto` looks for a method recorded for this model
         self.subject: Subject = model if isinstance(model, Subject) else subject_of(model, tokenizer, labels)
 
@@ -312,12 +310,14 @@ class Explainer:
         expected = self.task
         rows = [expected.rows(text) for text in texts]
         whole = expected.name == "answer"
-        examples = [
-            self._encoded(row, number, whole) for number, each in zip(numbers, rows, strict=True) for row in each
-        ]
+        numbered = [(row, number) for number, each in zip(numbers, rows, strict=True) for row in each]
         each = [asked.of_text(first + n) for n in range(len(texts))]
+        examples: Sequence[ReadInput]
         if whole:
-            examples, each, numbers = in_windows(self.subject, windows, examples, each, numbers)
+            contexts = [self._whole(row, number) for row, number in numbered]
+            examples, each, numbers = in_windows(self.subject, windows, contexts, each, numbers)
+        else:
+            examples = [self._encoded(row, number) for row, number in numbered]
         batch = collate(self.subject, examples)
         prediction = Prediction(self.subject.model, batch, relevance=relevance and not expected.by_rows)
         task = prediction.task
@@ -330,10 +330,17 @@ class Explainer:
             return explained_run(prediction, each, numbers)
         return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
 
-    def _encoded(self, text: Any, number: int | None, whole: bool) -> ReadInput:
-        """One text as the model takes it, or all of it."""
+    def _encoded(self, text: Any, number: int | None) -> ReadInput:
+        """One text or image as the model takes it."""
+        with numbering(number, "image" if self.subject.takes_images else "text"):
+            encoded = read(self.subject, text)
+        encoded.warn()
+        return encoded
+
+    def _whole(self, text: Text, number: int | None) -> TextInput:
+        """One text, all of it, whether it fits or not."""
         with numbering(number):
-            encoded = encode(self.subject, text, whole=True) if whole else read(self.subject, text)
+            encoded = encode(self.subject, text, whole=True)
         encoded.warn()
         return encoded
 
@@ -344,7 +351,7 @@ class Explainer:
         explanations = []
         for number, text in enumerate(texts):
             with part(number, len(texts)):
-                whole = self._encoded(text, first + number if first or len(texts) > 1 else None, whole=True)
+                whole = self._whole(text, first + number if first or len(texts) > 1 else None)
                 parts = windows.parts(self.subject, whole)
                 each = asked.of_text(first + number)
                 for output, scores in merged_outputs(self.subject, self.task, whole, parts, each, spec, size):

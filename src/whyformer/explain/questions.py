@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import TextInput
+from whyformer.inputs.encoding import ReadInput
 from whyformer.prediction import Prediction
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
@@ -74,11 +74,11 @@ class ExplainedOutput:
 
     turn: int
     row: int
-    example: TextInput
+    example: ReadInput
     predicted: Predicted
     target: Label
     versus: Label | None
-    other: tuple[int, TextInput] | None = None  # the row of `versus`, where that is not the row of the target
+    other: tuple[int, ReadInput] | None = None  # the row of `versus`, where that is not the row of the target
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -176,12 +176,12 @@ def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> li
 
 
 @contextmanager
-def numbering(number: int | None) -> Iterator[None]:
-    """What is wrong with one of several texts is said with its number; a single text has none."""
+def numbering(number: int | None, kind: str = "text") -> Iterator[None]:
+    """What is wrong with one of several texts or images is said with its number; a single one has none."""
     try:
         yield
     except BadInput as error:
-        raise error if number is None else BadInput(f"text {number} (counted from 0): {error}") from error
+        raise error if number is None else BadInput(f"{kind} {number} (counted from 0): {error}") from error
 
 
 def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:

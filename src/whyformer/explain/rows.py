@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from whyformer.errors import BadOption
 from whyformer.explain.questions import ExplainedOutput
-from whyformer.inputs.encoding import TextInput
+from whyformer.inputs.encoding import ReadInput
 from whyformer.inputs.units import Unit
 from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
@@ -65,7 +65,7 @@ def of_chosen_rows(prediction: Prediction, target: Target, versus: Target, relev
     return Prediction(prediction.model, prediction.batch.rows(rows), relevance=relevance)
 
 
-def _both(first: TextInput, second: TextInput) -> tuple[tuple[Unit, ...], list[int]]:
+def _both(first: ReadInput, second: ReadInput) -> tuple[tuple[Unit, ...], list[int]]:
     """The units of the first row, then those that the second has beside them; where each unit of the second stands."""
     places = {key: place for place, key in enumerate(_keys(first.units)) if key is not None}
     units, moved = list(first.units), []

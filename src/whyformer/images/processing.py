@@ -86,7 +86,9 @@ def _numbers(processor: Any, image: Image.Image) -> Tensor:
         made = processor(images=image, return_tensors="pt") if named else processor(image)
     except Exception as error:  # code of others, about any image
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise BadInput(f"{type(processor).__name__} cannot process an image of {image.size} pixels: {reason}") from error
+        raise BadInput(
+            f"{type(processor).__name__} cannot process an image of {image.size} pixels: {reason}"
+        ) from error
     values = made["pixel_values"] if isinstance(made, Mapping) else made
     if isinstance(values, Tensor) and values.dim() == 3:
         values = values[None]

@@ -231,4 +231,3 @@ def _padded(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Te
             row[: len(one)] = one.tensors[name]
         batch[name] = torch.from_numpy(filled).to(device)
     return batch
-

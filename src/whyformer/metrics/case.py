@@ -155,9 +155,10 @@ class Case:
     @property
     def examples(self) -> tuple[TextInput, ...]:
         """The encoded texts; ready tensors have none."""
-        if not self.prediction.batch.examples:
+        texts = tuple(one for one in self.prediction.batch.examples if isinstance(one, TextInput))
+        if not texts:
             raise BadInput("words need texts: ready tensors have tokens only (units='token')")
-        return self.prediction.batch.examples
+        return texts
 
     def ranked(self, target: Explained, units: Units = "token", combine: Combine = "sum") -> list[list[list[int]]]:
         """The units of each example, highest score first, ties in order of position."""

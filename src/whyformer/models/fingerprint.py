@@ -42,7 +42,10 @@ def fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) 
 
 def last_fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
     """The fingerprint, hashed again only after a training step: changes through `.data` go unnoticed."""
-    state = (shape_of(model, tokenizer, processor), *((weight.data_ptr(), weight._version) for _, weight in _weights(model)))
+    state = (
+        shape_of(model, tokenizer, processor),
+        *((weight.data_ptr(), weight._version) for _, weight in _weights(model)),
+    )
     hashed = _hashed(model, tokenizer)
     if hashed.state != state:
         hashed.state, hashed.digest = state, fingerprint(model, tokenizer, processor)

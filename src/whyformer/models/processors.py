@@ -23,7 +23,9 @@ DEFAULTS: dict[str, Any] = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
-NAMES = frozenset({"image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"})
+NAMES = frozenset(
+    {"image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"}
+)
 KNOWN = DEFAULTS.keys() | NAMES
 
 
@@ -103,7 +105,9 @@ class PlainProcessor:
         if fields["do_rescale"]:
             pixels = pixels * np.float32(fields["rescale_factor"])
         if fields["do_normalize"]:
-            mean, std = (np.array(fields[name], dtype=np.float32)[:, None, None] for name in ("image_mean", "image_std"))
+            mean, std = (
+                np.array(fields[name], dtype=np.float32)[:, None, None] for name in ("image_mean", "image_std")
+            )
             pixels = (pixels - mean) / std
         return {"pixel_values": torch.from_numpy(np.ascontiguousarray(pixels))[None]}
 

@@ -186,4 +186,3 @@ def _free(prediction: Prediction, row: int, positions: Tensor, patches: Patches 
     if prediction.batch.special is not None:
         free &= ~prediction.batch.special[row].cpu().bool()[positions]
     return free
-

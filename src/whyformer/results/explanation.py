@@ -262,7 +262,7 @@ def _span(places: Sequence[int] | None) -> Span | None:
 
 
 def _box(entry: Mapping[str, Any]) -> Box | None:
-    return tuple(entry["box"]) if entry.get("box") else None  # type: ignore[return-value]
+    return tuple(entry["box"]) if entry.get("box") else None
 
 
 def _known(kind: type[T], data: Mapping[str, Any]) -> T:

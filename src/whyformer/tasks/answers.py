@@ -119,29 +119,29 @@ class Answers(Task):
 
     def best_in(self, of: ExampleOutputs) -> tuple[int, int]:
         """The best answer in the context, or none."""
-        example = of.example
+        example = of.text
         if example.window is not None and example.window.answered:
             example = replace(example, no_answer=None)
         return best_answer(of.logits[:, : len(example.units)], example)
 
     def written(self, target: Any, of: ExampleOutputs) -> tuple[int, int]:
         """An answer by its text or by its first and last token."""
-        return answer_in(of.example, target)
+        return answer_in(of.text, target)
 
     def runner_up_in(self, of: ExampleOutputs, chosen: Chosen) -> tuple[int, int]:
         """The best answer that shares no token with the chosen one; no answer is one too."""
         assert isinstance(chosen, tuple)
-        logits = of.logits[:, : len(of.example.units)].clone()
+        logits = of.logits[:, : len(of.text.units)].clone()
         logits[:, chosen[0] : chosen[1] + 1] = -torch.inf
-        none = of.example.no_answer
-        if not bool(logits[:, [*of.example.context, *([] if none is None else [none])]].isfinite().any()):
+        none = of.text.no_answer
+        if not bool(logits[:, [*of.text.context, *([] if none is None else [none])]].isfinite().any()):
             raise BadOption("versus='runner_up': nothing is left beside the answer to set it against")
-        return best_answer(logits, of.example)
+        return best_answer(logits, of.text)
 
     def label(self, of: ExampleOutputs, chosen: Chosen, beside: Chosen | None = None) -> Label:
         """The text of the answer."""
         assert isinstance(chosen, tuple)
-        example, (start, end) = of.example, chosen
+        example, (start, end) = of.text, chosen
         characters = example.characters(start, end)
         if start == example.no_answer:
             name = NO_ANSWER
@@ -157,7 +157,7 @@ class Answers(Task):
         label = self.label(of, answer)
         ends = torch.tensor(answer)[:, None]
         outputs = logits.gather(1, ends).squeeze(1)
-        shares = logits[:, : len(of.example.units)].softmax(-1).gather(1, ends).squeeze(1)
+        shares = logits[:, : len(of.text.units)].softmax(-1).gather(1, ends).squeeze(1)
         numbers = tuple(outputs.tolist()), tuple(shares.tolist())
         return Predicted(label.name, None, float(shares.prod()), *numbers, ("start", "end"), label.span)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import ReadInput
+from whyformer.inputs.encoding import ReadInput, TextInput
 from whyformer.inputs.tensors import accepts
 from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
@@ -91,6 +91,12 @@ class ExampleOutputs:
     example: ReadInput
     tokenizer: Any = None
     examples: tuple[ReadInput, ...] = ()
+
+    @property
+    def text(self) -> TextInput:
+        """The text, for tasks that no image is asked about."""
+        assert isinstance(self.example, TextInput)
+        return self.example
 
     @property
     def of_rows(self) -> Tensor:
