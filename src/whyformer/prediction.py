@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
-from whyformer.inputs.images import Patches
+from whyformer.inputs.images import ImageInput, Patches
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Trace, record
 from whyformer.recorder.lrp.books import book_named
@@ -117,6 +117,8 @@ class Prediction:
         """What was said, and what of it is explained, without the graph: small enough to be kept."""
         kept = replace(self.trace.outputs, logits=self.trace.logits.detach())
         trace = Trace(kept, UnsupportedModel("the graph of this run was let go"), None)
+        if self.patches is not None:
+            trace.patches = self.patches
         return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, trace=trace)
 
     @cached_property
@@ -157,6 +159,9 @@ class Prediction:
     @property
     def patches(self) -> Patches | None:
         """Of images, which unit each pixel belongs to; None for texts."""
+        image = next(iter(self.batch.examples), None)
+        if isinstance(image, ImageInput):
+            return image.patches
         return self.trace.patches if self.batch.is_images else None
 
     @cached_property

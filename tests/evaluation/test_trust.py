@@ -457,7 +457,7 @@ def changed(**changes: Callable[[Explanation], Any]) -> Callable[[], Explanation
         (lambda: regression().explain(TEXTS[0]), UnsupportedModel, "a regression model gives none"),
         (lambda: tiny().explain(TEXTS[0], target=0, versus=1), BadInput,
          "why LABEL_0 rather than LABEL_1: explain LABEL_0 without versus"),
-        (changed(texts=lambda e: ()), BadInput, "has no text"),
+        (changed(texts=lambda e: ()), BadInput, "has neither"),
         (changed(scores=lambda e: e.scores[1:]), BadInput, r"one finite score for each of \d+; found shape \(\d+,\)"),
         (changed(scores=lambda e: np.full(len(e.units), np.inf)), BadInput, r"found shape .*, \d+ not finite"),
         (changed(units=lambda e: (*e.units[:-1], Unit("other"))), BadInput, "does not cut the text into the 8 units"),

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.explain.explanation import Explanation
-from whyformer.inputs.encoding import TextInput, collate, encode
+from whyformer.images import read_again
+from whyformer.inputs.encoding import ReadInput, TextInput, collate, encode
+from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.registry import method_named
 from whyformer.metrics import Case, measure
@@ -32,7 +34,7 @@ SIDE_BY_SIDE = 16  # inputs
 class _Question:
     """What several explanations have in common: the input, the explained class, and what is ranked."""
 
-    encoded: TextInput
+    encoded: ReadInput
     target: int
     kind: Units
     explanations: list[Explanation]
@@ -88,9 +90,9 @@ def _questions(subject: Subject, explanations: Sequence[Explanation]) -> list[_Q
     for explanation in explanations:
         index = _class_of(subject, explanation)
         kind: Units = "word" if any(unit.kind == "word" for unit in explanation.units) else "token"
-        key = (explanation.texts, index, kind)
+        key = (explanation.texts, id(explanation.image), index, kind)
         if key not in questions:
-            questions[key] = _Question(_encoded(subject, explanation.texts), index, kind, [])
+            questions[key] = _Question(_encoded(subject, explanation), index, kind, [])
         _check_units(explanation, questions[key].encoded, kind)
         questions[key].explanations.append(explanation)
     return list(questions.values())
@@ -111,20 +113,29 @@ def _class_of(subject: Subject, explanation: Explanation) -> int:
         )
     if "windows" in explanation.diagnostics:
         raise BadInput("trust hides tokens of one window, and this explanation is the mean over several (merge)")
-    if not explanation.texts:
-        raise BadInput("trust deletes tokens or words of a text, and this explanation has no text")
+    if not explanation.texts and explanation.image is None:
+        raise BadInput("trust hides units of a text or an image, and this explanation has neither")
+    if (explanation.image is not None) != subject.takes_images:
+        raise BadInput("this is not the model that was explained: one takes images, the other texts")
     return target.index
 
 
-def _encoded(subject: Subject, texts: tuple[str, ...]) -> TextInput:
+def _encoded(subject: Subject, explanation: Explanation) -> ReadInput:
+    texts, image = explanation.texts, explanation.image
+    if image is not None:
+        return read_again(subject, image)
     return encode(subject, texts[0] if len(texts) == 1 else (texts[0], texts[1]))
 
 
-def _check_units(explanation: Explanation, encoded: TextInput, kind: Units) -> None:
-    words = tuple(unit for unit, _ in encoded.words)
-    if explanation.units != (encoded.units if kind == "token" else words):
+def _check_units(explanation: Explanation, encoded: ReadInput, kind: Units) -> None:
+    if isinstance(encoded, TextInput):
+        cut, units = "this tokenizer does not cut the text", tuple(unit for unit, _ in encoded.words)
+        units = encoded.units if kind == "token" else units
+    else:
+        cut, units = "this model does not cut the image", encoded.units
+    if explanation.units != units:
         raise BadInput(
-            f"this tokenizer does not cut the text into the {len(explanation.units)} units of the explanation: give "
+            f"{cut} into the {len(explanation.units)} units of the explanation: give "
             f"the explainer of the model that was explained ({explanation.provenance.get('model', 'not named')})"
         )
     if explanation.scores.shape != (len(explanation.units),) or not np.isfinite(explanation.scores).all():
@@ -161,7 +172,8 @@ def _side_by_side(
     trusts = []
     for row, question in enumerate(questions):
         by_chance, ceiling = tuple(values[row] for values in random), best[0][row] if best else None
-        about = (len(question.groups), units, outcomes.counts.run - before)
+        shown = "patch" if isinstance(question.encoded, ImageInput) else units
+        about = (len(question.groups), shown, outcomes.counts.run - before)
         for turn, explanation in enumerate(question.explanations):
             trust = Trust(ranked[turn][row], by_chance, ceiling, explanation.target.name, *about)
             trusts.append((explanation, trust))

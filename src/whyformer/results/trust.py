@@ -25,7 +25,7 @@ class Trust:
     ceiling: float | None
     target: str
     units: int
-    kind: Literal["token", "word"] = "token"
+    kind: Literal["token", "word", "patch"] = "token"
     evaluations: int = field(default=0, compare=False)
 
     @property
@@ -49,7 +49,12 @@ class Trust:
     @property
     def sentence(self) -> str:
         """What was found, for people."""
-        return f"Deleting the highest-ranked {self.kind}s first {self._against_chance()}{self._of_the_attainable()}."
+        doing = "Covering" if self.kind == "patch" else "Deleting"
+        return f"{doing} the highest-ranked {self._units} first {self._against_chance()}{self._of_the_attainable()}."
+
+    @property
+    def _units(self) -> str:
+        return "patches" if self.kind == "patch" else f"{self.kind}s"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what was measured, then the two numbers and the sentence that follow from it."""
@@ -78,12 +83,14 @@ class Trust:
 
     def _of_the_attainable(self) -> str:
         if self.ceiling is None:
-            limit = f"only texts of at most {LONGEST_SEARCH} {self.kind}s are searched for the best order"
+            inputs = "images" if self.kind == "patch" else "texts"
+            limit = f"only {inputs} of at most {LONGEST_SEARCH} {self._units} are searched for the best order"
             return f"; how much more could be reached is not known, because {limit}, and this one has {self.units}"
         better, share = self.percentile > 50, self.share
         if share is None:
             room = "even the best order found does hardly better than a random one"
-            return f"{', but' if better else ';'} this text leaves nothing to find, as {room}"
+            what = "image" if self.kind == "patch" else "text"
+            return f"{', but' if better else ';'} this {what} leaves nothing to find, as {room}"
         if share < 0 and better:
             return ", yet does worse than their average"
         if share < 0:
