@@ -2,6 +2,7 @@
 
     python benchmarks/cost/explain.py                     # BERT-base size, random weights, 128 tokens, batch 1 and 16
     python benchmarks/cost/explain.py --device cuda --dtype bfloat16 --batches 1,16,64
+    python benchmarks/cost/explain.py --pixels 224        # ViT-B/16 size, images of 224 × 224 pixels
 
 Prints ratios from one run: every round times the plain pass and each method in turn, and medians are compared, so that
 a slow moment of the machine falls on all of them. The plain pass is the stock model with eager attention, its
@@ -24,10 +25,18 @@ if not __package__:  # run as a script
 
 import torch
 from torch import Tensor
-from transformers import BertForSequenceClassification
 
 import whyformer
-from benchmarks.cost.timing import build, in_a_process, parser_of, peak_above, peak_on_gpu, plain, times
+from benchmarks.cost.timing import (
+    build,
+    build_of_images,
+    in_a_process,
+    parser_of,
+    peak_above,
+    peak_on_gpu,
+    plain,
+    times,
+)
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 
@@ -46,23 +55,37 @@ TOGETHER = "all that share a trace"
 APART = ("attention_flow", "mask_lrp", "decoded_grad_cam")  # slow by itself, or without what it needs here
 FORWARD = "forward alone"
 PLAIN = "forward + backward"
-MEMORY_OF = (PLAIN, "attcat", "transformer_attribution")
+MEMORY_OF = (PLAIN, "attcat", "attn_lrp", "transformer_attribution")
+SMALL_IMAGE = 32  # pixels
 
 
-def forward(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
+def forward(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     """The stock model without gradients."""
     with torch.no_grad():
         logits: Tensor = model(**inputs).logits
     return logits
 
 
-def workloads(arguments: argparse.Namespace, batch: int, only: str | None = None) -> dict[str, Callable[[], Tensor]]:
-    """The plain pass and every method, on the same random tokens."""
-    kind = arguments.device, getattr(torch, arguments.dtype)
-    eager: Any = build(*kind, "eager", arguments.layers).requires_grad_(False) if only in (None, PLAIN) else None
-    model: Any = build(*kind, "sdpa", arguments.layers) if only != PLAIN else None
+def model_of(arguments: argparse.Namespace, attention: str) -> Any:
+    """A model of the size of BERT-base, or of ViT-B/16."""
+    kind = arguments.device, getattr(torch, arguments.dtype), attention, arguments.layers
+    return build_of_images(*kind, arguments.pixels) if arguments.pixels else build(*kind)
+
+
+def inputs_of(arguments: argparse.Namespace, batch: int) -> dict[str, Tensor]:
+    """Random tokens or pixels."""
+    if arguments.pixels:
+        shape = (batch, 3, arguments.pixels, arguments.pixels)
+        return {"pixel_values": torch.randn(shape, device=arguments.device, dtype=getattr(torch, arguments.dtype))}
     ids = torch.randint(1000, 30000, (batch, arguments.tokens), device=arguments.device)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def workloads(arguments: argparse.Namespace, batch: int, only: str | None = None) -> dict[str, Callable[[], Tensor]]:
+    """The plain pass and every method, on the same random tokens or pixels."""
+    eager: Any = model_of(arguments, "eager").requires_grad_(False) if only in (None, PLAIN) else None
+    model: Any = model_of(arguments, "sdpa") if only != PLAIN else None
+    inputs = inputs_of(arguments, batch)
     calls: dict[str, Callable[[], Tensor]] = {
         FORWARD: lambda: forward(model, inputs),
         PLAIN: lambda: plain(eager, inputs),
@@ -73,7 +96,7 @@ def workloads(arguments: argparse.Namespace, batch: int, only: str | None = None
     return calls
 
 
-def together(model: BertForSequenceClassification, inputs: dict[str, Tensor]) -> Tensor:
+def together(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     """Every method that shares the trace, on one input."""
     prediction = Prediction(model, batch_of(model, inputs), relevance=True)
     scores = [
@@ -95,12 +118,15 @@ def peak_memory(name: str, arguments: argparse.Namespace, batch: int) -> float:
     """MiB above the loaded model at the highest point of one call."""
     if arguments.device != "cpu":
         return peak_on_gpu(workloads(arguments, batch, only=name)[name])
-    return in_a_process(__file__, memory_of=name, batches=batch, tokens=arguments.tokens, layers=arguments.layers)
+    sizes = {"tokens": arguments.tokens, "layers": arguments.layers, "pixels": arguments.pixels}
+    return in_a_process(__file__, memory_of=name, batches=batch, **sizes)
 
 
 def memory_of(name: str, arguments: argparse.Namespace, batch: int) -> float:
     """The same for this process, which must have done nothing else."""
-    small = argparse.Namespace(**{**vars(arguments), "tokens": 8, "layers": 1})
+    small = argparse.Namespace(
+        **{**vars(arguments), "tokens": 8, "layers": 1, "pixels": arguments.pixels and SMALL_IMAGE}
+    )
     workloads(small, 1, only=name)[name]()
     return peak_above(workloads(arguments, batch, only=name)[name])
 
@@ -115,7 +141,8 @@ def table(arguments: argparse.Namespace, batch: int) -> None:
     del calls
     memories = {name: peak_memory(name, arguments, batch) for name in MEMORY_OF if name in measured}
     tf32 = ", TF32" if arguments.tf32 else ""
-    print(f"\nbatch {batch}, {arguments.tokens} tokens, {arguments.dtype}{tf32} on {arguments.device}")
+    each = f"{arguments.pixels} pixels" if arguments.pixels else f"{arguments.tokens} tokens"
+    print(f"\nbatch {batch}, {each}, {arguments.dtype}{tf32} on {arguments.device}")
     print(f"{'':<25}{'ms':>9}{'÷ f+b':>8}{'÷ f':>8}{'MiB':>8}{'÷ f+b':>8}")
     for name, median in medians.items():
         line = f"{name:<25}{1e3 * median:>9.1f}{median / medians[PLAIN]:>8.2f}{median / medians[FORWARD]:>8.2f}"
@@ -142,6 +169,7 @@ def main() -> None:
     """Print the tables."""
     parser = parser_of(__doc__)
     parser.add_argument("--imports", type=int, default=5, help="how often importing is timed, on a CPU")
+    parser.add_argument("--pixels", type=int, default=0, help="images of so many pixels a side, in place of tokens")
     parser.add_argument("--methods", default=",".join((*METHODS, TOGETHER)), help="names with commas")
     parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""What every measure of cost shares: the model of BERT-base's size, the plain pass, rounds, and peaks of memory."""
+"""What every measure of cost shares: models of the size of BERT-base and ViT-B/16, the plain pass, rounds, peaks."""
 
 import argparse
 import ctypes
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTForImageClassification
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
@@ -36,13 +36,24 @@ def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertF
     return built
 
 
+def build_of_images(device: str, dtype: torch.dtype, attention: str, layers: int, size: int) -> Any:
+    """ViT-B/16 with random weights, the same ones each time, for square images of a size."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"num_hidden_layers": layers, "attn_implementation": attention, "image_size": size}
+    model: Any = ViTForImageClassification(ViTConfig(**sizes, num_labels=1000))
+    return model.to(device, dtype).eval()
+
+
 def plain(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-    """Forward, and backward to the embeddings."""
+    """Forward, and backward to the embeddings, or to the pixels of images."""
+    if "pixel_values" in inputs:
+        pixels = inputs["pixel_values"].detach().requires_grad_()
+        gradient: Tensor = torch.autograd.grad(model(pixel_values=pixels).logits.amax(-1).sum(), pixels)[0]
+        return gradient
     others = {name: tensor for name, tensor in inputs.items() if name not in ("input_ids", "special_tokens_mask")}
     embeddings = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
     logits = model(inputs_embeds=embeddings, **others).logits
-    gradient: Tensor = torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
-    return gradient
+    return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
