@@ -1,9 +1,11 @@
-"""Named or local data → a stream of Examples: text or pair, gold label, human rationale, answers."""
+"""Named or local data → a stream of Examples: text, pair or image, gold label, human rationale or mask, answers."""
 
 from whyformer.datasets.dataset import Dataset
 from whyformer.datasets.examples import Answer, BadRow, Example, Rationale, label_index
+from whyformer.datasets.masks import StoredMask
 from whyformer.datasets.opening import Data, open_dataset, opened
 from whyformer.datasets.recipes import Recipe, recipes
+from whyformer.inputs.pictures import StoredImage
 
 __all__ = [
     "Answer",
@@ -13,6 +15,8 @@ __all__ = [
     "Example",
     "Rationale",
     "Recipe",
+    "StoredImage",
+    "StoredMask",
     "label_index",
     "open_dataset",
     "opened",

@@ -1,7 +1,7 @@
 """Which columns hold what: found by convention or named by the user."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from whyformer.errors import BadInput, BadOption, listed, nearest, shown
 
@@ -21,8 +21,24 @@ ANSWERS = ("answers",)
 RATIONALES = ("rationale", "rationales")
 EVIDENCES = ("evidences",)
 EVIDENCE_TOKENS = ("evidence_start_token", "evidence_end_token")
+IMAGES = ("image", "img", "picture", "photo")
+TRIMAPS = ("trimap",)
+MASKS = (*TRIMAPS, "mask", "segmentation", "segmentation_mask", "objects")
 FLAGS = ("text", "label")  # roles that can be named on the command line
-ROLES = ("text", "label", "answers", "tokens", "rationale", "evidences")
+ROLES = ("text", "label", "answers", "tokens", "rationale", "evidences", "image", "mask", "trimap")
+
+
+@dataclass(frozen=True)
+class ImageColumns:
+    """The column of the image, and the one of its mask: label numbers, a trimap, or objects with polygons.
+
+    `category` is the one whose pixels are foreground, by name or number; None for all.
+    """
+
+    image: str
+    mask: str | None = None
+    trimap: bool = False  # 1 is the object, 2 the background, 3 the border between them
+    category: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,11 +51,13 @@ class Columns:
     tokens: str | None = None
     rationale: str | None = None  # 0 or 1 for each of the tokens, or a list of such lists
     evidences: tuple[str, ...] = ()  # the texts of the rationale, or the columns of its first and last tokens
+    images: ImageColumns | None = field(default=None, repr=False)  # texts have no part of it in their digest
 
     @property
     def used(self) -> tuple[str, ...]:
         """All columns that are read."""
-        single = (self.label, self.answers, self.tokens, self.rationale)
+        seen = (self.images.image, self.images.mask) if self.images else ()
+        single = (self.label, self.answers, self.tokens, self.rationale, *seen)
         return tuple(dict.fromkeys([*self.text, *(name for name in single if name), *self.evidences]))
 
 
@@ -87,7 +105,25 @@ class _Finder:
         if len(evidences) != 2 or "evidences" in self.named:
             texts = self._one("evidences", EVIDENCES)
             evidences = (texts,) if texts and not rationale else ()
-        return Columns(text, label, answers, tokens, rationale, evidences)
+        return Columns(text, label, answers, tokens, rationale, evidences, self._images(text, tokens))
+
+    @property
+    def _pictured(self) -> bool:
+        return "image" in self.named or any(name in self.names for name in IMAGES)
+
+    def _images(self, text: tuple[str, ...], tokens: str | None) -> ImageColumns | None:
+        """The columns of images: those that are named, or known by their names where there is no text."""
+        masks = [role for role in ("mask", "trimap") if role in self.named]
+        if "image" not in self.named and (text or tokens):
+            if masks:
+                raise BadInput(f"{self.where}: a {masks[0]} needs an image beside it{self._hint('image', 'NAME')}")
+            return None
+        if len(masks) > 1:
+            raise BadOption("columns: a mask is either a 'mask' or a 'trimap'; name one of them")
+        image = self._one("image", IMAGES)
+        mask = self._one(masks[0] if masks else "mask", MASKS)
+        trimap = "trimap" in masks or (mask or "").casefold() in TRIMAPS
+        return ImageColumns(str(image), mask, trimap)
 
     def _one(self, role: str, known: Sequence[str]) -> str | None:
         if role in self.named:
@@ -105,7 +141,7 @@ class _Finder:
         here = [tuple(self.names[n] for n in pair) for pair in PAIRS if all(name in self.names for name in pair)]
         in_pairs = {name for pair in here for name in pair}
         here += [(self.names[name],) for name in TEXTS if name in self.names and self.names[name] not in in_pairs]
-        if not here and tokens:
+        if "image" in self.named or (not here and (tokens or self._pictured)):
             return ()
         if not here:
             raise BadInput(f"{self.where}: no text column is known by its name{self._hint('text', 'NAME')}")

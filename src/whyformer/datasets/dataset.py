@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import BadRow, Example, Unusable
+from whyformer.datasets.illustrated import illustrated
 from whyformer.datasets.parsing import example
 from whyformer.datasets.source import Source, StoredRow
 from whyformer.errors import BadInput, BadOption, shown
@@ -39,8 +40,8 @@ class RowChoice:
 class Dataset:
     """A stream of Examples that can be read several times; a few rows are held at a time.
 
-    `format` is csv, jsonl, parquet, eraser, conll, squad, hub, saved or memory. `source` gives the rows as stored.
-    `skipped` lists the bad rows that were met so far with `on_error="skip"`.
+    `format` is csv, jsonl, parquet, eraser, conll, squad, coco, mat, images, hub, saved or memory. `source` gives the
+    rows as stored. `skipped` lists the bad rows that were met so far with `on_error="skip"`.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Dataset:
     @cached_property
     def digest(self) -> str:
         """A hash of the content and of the columns that are used; the same rows have the same under any path."""
-        facts = (self.source.digest(), self.format, self.columns)
+        facts: tuple[Any, ...] = (self.source.digest(), self.format, self.columns)
+        if self.columns.images is not None:
+            facts += (self.columns.images,)
         return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
     @property
@@ -174,7 +177,9 @@ class Dataset:
             try:
                 if isinstance(record, str):
                     raise Unusable(record)
-                yield example(row, record, self.columns, self.labels)
+                one = example(row, record, self.columns, self.labels)
+                images = self.columns.images
+                yield one if images is None else illustrated(one, record, images, self.source)
             except Unusable as reason:
                 if self.on_error == "refuse":
                     raise BadInput(

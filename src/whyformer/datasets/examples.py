@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from whyformer.datasets.masks import StoredMask
 from whyformer.errors import BadInput, listed, nearest, shown
 from whyformer.inputs.encoding import Text
+from whyformer.inputs.pictures import StoredImage
 from whyformer.inputs.units import Span, Unit
 from whyformer.tasks.labels import indices_of, numbered
 
@@ -47,6 +49,7 @@ class Example:
 
     `row`: its number in the data, counted from 0. `text`: a text, or a pair; for a question, (question, context).
     `answers`: None if the row is no question, () if it has no answer. `meta`: the other short values of the row.
+    `image` and `mask` are decoded when they are opened; the text of an image is empty, unless a column is named for it.
     """
 
     row: int
@@ -55,6 +58,23 @@ class Example:
     rationale: Rationale | None = None
     answers: tuple[Answer, ...] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    image: StoredImage | None = field(default=None, hash=False)
+    mask: StoredMask | None = field(default=None, hash=False)
+
+    @property
+    def input(self) -> Text | StoredImage:
+        """What a model is given: the image, or else the text or pair."""
+        return self.text if self.image is None else self.image
+
+    @property
+    def content(self) -> Text | dict[str, str | Text]:
+        """What is in the row, for a hash of it: the text or pair, or hashes of the image and of its mask."""
+        if self.image is None:
+            return self.text
+        hashes: dict[str, str | Text] = {"image": self.image.digest}
+        if self.mask is not None:
+            hashes["mask"] = self.mask.digest
+        return {**hashes, "text": self.text} if self.text else hashes
 
     @property
     def question(self) -> str | None:

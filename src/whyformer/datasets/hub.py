@@ -59,7 +59,7 @@ class HubData(Source):
         with foreign(self.where, "a data set"):
             streams = self._builder.as_streaming_dataset()
             split = default_split(list(streams), self.split, self.where)
-            return split, streams[split]
+            return split, undecoded(streams[split])
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key not in ("_builder", "_chosen")}
@@ -75,6 +75,12 @@ class HubData(Source):
         with foreign(self.where, "a data set"):
             yield from self._chosen[1].skip(start) if start else self._chosen[1]
 
+    def file(self, name: str) -> Path:
+        """The file that `datasets` says an image lies in; what is stored elsewhere as single files is not fetched."""
+        if _is_remote(name) or _is_remote(str(self._builder.base_path)):
+            raise BadInput(f"{self.where} has its images as files of their own: download them, and give their folder")
+        return inside(Path(self._builder.base_path), name)
+
     def count(self) -> int | None:
         """As the card on the hub says, if it does; that of a local folder is not trusted: its files may change."""
         split, _ = self._chosen
@@ -87,6 +93,15 @@ class HubData(Source):
         builder = self._builder
         facts = (self.name, self.config, self._chosen[0], builder.config_id, builder.hash, str(builder.info.version))
         return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+
+
+def undecoded(table: Any) -> Any:
+    """A table or stream of `datasets` whose images are bytes or paths, and not decoded row by row."""
+    features = getattr(table, "features", None) or {}
+    for name, feature in features.items():
+        if type(feature).__name__ == "Image":
+            table = table.cast_column(name, type(feature)(decode=False))
+    return table
 
 
 def _is_remote(path: str) -> bool:
@@ -140,7 +155,7 @@ class SavedData(Source):
                 inside(folder, file["filename"])
             table = datasets.load_from_disk(str(folder))
             table.data.validate(full=True)  # Arrow believes what it reads: damage would end the process later
-            return table
+            return undecoded(table)
 
     def _of_split(self) -> Path:
         splits = self.folder / "dataset_dict.json"
@@ -161,6 +176,10 @@ class SavedData(Source):
         table = self._table
         with foreign(self.where, SAVED):
             yield from table.select(range(min(start, len(table)), len(table)))
+
+    def file(self, name: str) -> Path:
+        """The file of that name in the folder."""
+        return inside(self.folder, name)
 
     def count(self) -> int | None:
         """As the folder says."""

@@ -4,10 +4,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from whyformer.datasets.hub import undecoded
 from whyformer.datasets.source import Source, StoredRow, foreign
 from whyformer.errors import BadInput, listed, shown
+from whyformer.inputs.pictures import is_picture, stored_digest
+from whyformer.storage.files import path_of
 
 ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"
 Rows = Sequence[Any] | Sized  # the latter is a pandas DataFrame, or a Dataset of `datasets`
@@ -42,6 +46,10 @@ class MemoryRows(Source):
             for place in range(start, len(self.held)):
                 yield _record(self.held[place])
 
+    def file(self, name: str) -> Path:
+        """The file of that name, wherever it is: who gives rows names the files too."""
+        return path_of(name)
+
     def count(self) -> int | None:
         """All of them."""
         return len(self.held)
@@ -61,7 +69,7 @@ def rows_in_memory(held: Any) -> MemoryRows:
     if hasattr(held, "to_dict") and hasattr(held, "notna"):
         held = _of_pandas(held)
     elif hasattr(held, "column_names") and hasattr(held, "__len__") and not isinstance(held, Mapping):
-        return MemoryRows(held, name)
+        return MemoryRows(undecoded(held), name)
     elif not isinstance(held, Sequence) or isinstance(held, str | bytes | bytearray):
         raise BadInput(f"data cannot be a {name}; give a path or a name, {ACCEPTED}")
     return MemoryRows(list(held), name)
@@ -79,13 +87,17 @@ def _of_pandas(held: Any) -> Sequence[Any]:
 
 
 def _record(row: Any) -> StoredRow:
-    """A row as files give it: a text, (text, label) where the text may be a pair, or a dictionary."""
+    """A row as files give it: a text or image, (text, label) where the text may be a pair, or a dictionary."""
     if isinstance(row, str):
         return {"text": row}
+    if is_picture(row):
+        return {"image": row}
     if isinstance(row, Mapping):
         return {str(name): _plain(value) for name, value in row.items()} or "an empty dictionary"
     if _is_pair(row):
         text, label = row
+        if not isinstance(text, str) and is_picture(text):
+            return {"image": text, "label": _plain(label)}
         parts = dict(zip(("text1", "text2"), text, strict=False)) if _is_pair(text) else {"text": text}
         return {**parts, "label": _plain(label)}
     return f"{shown(row)}, where a text, (text, label) or a dictionary is needed"
@@ -96,7 +108,12 @@ def _is_pair(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as files give it: what numpy and pandas hold becomes numbers and lists, a tuple a list."""
+    """A value as files give it: what numpy and pandas hold becomes numbers and lists, a tuple a list.
+
+    What may be an image stays as it is.
+    """
+    if is_picture(value):
+        return value
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -105,5 +122,9 @@ def _plain(value: Any) -> Any:
 
 
 def _written(value: Any) -> str:
-    """What JSON cannot hold: bytes as they are, all else by its kind, since no example is made of it."""
-    return value.hex() if isinstance(value, bytes) else type(value).__name__
+    """What JSON cannot hold: bytes as they are, images by a hash, all else by its kind: no example is made of it."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Path):
+        return str(value)
+    return stored_digest(value) if is_picture(value) else type(value).__name__

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.datasets import files
-from whyformer.datasets.columns import ColumnNames, find_columns
+from whyformer.datasets.coco import CocoFile, coco_files, is_coco
+from whyformer.datasets.columns import ColumnNames, Columns, find_columns
 from whyformer.datasets.dataset import Dataset, OnError, RowChoice
 from whyformer.datasets.eraser import EraserFolder, eraser_splits, is_eraser
 from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
+from whyformer.datasets.image_folders import ImageFolder, image_folder, is_image_folder, is_unsplit
+from whyformer.datasets.matlab import MatlabSegmentation
 from whyformer.datasets.memory import Rows, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import Recipe, recipes
 from whyformer.datasets.source import Source
+from whyformer.datasets.synsets import CLASS_LISTS, SOLUTION
 from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.storage.files import LONGEST_NAME, mode_of, regular, spooled
 
@@ -28,7 +32,10 @@ FORMATS: dict[str, Callable[[Path, str], Source]] = {
     "parquet": ParquetFile,
     "conll": files.RationaleColumns,
     "squad": files.SquadJSON,
+    "coco": CocoFile,
+    "mat": MatlabSegmentation,
 }
+LISTS = (*CLASS_LISTS, SOLUTION)  # they say something about images, and are no data
 ENDINGS = {**{f".{name}": name for name in FORMATS}, ".ndjson": "jsonl", ".json": "squad", ".pq": "parquet"}
 
 
@@ -42,6 +49,7 @@ def open_dataset(
     on_error: OnError = "refuse",
     labels: Sequence[str] | None = None,
     local: str | Path | None = None,
+    category: str | None = None,
 ) -> Dataset:
     """Named or local data as a stream of Examples.
 
@@ -56,6 +64,7 @@ def open_dataset(
     | `on_error` | `"refuse"` raises at a bad row, `"skip"` leaves it out and lists it in `Dataset.skipped` |
     | `labels` | the model's: then a label becomes its index, and other labels are bad rows |
     | `local` | for recipes, a folder or file in place of the hub |
+    | `category` | for masks, the one whose pixels are foreground, by name (objects) or number; without it all are |
     """
     recipe = _recipe(source)
     if recipe is None and local is not None:
@@ -71,11 +80,24 @@ def open_dataset(
             columns = recipe.columns
     else:
         stored = _open(source, split)
-    used = find_columns(stored.columns(), columns, stored.where)
+    if isinstance(stored, ImageFolder):
+        stored = stored.for_labels(labels)
+    used = _of_category(find_columns(stored.columns(), columns, stored.where), category, stored)
     if choice.keep and used.label is None:
         raise BadInput(f"{stored.where}: the recipe keeps rows by their label, and no label column was found")
     name = recipe.name if recipe else _shown(source)
     return Dataset(stored, used, name=name, choice=choice, on_error=on_error, labels=labels)
+
+
+def _of_category(used: Columns, category: str | None, stored: Source) -> Columns:
+    """The columns with the category whose pixels are foreground."""
+    if category is None:
+        return used
+    if used.images is None or used.images.mask is None:
+        raise BadOption(f"category={category!r} chooses pixels of masks, and {stored.where} has no column of masks")
+    if isinstance(stored, CocoFile):
+        stored.check(category)
+    return replace(used, images=replace(used.images, category=str(category)))
 
 
 def opened(data: Dataset | Data, *, labels: Sequence[str] | None = None, **options: Any) -> Dataset:
@@ -101,6 +123,8 @@ def _recipe(source: Data) -> Recipe | None:
 
 
 def _open_recipe(recipe: Recipe, split: str | None, local: str | Path | None) -> Source:
+    if local is None and not recipe.hub:
+        raise BadInput(f"{recipe.name} is not on the hub: give local= a file or folder of it. {recipe.note}")
     if local is None:
         if mode_of(Path(recipe.hub)):  # `datasets` would read it in place of the hub
             raise BadInput(
@@ -111,7 +135,7 @@ def _open_recipe(recipe: Recipe, split: str | None, local: str | Path | None) ->
     if path.is_file():
         return _open_file(path)
     path = path / recipe.folder if (path / recipe.folder).is_dir() else path
-    return _open(path, split or recipe.split)
+    return _open(path, split if path.is_dir() and is_unsplit(path) else split or recipe.split)
 
 
 def _open(source: Data, split: str | None) -> Source:
@@ -143,11 +167,14 @@ def _open_file(path: Path, kind: str | None = None, split: str | None = None) ->
         raise BadInput(f"there is no file {shown(str(path), LONGEST_NAME)}")
     if split is not None:
         raise BadOption(f"split={split!r}: the file {path} has no splits; give its folder, or leave split out")
-    kind = kind or ENDINGS.get(path.suffix.casefold())
-    if kind is None:
+    ending = ENDINGS.get(path.suffix.casefold())
+    if kind is None and ending is None:
         known = ", ".join(f"{name}:" for name in FORMATS)
         raise BadInput(f"the format of {path} is not known by its ending; write it before the path: {known}")
-    return FORMATS[kind](spooled(path), str(path))
+    held = spooled(path)
+    if kind is None and ending == "squad" and is_coco(held):
+        ending = "coco"
+    return FORMATS[kind or str(ending)](held, str(path))
 
 
 def _open_folder(folder: Path, split: str | None) -> Source:
@@ -155,7 +182,11 @@ def _open_folder(folder: Path, split: str | None) -> Source:
         return SavedData(folder, split)
     if is_eraser(folder):
         return EraserFolder(folder, default_split(eraser_splits(folder), split, str(folder)))
+    if annotated := coco_files(folder):
+        return _open_file(annotated[default_split(list(annotated), split, str(folder))])
     splits = _split_files(folder) or _split_files(folder / "data")
+    if not splits and is_image_folder(folder):
+        return image_folder(folder, split)
     if not splits:
         raise BadInput(f"the folder {folder} holds no data: known endings are {', '.join(ENDINGS)}")
     parts = [name for name in splits if split and re.match(rf"{re.escape(split)}[-_.]", name)]
@@ -169,6 +200,6 @@ def _split_files(folder: Path) -> dict[str, list[Path]]:
     """The files of each split; those called `test-00000-of-00002` belong together."""
     splits: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*")):
-        if path.suffix.casefold() in ENDINGS and regular(path).is_file():
+        if path.suffix.casefold() in ENDINGS and path.name not in LISTS and regular(path).is_file():
             splits.setdefault(re.sub(r"-\d+-of-\d+$", "", path.stem), []).append(path)
     return splits

@@ -4,12 +4,14 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from whyformer.datasets.source import DataFile, Source, StoredRow, extra, foreign
 from whyformer.errors import BadInput, listed, reason_of
 
 BATCH = 256  # rows decoded at once
+IMAGES = 16  # rows decoded at once where there are images
 BUFFER = 1 << 16  # bytes; without it a row group is held whole
 
 
@@ -43,8 +45,9 @@ class ParquetFile(DataFile):
                 start -= rows
                 groups = groups[1:]
             needed = None if columns is None else list(dict.fromkeys([*columns, *_plain_columns(file.schema_arrow)]))
+            size = IMAGES if _has_bytes(file.schema_arrow, needed) else BATCH
             for group in groups:  # one at a time: together they would be held in memory
-                for batch in file.iter_batches(BATCH, row_groups=[group], columns=needed):
+                for batch in file.iter_batches(size, row_groups=[group], columns=needed):
                     if start < len(batch):
                         yield from _records(batch.slice(start))
                     start = max(0, start - len(batch))
@@ -63,6 +66,14 @@ def _records(batch: Any) -> list[StoredRow]:
         if len(batch) == 1:
             return [f"not readable: {reason_of(error)}"]
     return [row for place in range(len(batch)) for row in _records(batch.slice(place, 1))]
+
+
+def _has_bytes(schema: Any, needed: Sequence[str] | None) -> bool:
+    """Whether one of the columns holds bytes, or a structure of bytes and a path."""
+    types = extra("pyarrow").types
+    fields = [field for field in schema if needed is None or field.name in needed]
+    inner = [kind for f in fields for kind in ([part.type for part in f.type] if types.is_struct(f.type) else [f.type])]
+    return any(types.is_binary(kind) or types.is_large_binary(kind) for kind in inner)
 
 
 def _plain_columns(schema: Any) -> list[str]:
@@ -111,6 +122,10 @@ class Shards(Source):
                 start = 0
             else:
                 start -= rows
+
+    def file(self, name: str) -> Path:
+        """The file of that name beside the first of these files."""
+        return self.sources[0].file(name)
 
     def place(self, row: int) -> str:
         """The file in which a row stands, and its number there."""

@@ -40,10 +40,12 @@ def _value(record: RowFields, name: str) -> Any:
     value = record.get(name)
     if value is None:
         raise Unusable(f"no value for {name!r}")
-    return value
+    return value.tolist() if hasattr(value, "tolist") else value  # an array that might have been an image
 
 
 def _text(record: RowFields, columns: Columns, tokens: list[str] | None) -> Text:
+    if not columns.text and tokens is None:  # an image
+        return ""
     if not columns.text:
         return _checked(" ".join(tokens or []), str(columns.tokens))
     texts = [_checked(_value(record, name), name) for name in columns.text]

@@ -42,6 +42,11 @@ def _plain(data: str, hub: str, split: str, text: str | tuple[str, str], folder:
     return Recipe(data, None, name, config or None, split, {"text": text, **annotated}, folder or data)
 
 
+_LABELLED: ColumnNames = {"image": "image", "label": "label"}
+_MASKED: ColumnNames = {"image": "image", "mask": "mask"}
+_GTSEGS = (
+    "It is gtsegs_ijcv.mat of Guillaumin, Küttel and Ferrari (ImageNet auto-annotation with segmentation propagation)"
+)
 _PLAIN = (
     _plain("sst2", "nyu-mll/glue:sst2", "validation", "sentence"),
     _plain("imdb", "stanfordnlp/imdb", "test", "text"),
@@ -56,6 +61,12 @@ _PLAIN = (
         _plain("movies", "eraser-benchmark/movie_rationales", "test", "review", folder="eraser_movies"),
         note="the rationales are looked up in the review; an ERASER folder gives their tokens",
     ),
+)
+_IMAGES = (
+    Recipe("imagenet", None, "ILSVRC/imagenet-1k", None, "validation", _LABELLED, "imagenet"),
+    Recipe("imagenet_segmentation", None, "", None, "gtsegs_ijcv", _MASKED, "imagenet_segmentation", note=_GTSEGS),
+    Recipe("pets", None, "timm/oxford-iiit-pet", None, "test", _LABELLED, "pets", note="with trimaps only by local="),
+    Recipe("tiny_imagenet", None, "zh-plus/tiny-imagenet", None, "validation", _LABELLED, "tiny_imagenet"),
 )
 _BY_DATA = {recipe.data: recipe for recipe in _PLAIN}
 _RANDOM = RowChoice(sample=2000)
@@ -77,7 +88,7 @@ _PAPERS = (
     _as("transformer_attribution", "movies"),
     *(_as("decoded", data) for data in ("sst2", "ag_news")),
 )
-_RECIPES = MappingProxyType({recipe.name: recipe for recipe in (*_PLAIN, *_PAPERS)})
+_RECIPES = MappingProxyType({recipe.name: recipe for recipe in (*_PLAIN, *_IMAGES, *_PAPERS)})
 
 
 def recipes() -> MappingProxyType[str, Recipe]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whyformer.datasets.parsing import RowFields
-from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of
-from whyformer.storage.files import naming
+from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of, shown
+from whyformer.storage.files import inside, naming
 
 StoredRow = RowFields | str  # a record, or the reason why there is none
 
@@ -44,6 +44,10 @@ class Source(Protocol):
     def digest(self) -> str:
         """A hash of the content."""
 
+    def file(self, name: str) -> Path:
+        """The file that a row names; names in data stay in the folder of the data."""
+        raise BadInput(f"{self.where} names the file {shown(name)}, and has no folder for it: images come as bytes")
+
     def place(self, row: int) -> str:
         """Where a row stands, for messages."""
         return f"{self.where}, row {row} (counted from 0)"
@@ -61,18 +65,22 @@ class DataFile(Source):
         """The file, for messages."""
         return self.name or str(self.path)
 
+    def file(self, name: str) -> Path:
+        """The file of that name beside this one, or in a folder beside it."""
+        return inside(Path(self.where).parent, name)
+
     def digest(self) -> str:
         """A hash of the content."""
         return content_hash([self.path])
 
 
-def extra(module: str) -> Any:
+def extra(module: str, group: str = "data") -> Any:
     """An optional package, or `MissingExtra` with the line that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
         name = module.split(".")[0]
-        raise MissingExtra(f"this data needs {name}: pip install 'whyformer[data]'") from error
+        raise MissingExtra(f"this data needs {name}: pip install 'whyformer[{group}]'") from error
 
 
 @contextmanager

@@ -13,15 +13,17 @@ A file is opened by Pillow, whose settings are left as they are. The rules, wher
 | a colour profile | not applied; processors of models do not apply it either |
 """
 
+import hashlib
 import io
 import os
 import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -68,14 +70,60 @@ def is_picture(value: Any) -> bool:
         return Path(value).suffix.casefold() in ENDINGS
     if isinstance(value, np.ndarray | torch.Tensor):
         return value.dtype in (np.uint8, torch.uint8) and 2 <= value.ndim <= 4
-    return isinstance(value, Image.Image | bytes | bytearray)
+    return isinstance(value, Image.Image | bytes | bytearray | StoredImage)
+
+
+@runtime_checkable
+class StoredArray(Protocol):
+    """Numbers that a data set holds, or that are drawn when they are needed."""
+
+    def array(self) -> NDArray[Any]:
+        """The numbers, read now."""
+
+
+Stored = Path | bytes | Image.Image | NDArray[Any] | StoredArray  # an image or mask that is not decoded yet
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image of a data set, decoded when it is asked for; `name` is what messages call it."""
+
+    source: Stored = field(repr=False)
+    name: str = ""
+
+    def open(self) -> Image.Image:
+        """The picture: upright and in RGB, or a `BadInput` that says why there is none."""
+        return open_picture(loaded(self.source), self.name)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the image as it is stored."""
+        return stored_digest(self.source)
+
+
+def loaded(source: Stored) -> Any:
+    """What `open_picture` and `open_mask` take."""
+    return source.array() if isinstance(source, StoredArray) else source
+
+
+def stored_digest(source: Stored) -> str:
+    """A hash of what is stored: of the bytes of a file, or of the size and the numbers."""
+    if isinstance(source, Path):
+        with naming(source, "read the image"):
+            source = source.read_bytes()
+    if not isinstance(source, bytes):
+        numbers = np.asarray(loaded(source))
+        source = repr((numbers.shape, str(numbers.dtype))).encode() + numbers.tobytes()
+    return hashlib.blake2b(source, digest_size=16).hexdigest()
 
 
 def open_picture(source: Any, name: str = "") -> Image.Image:
     """An upright RGB picture of a file, bytes, a PIL image, or an array or tensor of uint8; `BadInput` says why not.
 
-    `name` is what messages call it. The rules are at the head of this module.
+    So is that of a `StoredImage`. `name` is what messages call it. The rules are at the head of this module.
     """
+    if isinstance(source, StoredImage):
+        return source.open()
     name = name or _name_of(source)
     if isinstance(source, np.ndarray | torch.Tensor):
         return _rgb(Image.fromarray(_pixels(_array(source), name)), name)

@@ -1,0 +1,78 @@
+"""From a record with an image, as a file holds it, to the image and the mask of an Example."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from whyformer.datasets.columns import ImageColumns
+from whyformer.datasets.examples import Example, Unusable
+from whyformer.datasets.masks import Drawing, StoredMask, outlines
+from whyformer.datasets.parsing import RowFields
+from whyformer.datasets.source import Source
+from whyformer.errors import BadInput, BadOption, shown
+from whyformer.inputs.pictures import Stored, StoredArray, StoredImage, is_picture
+
+
+def illustrated(example: Example, record: RowFields, columns: ImageColumns, source: Source) -> Example:
+    """The example with the image and the mask of its record, neither of them decoded; `Unusable` says why not."""
+    value = record.get(columns.image)
+    if value is None:
+        raise Unusable(f"no value for {columns.image!r}")
+    of_row = f"of row {example.row} (counted from 0) of {source.where}"
+    image = StoredImage(_stored(value, columns.image, source), f"the image {of_row}")
+    drawn = None if columns.mask is None else record.get(columns.mask)
+    if columns.mask is None or drawn is None:
+        return replace(example, image=image)
+    if _is_drawing(drawn):
+        drawing = _drawing(drawn, record, columns, image)
+        mask = None if drawing is None else StoredMask(drawing, f"the mask {of_row}")
+    else:
+        stored = _stored(drawn, columns.mask, source)
+        mask = StoredMask(stored, f"the mask {of_row}", columns.trimap, _number(columns))
+    return replace(example, image=image, mask=mask)
+
+
+def _stored(value: Any, name: str, source: Source) -> Stored:
+    """The bytes, the file, or the object that holds an image or mask; `datasets` writes {bytes, path}."""
+    if isinstance(value, Mapping) and {"bytes", "path"} & set(value):
+        value = value.get("path") if value.get("bytes") is None else value["bytes"]
+    if isinstance(value, bytes | bytearray):
+        if not value:
+            raise Unusable(f"{name!r} is empty (0 bytes)")
+        return bytes(value)
+    if isinstance(value, str | Path):
+        try:
+            return source.file(str(value))
+        except BadInput as error:
+            raise Unusable(f"{name!r}: {error}") from None
+    if isinstance(value, StoredArray) or (is_picture(value) and not isinstance(value, StoredImage)):
+        return value if not hasattr(value, "detach") else value.detach().cpu().numpy()  # type: ignore[no-any-return]
+    raise Unusable(f"{name!r} is {shown(value)}, where the bytes or the path of an image are needed")
+
+
+def _is_drawing(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, Mapping) and not {"bytes", "path"} & set(value))
+
+
+def _drawing(objects: Any, record: RowFields, columns: ImageColumns, image: StoredImage) -> Drawing | None:
+    try:
+        shapes = outlines(objects, columns.category)
+    except ValueError as error:
+        raise Unusable(f"{columns.mask!r}: {error}") from None
+    sides = [record.get(name) for name in ("width", "height")]
+    known = all(isinstance(side, int) and side > 0 for side in sides)
+    size = (int(sides[0] or 0), int(sides[1] or 0)) if known else None
+    return None if shapes is None else Drawing(shapes, size, image)
+
+
+def _number(columns: ImageColumns) -> int | None:
+    """The label number that is foreground, if one was asked for."""
+    if columns.category is None:
+        return None
+    if columns.trimap or not columns.category.isdecimal() or not 0 < int(columns.category) < 255:
+        kind = (
+            "a trimap has one object" if columns.trimap else f"the masks in {columns.mask!r} have numbers from 1 to 254"
+        )
+        raise BadOption(f"category={columns.category!r}: {kind}; names are those of objects with polygons")
+    return int(columns.category)
