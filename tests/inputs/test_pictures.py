@@ -13,11 +13,11 @@ import pytest
 import torch
 from PIL import Image, ImageFile
 
+from tests.helpers.pictures import BLUE, RED, WHITE, encoded
 from whyformer.errors import AnimationWarning, BadInput
 from whyformer.inputs.pictures import is_picture, open_mask, open_picture
 
 WIDE = (6, 4)  # width, height
-RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
 
 def halves(mode: str = "RGB", size: tuple[int, int] = WIDE) -> Image.Image:
@@ -30,12 +30,6 @@ def halves(mode: str = "RGB", size: tuple[int, int] = WIDE) -> Image.Image:
 def saved(image: Image.Image, path: Path, **options: Any) -> Path:
     image.save(path, **options)
     return path
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def near(image: Image.Image, place: tuple[int, int], colour: tuple[int, ...], apart: int = 60) -> bool:

@@ -30,7 +30,7 @@ class CocoFile(DataFile):
     @cached_property
     def _content(self) -> dict[str, list[dict[str, Any]]]:
         content = read_json(self.path, "COCO file")
-        lists = {name: content.get(name, []) if isinstance(content, dict) else None for name in LISTS}
+        lists: dict[str, Any] = {name: content.get(name, []) if isinstance(content, dict) else None for name in LISTS}
         for name, values in lists.items():
             if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
                 raise BadInput(f"{self.where} is not COCO's: {name!r} is {shown(values)}, not a list of objects")

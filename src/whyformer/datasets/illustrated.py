@@ -7,11 +7,13 @@ from typing import Any
 
 from whyformer.datasets.columns import ImageColumns
 from whyformer.datasets.examples import Example, Unusable
-from whyformer.datasets.masks import Drawing, StoredMask, outlines
+from whyformer.datasets.masks import Drawing, StoredMask, drawing
 from whyformer.datasets.parsing import RowFields
 from whyformer.datasets.source import Source
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.pictures import Stored, StoredArray, StoredImage, is_picture
+
+LARGEST = 1 << 28  # pixels of a mask that is drawn
 
 
 def illustrated(example: Example, record: RowFields, columns: ImageColumns, source: Source) -> Example:
@@ -25,8 +27,8 @@ def illustrated(example: Example, record: RowFields, columns: ImageColumns, sour
     if columns.mask is None or drawn is None:
         return replace(example, image=image)
     if _is_drawing(drawn):
-        drawing = _drawing(drawn, record, columns, image)
-        mask = None if drawing is None else StoredMask(drawing, f"the mask {of_row}")
+        outlined = _outlined(drawn, record, columns, image)
+        mask = None if outlined is None else StoredMask(outlined, f"the mask {of_row}")
     else:
         stored = _stored(drawn, columns.mask, source)
         mask = StoredMask(stored, f"the mask {of_row}", columns.trimap, _number(columns))
@@ -47,7 +49,7 @@ def _stored(value: Any, name: str, source: Source) -> Stored:
         except BadInput as error:
             raise Unusable(f"{name!r}: {error}") from None
     if isinstance(value, StoredArray) or (is_picture(value) and not isinstance(value, StoredImage)):
-        return value if not hasattr(value, "detach") else value.detach().cpu().numpy()  # type: ignore[no-any-return]
+        return value if not hasattr(value, "detach") else value.detach().cpu().numpy()
     raise Unusable(f"{name!r} is {shown(value)}, where the bytes or the path of an image are needed")
 
 
@@ -55,15 +57,17 @@ def _is_drawing(value: Any) -> bool:
     return isinstance(value, list) or (isinstance(value, Mapping) and not {"bytes", "path"} & set(value))
 
 
-def _drawing(objects: Any, record: RowFields, columns: ImageColumns, image: StoredImage) -> Drawing | None:
+def _outlined(objects: Any, record: RowFields, columns: ImageColumns, image: StoredImage) -> Drawing | None:
+    width, height = record.get("width"), record.get("height")
+    size = (width, height) if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0 else None
+    if size is not None and size[0] * size[1] > LARGEST:
+        raise Unusable(
+            f"the image is said to be {width:,} × {height:,}, more than the {LARGEST:,} pixels of the largest"
+        )
     try:
-        shapes = outlines(objects, columns.category)
+        return drawing(objects, columns.category, size, image)
     except ValueError as error:
         raise Unusable(f"{columns.mask!r}: {error}") from None
-    sides = [record.get(name) for name in ("width", "height")]
-    known = all(isinstance(side, int) and side > 0 for side in sides)
-    size = (int(sides[0] or 0), int(sides[1] or 0)) if known else None
-    return None if shapes is None else Drawing(shapes, size, image)
 
 
 def _number(columns: ImageColumns) -> int | None:

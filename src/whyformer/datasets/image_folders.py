@@ -53,6 +53,7 @@ class ImageFolder(Source):
         alone, folders = _inside(self.folder)
         if folders == [NESTED] and not alone:
             alone, folders = _images_of(self.folder), []
+        classes: list[tuple[str, str | None]]
         classes = [(f"{name}/{image}", name) for name in folders for image in _images_of(self.folder / name)]
         if alone and classes:
             raise BadInput(f"{self.where} holds images and folders of images: give a folder that holds one of both")

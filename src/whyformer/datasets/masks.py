@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 
 from whyformer.errors import BadInput, shown
 from whyformer.inputs.pictures import Stored, StoredImage, loaded, open_mask, stored_digest
 
 FOREGROUND, BACKGROUND, UNLABELLED = 1, 0, 255
 TRIMAP = {1: FOREGROUND, 2: BACKGROUND, 3: UNLABELLED}
-OUTLINES = ("polygon", "polygons", "segmentation")  # what objects call them
+COCO = "segmentation"
+OUTLINES = ("polygon", "polygons", COCO)  # what objects call them
 _SLACK = 1e-3  # fractions of an image may be rounded
 
 
@@ -62,57 +61,84 @@ class Outline:
     runs: tuple[int, ...] = ()
     crowd: bool = False
 
+    def covers(self, size: tuple[int, int], scale: tuple[int, int]) -> NDArray[np.bool_]:
+        """Whether each pixel of an image of this size belongs to the object."""
+        if self.runs:
+            return _of_runs(self.runs, size)
+        inside = np.zeros(size[::-1], bool)
+        for polygon in self.polygons:
+            inside |= _filled(np.reshape(polygon, (-1, 2)) * scale, size)
+        return inside
+
 
 @dataclass(frozen=True)
 class Drawing:
-    """A mask that is drawn from outlines.
+    """A mask that is drawn from outlines, in fractions of width and height or in pixels.
 
-    Numbers that are all from 0 to 1 are fractions of width and height, others are pixels of an image of `size` (width,
-    height); if that is not known, it is the size of the image.
+    `size` is the width and height of the image to which the outlines belong; if it is not known, the image is opened.
     """
 
     outlines: tuple[Outline, ...]
+    fractions: bool
     size: tuple[int, int] | None
     image: StoredImage
 
     def array(self) -> NDArray[np.uint8]:
         """1 inside of an outline, 255 in a crowd, 0 elsewhere."""
         size = self.size or self.image.open().size
-        canvas = Image.new("L", size, BACKGROUND)
-        points = list(chain.from_iterable(polygon for outline in self.outlines for polygon in outline.polygons))
-        scale = size if points and max(points) <= 1 + _SLACK else (1, 1)
+        canvas = np.full(size[::-1], BACKGROUND, np.uint8)
         for outline in sorted(self.outlines, key=lambda outline: not outline.crowd):  # an object in a crowd is one
             fill = UNLABELLED if outline.crowd else FOREGROUND
-            for polygon in outline.polygons:
-                places = [(x * scale[0], y * scale[1]) for x, y in zip(polygon[::2], polygon[1::2], strict=True)]
-                ImageDraw.Draw(canvas).polygon(places, fill=fill)
-            if outline.runs:
-                canvas.paste(fill, (0, 0), Image.fromarray(_of_runs(outline.runs, size)))
-        return np.asarray(canvas)
+            canvas[outline.covers(size, size if self.fractions else (1, 1))] = fill
+        return canvas
 
 
-def _of_runs(runs: Sequence[int], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """255 where the runs mark a pixel: as many are out, then as many in, and so on, column after column."""
+def _filled(points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """The pixels whose centre lies in a polygon: those before which its edges cross the row an odd number of times."""
+    width, height = size
+    x, y = points.T
+    next_x, next_y = np.roll(points, -1, axis=0).T
+    rows = np.arange(height)[:, None] + 0.5
+    row, edge = np.nonzero((y <= rows) != (next_y <= rows))
+    at = x[edge] + (rows[row, 0] - y[edge]) * (next_x - x)[edge] / (next_y - y)[edge]
+    crossings = np.zeros((height, width + 1), np.uint8)  # 256 are as even as none
+    np.add.at(crossings, (row, np.clip(np.ceil(at - 0.5), 0, width).astype(np.int64)), 1)
+    return np.asarray(crossings.cumsum(axis=1, dtype=np.uint8)[:, :width] % 2 == 1)
+
+
+def _of_runs(runs: Sequence[int], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Which pixels the runs mark: as many are out, then as many in, and so on, column after column."""
     width, height = size
     if sum(runs) != width * height:
         raise BadInput(f"the runs of a mask cover {sum(runs):,} pixels, and the image has {width} × {height}")
-    marks = np.repeat(np.arange(len(runs)) % 2, runs)
-    return (marks.reshape(width, height).T * 255).astype(np.uint8)
+    return np.asarray(np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T)
 
 
-def outlines(objects: Any, category: str | None) -> tuple[Outline, ...] | None:
-    """The outlines of the objects of a row, of one category or of all; None if they have boxes at most.
+def drawing(objects: Any, category: str | None, size: tuple[int, int] | None, image: StoredImage) -> Drawing | None:
+    """The mask of the objects of a row, of one category or of all; None if they have boxes at most.
 
-    `objects` is a list of dictionaries, or a dictionary of lists as `datasets` gives it. ValueError says what is wrong.
+    COCO's `segmentation` is in pixels, and so is a `polygon`, unless all numbers of the row are from 0 to 1. ValueError
+    says what is wrong.
     """
+    held = _dictionaries(objects)
+    if held and not any(name in each for each in held for name in OUTLINES):
+        return None
+    shapes = [_outline(each) for each in held]
+    numbers = [number for shape in shapes for polygon in shape.polygons for number in polygon]
+    in_pixels = any(COCO in each for each in held)
+    fractions = not in_pixels and max(numbers, default=0) <= 1 + _SLACK
+    kept = [shape for shape, each in zip(shapes, held, strict=True) if category is None or category in _names(each)]
+    return Drawing(tuple(kept), fractions, size, image)
+
+
+def _dictionaries(objects: Any) -> list[Mapping[str, Any]]:
+    """A list of dictionaries, which `datasets` gives as a dictionary of lists."""
     if isinstance(objects, Mapping):
         columns = {name: values for name, values in objects.items() if isinstance(values, list)}
         objects = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if not isinstance(objects, list) or not all(isinstance(each, Mapping) for each in objects):
         raise ValueError(f"the objects are {shown(objects)}, not a list of dictionaries")
-    if objects and not any(name in each for each in objects for name in OUTLINES):
-        return None
-    return tuple(_outline(each) for each in objects if category is None or category in _names(each))
+    return objects
 
 
 def _names(each: Mapping[str, Any]) -> Iterator[str]:
@@ -121,7 +147,7 @@ def _names(each: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _outline(each: Mapping[str, Any]) -> Outline:
-    shape = next((each[name] for name in OUTLINES if each.get(name) is not None), [])
+    shape: Any = next((each[name] for name in OUTLINES if each.get(name) is not None), [])
     crowd = bool(each.get("iscrowd"))
     if isinstance(shape, Mapping):
         counts = shape.get("counts")

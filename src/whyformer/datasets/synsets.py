@@ -9,6 +9,7 @@ from pathlib import Path
 from whyformer.errors import BadInput, reason_of
 from whyformer.storage.files import read, regular
 
+ILSVRC = 1000  # classes; so many folders are all of them
 SYNSET = re.compile(r"n\d{8}")
 CLASS_LISTS = ("LOC_synset_mapping.txt", "synset_words.txt", "labels.csv")  # all classes of the data, and no others
 WORDS = ("words.txt",)  # of all WordNet
@@ -28,17 +29,18 @@ class Classes:
 
     @classmethod
     def beside(cls, folder: Path, names: Sequence[str]) -> "Classes":
-        """The classes with what a file in the folder, or in the one above it, says about them."""
+        """The classes, sorted, with what a file in the folder, or in the one above it, says about them."""
         for path in _files(folder, CLASS_LISTS):
             words = dict(_table(path) if path.suffix == ".csv" else _lines(path))
             missing = [name for name in names if name not in words]
             if missing:
                 raise BadInput(f"{str(path)!r} has no line for {missing[0]}, and there is a folder of that name")
             return cls(tuple(names), words, {name: number for number, name in enumerate(sorted(words))})
+        numbers = {name: number for number, name in enumerate(names)} if len(names) == ILSVRC else {}
+        known = set(names)
         for path in _files(folder, WORDS):
-            known = set(names)
-            return cls(tuple(names), {name: words for name, words in _lines(path) if name in known})
-        return cls(tuple(names))
+            return cls(tuple(names), {name: words for name, words in _lines(path) if name in known}, numbers)
+        return cls(tuple(names), {}, numbers)
 
     def label(self, synset: str, labels: Sequence[str]) -> int | str:
         """A class among a model's labels: by its synset, its words, the first of them, or the number of the class.
