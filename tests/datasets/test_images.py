@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.helpers.pictures import BLUE, GREEN, RED, mask_file, plain, write_images
+from tests.helpers.pictures import BLUE, GREEN, RED, mask_file, matlab_file, plain, write_images
 from tests.helpers.rows import write_csv, write_jsonl, write_parquet
 from whyformer.datasets import Example, StoredImage, StoredMask, open_dataset
 from whyformer.errors import BadInput, BadOption
@@ -279,6 +279,7 @@ def test_polygons_are_drawn_in_pixels_or_in_fractions() -> None:
     assert beyond[:2].all()
     assert not beyond[2:].any()
     assert drawn([{"polygon": SQUARE}], width=16, height=10).shape == (10, 16)
+    assert drawn([{"polygon": SQUARE}], width=True, height="10").shape == (5, 8), "no size: that of the image"
 
 
 def test_the_pixels_of_a_polygon_are_those_whose_centre_is_in_it() -> None:
@@ -386,24 +387,7 @@ def test_coco_files_that_are_damaged(tmp_path: Path) -> None:
 
 
 def write_mat(path: Path, images: list[np.ndarray], masks: list[np.ndarray], row: bool = False) -> Path:
-    """As MATLAB writes it: columns first, cells as references, each mask in a cell of its own."""
-    h5py = pytest.importorskip("h5py")
-    shape = (1, -1) if row else (-1, 1)
-    with h5py.File(path, "w") as file:
-        refs: dict[str, list[Any]] = {"img": [], "gt": []}
-        for number, image in enumerate(images):
-            refs["img"].append(file.create_dataset(f"#refs#/i{number}", data=image.T).ref)
-        for number, mask in enumerate(masks):
-            inner = file.create_dataset(f"#refs#/m{number}", data=mask.T).ref
-            cell = file.create_dataset(f"#refs#/c{number}", (1, 1), dtype=h5py.ref_dtype)
-            cell[0, 0] = inner
-            refs["gt"].append(cell.ref)
-        for name, held in refs.items():
-            column = file.create_dataset(
-                f"value/{name}", np.empty(len(held)).reshape(shape).shape, dtype=h5py.ref_dtype
-            )
-            for place, ref in enumerate(held):
-                column[(0, place) if row else (place, 0)] = ref
+    path.write_bytes(matlab_file(images, masks, row))
     return path
 
 
@@ -558,6 +542,13 @@ def test_synsets_that_nobody_lists(tmp_path: Path) -> None:
 def test_a_class_that_the_list_does_not_have(tmp_path: Path) -> None:
     write_images(write_imagenet(tmp_path) / "val", ["n99999999/a.png"])
     with pytest.raises(BadInput, match=r"LOC_synset_mapping\.txt' has no line for n99999999"):
+        open_dataset(tmp_path)
+    (tmp_path / "labels.csv").write_text("wnid,words\nn01440764\n")
+    (tmp_path / "LOC_synset_mapping.txt").unlink()
+    with pytest.raises(BadInput, match=r"labels\.csv, row 0 .*: 1 fields where the header has 2"):
+        open_dataset(tmp_path)
+    (tmp_path / "labels.csv").write_text("number,words\n1,tench\n")
+    with pytest.raises(BadInput, match=r"a synset such as n01440764 is needed.* found number, words"):
         open_dataset(tmp_path)
     (tmp_path / "LOC_synset_mapping.txt").write_text("tench n01440764\n")
     with pytest.raises(BadInput, match=r"line 1 of .* does not begin with a synset"):

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.pictures import mask_file, matlab_file, plain
 from whyformer.attention_heads import Treebank
 from whyformer.datasets import open_dataset
 from whyformer.metrics.idf import Idf
@@ -32,6 +33,16 @@ EVIDENCE = [[{"docid": "one", "start_token": 0, "end_token": 2, "text": "a fine"
 LINES = [{"annotation_id": "one", "classification": "POS", "evidences": EVIDENCE, "query": "good?"}] * 3
 FLAT = [{"docid": "one", "document": [["a", "fine", "film"], ["indeed"]]}, {"docid": "two", "document": "a bore"}]
 CONLL = "# label = POSITIVE\na 0\nfine\t1\nfilm 1\n\n# label = NEGATIVE\ndull 1\n"
+OUTLINED = [{"image": "a.png", "label": 1, "objects": [{"category": 1, "polygon": [0.1, 0.1, 0.9, 0.1, 0.5, 0.9]}]}] * 3
+TRIMAPS = [{"image": {"bytes": plain(), "path": None}, "trimap": mask_file([[1, 2, 3]]), "label": 0}] * 3
+COCO = {
+    "images": [{"id": 1, "file_name": "a.png", "width": 6, "height": 4}, {"id": 2, "file_name": "b.png"}],
+    "annotations": [
+        {"image_id": 1, "category_id": 7, "segmentation": [[0, 0, 4, 0, 4, 3]], "iscrowd": 0},
+        {"image_id": 1, "category_id": 7, "segmentation": {"counts": [3, 5, 16], "size": [4, 6]}, "iscrowd": 1},
+    ],
+    "categories": [{"id": 7, "name": "dog"}],
+}
 TREE = (
     "# text = We don't see.\n1\tWe\t_\t_\t_\t_\t4\tnsubj\t_\t_\n2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_\n"
     "2\tdo\t_\t_\t_\t_\t4\taux\t_\t_\n3\tn't\t_\t_\t_\t_\t4\tadvmod\t_\t_\n"
@@ -123,6 +134,12 @@ def formats() -> dict[str, tuple[Files, Callable[[Path], None]]]:
         "eraser flat": ({"test.jsonl": _lines(LINES), "docs.jsonl": _lines(FLAT)}, _data("")),
         "conll": ({"a.conll": CONLL.encode()}, _data("a.conll")),
         "saved": (_saved(), _data("")),
+        "coco": ({"a.json": json.dumps(COCO).encode(), "a.png": plain(), "b.png": plain()}, _data("a.json")),
+        "images": ({f"{name}/a.png": plain() for name in ("NEGATIVE", "POSITIVE")}, _data("")),
+        "imagenet": ({"val/n00000001/a.png": plain(), "labels.csv": b"wnid,words\nn00000001,NEG"}, _data("")),
+        "jsonl images": ({"a.jsonl": _lines(OUTLINED), "a.png": plain()}, _data("a.jsonl")),
+        "parquet images": ({"a.parquet": _parquet(TRIMAPS)}, _data("a.parquet")),
+        "matlab": ({"a.mat": matlab_file()}, _data("a.mat")),
         "treebank": ({"a.conllu": TREE.encode() * 2}, _treebank),
         "words tsv": ({"a.tsv": WORDS.encode()}, _words("a.tsv")),
         "words csv.gz": ({"a.csv.gz": gzip.compress(b"word,idf\nthe,1\nfilm,3.5\n", mtime=0)}, _words("a.csv.gz")),
@@ -141,6 +158,9 @@ def _data(name: str) -> Callable[[Path], None]:
             examples = [example for example in opened if str(example)]
             assert [e.row for chunk in opened.chunks(2) for e in opened.rows(*chunk)] == [e.row for e in examples]
             assert len(examples) + len(opened.skipped) == opened.total()
+            for example in examples:
+                assert example.image is None or (example.image.open().size and example.content)
+                assert example.mask is None or example.mask.open().size
         assert data.digest == labelled.digest
 
     return reading
@@ -190,7 +210,11 @@ def _changes(name: str) -> list[Change]:
         return [_bytes, _table]
     if name == "saved":
         return [_bytes, _node]
-    return [_bytes, _node, _node] if name.startswith(("jsonl", "squad", "eraser", "words json")) else [_bytes, _cell]
+    return (
+        [_bytes, _node, _node]
+        if name.startswith(("jsonl", "squad", "coco", "eraser", "words json"))
+        else [_bytes, _cell]
+    )
 
 
 def _bytes(numbers: random.Random, files: Files) -> Files:
@@ -258,6 +282,7 @@ def _table(numbers: random.Random, files: Files) -> Files:
     (name,) = files
     try:
         table = pq.read_table(io.BytesIO(files[name]))
+        names = table.column_names or ["text"]
     except Exception:  # noqa: BLE001  (bytes were changed before)
         return files
     columns: list[Any] = [
@@ -271,9 +296,8 @@ def _table(numbers: random.Random, files: Files) -> Files:
         pa.array(["x"] * len(table)).dictionary_encode(),
     ]
     place = numbers.randrange(max(1, table.num_columns))
-    field = table.column_names[place] if table.num_columns else "text"
     column = numbers.choice(columns)
     kept = table if numbers.random() < 0.2 or not table.num_columns else table.remove_column(place)
     file = io.BytesIO()
-    pq.write_table(kept.append_column(field, column), file)
+    pq.write_table(kept.append_column(names[place], column), file)
     return {name: file.getvalue()}

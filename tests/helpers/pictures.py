@@ -34,3 +34,31 @@ def write_images(folder: Path, names: Sequence[str]) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(plain((number, 0, 0)) if "." in name else b"text")
     return folder
+
+
+_IMAGE, _MASK = np.zeros((4, 6, 3), np.uint8), np.eye(4, 6, dtype=np.uint8)
+
+
+def matlab_file(
+    images: Sequence[np.ndarray] = (_IMAGE, _IMAGE), masks: Sequence[np.ndarray] = (_MASK, _MASK), row: bool = False
+) -> bytes:
+    """As MATLAB writes cells of arrays: columns first, and references in a column; each mask has a cell of its own."""
+    import h5py
+
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        cells = {"img": [file.create_dataset(f"#refs#/i{n}", data=image.T).ref for n, image in enumerate(images)]}
+        inner = [file.create_dataset(f"#refs#/m{n}", data=mask.T).ref for n, mask in enumerate(masks)]
+        cells["gt"] = [_cell(file, f"#refs#/c{n}", [ref], row).ref for n, ref in enumerate(inner)]
+        for name, refs in cells.items():
+            _cell(file, f"value/{name}", refs, row)
+    return buffer.getvalue()
+
+
+def _cell(file: Any, name: str, refs: Sequence[Any], row: bool) -> Any:
+    import h5py
+
+    cell = file.create_dataset(name, (1, len(refs)) if row else (len(refs), 1), dtype=h5py.ref_dtype)
+    for place, ref in enumerate(refs):
+        cell[(0, place) if row else (place, 0)] = ref
+    return cell

@@ -37,23 +37,23 @@ class CocoFile(DataFile):
         return lists
 
     @cached_property
-    def categories(self) -> dict[Any, str]:
-        """The names of the categories by their numbers."""
-        return {each.get("id"): str(each.get("name")) for each in self._content["categories"]}
+    def categories(self) -> dict[str, str]:
+        """The names of the categories by their numbers, which are written out here as those of images are."""
+        return {str(each.get("id")): str(each.get("name")) for each in self._content["categories"]}
 
     @cached_property
-    def _by_image(self) -> dict[Any, list[dict[str, Any]]]:
-        objects: dict[Any, list[dict[str, Any]]] = {}
+    def _by_image(self) -> dict[str, list[dict[str, Any]]]:
+        objects: dict[str, list[dict[str, Any]]] = {}
         for each in self._content["annotations"]:
-            category = each.get("category_id")
-            kept = {"category": category, "category_name": self.categories.get(category, str(category))}
+            category = str(each.get("category_id"))
+            kept = {"category": category, "category_name": self.categories.get(category, category)}
             outline = {name: each.get(name) for name in ("segmentation", "iscrowd")}
-            objects.setdefault(each.get("image_id"), []).append(kept | outline)
+            objects.setdefault(str(each.get("image_id")), []).append(kept | outline)
         return objects
 
     def check(self, category: str | None) -> None:
         """Raise if there is no category of that name or number."""
-        known = {*self.categories.values(), *map(str, self.categories)}
+        known = {*self.categories.values(), *self.categories}
         if category is not None and category not in known:
             names = nearest(category, self.categories.values())
             raise BadOption(f"category={category!r}: {self.where} has none of that name; {names}")
@@ -69,7 +69,7 @@ class CocoFile(DataFile):
                 yield f"the image {shown(image.get('id'))} has no 'file_name'"
                 continue
             sides = {name: image.get(name) for name in ("width", "height")}
-            objects = self._by_image.get(image.get("id"), [])
+            objects = self._by_image.get(str(image.get("id")), [])
             yield {"image": image["file_name"], "objects": objects, **sides, "image_id": image.get("id")}
 
     def count(self) -> int | None:

@@ -59,7 +59,7 @@ def _is_drawing(value: Any) -> bool:
 
 def _outlined(objects: Any, record: RowFields, columns: ImageColumns, image: StoredImage) -> Drawing | None:
     width, height = record.get("width"), record.get("height")
-    size = (width, height) if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0 else None
+    size = (width, height) if type(width) is type(height) is int and min(width, height) > 0 else None
     if size is not None and size[0] * size[1] > LARGEST:
         raise Unusable(
             f"the image is said to be {width:,} × {height:,}, more than the {LARGEST:,} pixels of the largest"

@@ -14,6 +14,7 @@ FOREGROUND, BACKGROUND, UNLABELLED = 1, 0, 255
 TRIMAP = {1: FOREGROUND, 2: BACKGROUND, 3: UNLABELLED}
 COCO = "segmentation"
 OUTLINES = ("polygon", "polygons", COCO)  # what objects call them
+FARTHEST = 1 << 30  # a point that no image has
 _SLACK = 1e-3  # fractions of an image may be rounded
 
 
@@ -163,6 +164,6 @@ def _outline(each: Mapping[str, Any]) -> Outline:
 def _polygon(numbers: Any) -> tuple[float, ...]:
     if not isinstance(numbers, list) or not all(isinstance(number, int | float) for number in numbers):
         raise ValueError(f"a polygon is {shown(numbers)}, not x1, y1, x2, y2 …")
-    if len(numbers) < 6 or len(numbers) % 2 or not np.isfinite(numbers).all():
+    if len(numbers) < 6 or len(numbers) % 2 or not all(abs(number) < FARTHEST for number in numbers):  # NaN is neither
         raise ValueError(f"a polygon of {len(numbers)} numbers is no area: three points have six numbers")
     return tuple(map(float, numbers))

@@ -1,12 +1,12 @@
 """ImageNet's classes: synsets of WordNet, their words and numbers, and the files that tell them."""
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whyformer.errors import BadInput, reason_of
+from whyformer.datasets.files import CSVFile
+from whyformer.errors import BadInput, listed, reason_of
 from whyformer.storage.files import read, regular
 
 ILSVRC = 1000  # classes; so many folders are all of them
@@ -94,15 +94,19 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 def _table(path: Path) -> Iterator[tuple[str, str]]:
     """A table with a column of synsets, and one of their words."""
-    rows = list(csv.DictReader(read(path, "list of synsets").splitlines()))
-    names = list(rows[0]) if rows else []
-    synset = next((name for name in names if SYNSET.fullmatch(rows[0][name] or "")), None)
-    words = next((name for name in ("words", "name", "label_name") if name in names), None)
-    if synset is None or words is None:
-        raise BadInput(
-            f"{str(path)!r} needs a column of synsets, and one called words or name; found {', '.join(names)}"
-        )
-    yield from ((row[synset], row[words]) for row in rows)
+    table = CSVFile(path)
+    words = next((name for name in ("words", "name", "label_name") if name in table.columns()), None)
+    for number, row in enumerate(table.rows()):
+        if isinstance(row, str):
+            raise BadInput(f"{table.place(number)}: {row}")
+        synset = next(filter(SYNSET.fullmatch, row.values()), None)
+        if synset is None or words is None:
+            names = listed(table.columns())
+            raise BadInput(
+                f"{table.place(number)}: a synset such as n01440764 is needed, and a column called words or name; "
+                f"found {names}"
+            )
+        yield synset, row[words]
 
 
 def _solved(path: Path) -> Iterator[tuple[str, str]]:
