@@ -15,7 +15,7 @@ from whyformer.inputs.encoding import Batch
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Trace, record
-from whyformer.recorder.lrp.books import book_named
+from whyformer.recorder.lrp.books import book_named, gradient_book
 from whyformer.recorder.run import CONTENT, expanded
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
@@ -37,6 +37,14 @@ class Relevances:
     pixels: Tensor | None
     embeddings: Tensor | None
     whole: bool
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of the explained outputs: at each layer's attention, and at each hidden state."""
+
+    attention: tuple[Tensor, ...]
+    hidden: tuple[Tensor, ...]
 
 
 class _Run:
@@ -89,6 +97,7 @@ class Prediction:
         self._chosen = chosen
         self._padding = padding
         self._by_book: WeakKeyDictionary[Book, Relevances] = WeakKeyDictionary()
+        self._by_gradient_book: WeakKeyDictionary[Book, Gradients] = WeakKeyDictionary()
         self._run = _Run(model, self.batch.tensors, relevance, trace) if run is None else run
 
     @property
@@ -239,6 +248,23 @@ class Prediction:
             of = (*trace.attention, *trace.hidden, *of)
         return tuple(_precise(g) for g in trace.gradient(of, self.target, self.versus))
 
+    def gradients(self, book: str | Book | None = None) -> "Gradients":
+        """Gradients at all maps and states: torch's own, or those of a rule book which carries one.
+
+        One backward pass gives them all; that of a book is kept as long as the book lives.
+        """
+        if book is None:
+            return Gradients(self.attention_gradients, self.hidden_gradients)
+        chosen = gradient_book(book)
+        gradients = self._by_gradient_book.get(chosen)
+        if gradients is None:
+            maps, states = self.traced.attention, self.traced.hidden
+            carried = self.traced.carried((*maps, *states), chosen, self.target, self.versus)
+            precise = tuple(map(_precise, carried))
+            gradients = Gradients(precise[: len(maps)], precise[len(maps) :])
+            self._by_gradient_book[chosen] = gradients
+        return gradients
+
     def attention_relevances(self, book: str | Book) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""
         return self.relevances(book, whole=False).attention
@@ -256,6 +282,12 @@ class Prediction:
         embeddings = self.relevances(book).embeddings
         assert embeddings is not None
         return embeddings
+
+    def pixel_relevances(self, book: str | Book) -> Tensor:
+        """Relevance of the explained outputs at the pixels of images, [batch, channels, height, width]."""
+        pixels = self.relevances(book).pixels
+        assert pixels is not None
+        return pixels
 
     def relevances(self, book: str | Book, *, whole: bool = True) -> "Relevances":
         """What one backward pass under a rule book gives; another one is run only if more is asked for.

@@ -746,7 +746,7 @@ of(
     "recorder.lrp.books",
     "reference/test_books.py",
     (
-        "Book._ruling",
+        "Book.ruling",
         "rule.choose(site) if isinstance(rule, BySite) else rule",
         "None if isinstance(rule, BySite) else rule",
     ),

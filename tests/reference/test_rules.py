@@ -131,6 +131,14 @@ SPARSE = SENT * torch.tensor([1.0, 0, 0])[:, None]
 LINEAR = linear_case(1, numbers(OUT, seed=2), SENT)
 SMALL_LINEAR = linear_case(1e-9, None, SENT)
 MAP = map_case(torch.matmul)
+BIAS = numbers(OUT, seed=2)
+BIASED_MAP = Case(
+    "pixels",
+    lambda x: x @ numbers(IN, OUT, seed=20) + BIAS,
+    (numbers(BATCH, ROWS, IN, seed=21),),
+    SENT,
+    (numbers(IN, OUT, seed=20), torch.matmul),
+)
 TURNED_MAP = map_case(lambda x, matrix: (matrix.mT @ x.mT).mT.contiguous())
 
 
@@ -147,6 +155,28 @@ def by_gamma(gamma: float) -> Literal:
             counted = [p * (1 + gamma) if p * sum(products) > 0 else p for p in products]
             for i, part in enumerate(counted):
                 result[b, n, i] += part / sum(counted) * float(case.sent[b, n, o])
+        return [result]
+
+    return literal
+
+
+def by_gamma_gradient(gamma: float) -> Literal:
+    """The relevance per input where terms count 1 + γ times that have the sign of their sum, the bias among them."""
+
+    def literal(case: Case) -> list[Tensor]:
+        x, weight = case.operands[0], case.constants[0]
+        bias = case.constants[1] if case.kind == "linear" else BIAS if case.kind == "pixels" else None
+        weight = weight.T if case.kind == "linear" else weight
+        weight = weight.expand(BATCH, *weight.shape[-2:])
+        result = torch.zeros_like(x)
+        for b, n, o in places(case.sent):
+            products = [float(x[b, n, i]) * float(weight[b, i, o]) for i in range(x.shape[-1])]
+            terms = [*products, 0.0 if bias is None else float(bias[o])]
+            value = sum(terms)
+            counted = [t * (1 + gamma) if t * value > 0 else t for t in terms]
+            relevance = value * float(case.sent[b, n, o])
+            for i in range(x.shape[-1]):
+                result[b, n, i] += counted[i] / sum(counted) * relevance / float(x[b, n, i])
         return [result]
 
     return literal
@@ -346,7 +376,7 @@ def norm_case(centred: bool, weight: Tensor | None, bias: Tensor | None = None) 
         function = lambda x: F.layer_norm(x, (IN,), weight, bias, NORM_EPS)  # noqa: E731
     else:
         function = lambda x: F.rms_norm(x, (IN,), weight, NORM_EPS)  # noqa: E731
-    return Case("norm", function, (NORM_X,), NORM_SENT, ((-1,), weight, NORM_EPS, centred))
+    return Case("norm", function, (NORM_X,), NORM_SENT, ((-1,), weight, NORM_EPS, centred, bias))
 
 
 NORMS = {
@@ -361,7 +391,7 @@ def of_norm(relevance: bool) -> Literal:
     """With its denominator a constant: the derivative, or shares of the result by the ε rule."""
 
     def literal(case: Case) -> list[Tensor]:
-        _, weight, eps, centred = case.constants
+        _, weight, eps, centred, _ = case.constants
         value, result = case.function(NORM_X), torch.zeros_like(NORM_X)
         for b, n in itertools.product(range(BATCH), range(ROWS)):
             x = [float(v) for v in NORM_X[b, n]]
@@ -397,6 +427,10 @@ EACH: dict[str, tuple[Rule, Case, Literal]] = {
     "map_two_sided": (rules.map_two_sided, MAP, by_products(two_sided)),
     "map_excitatory": (rules.map_excitatory, MAP, by_products(excitatory)),
     "linear_gamma": (partial(rules.linear_gamma, gamma=0.25), LINEAR, by_gamma(0.25)),
+    "linear_gamma_gradient": (partial(rules.linear_gamma_gradient, gamma=0.25), LINEAR, by_gamma_gradient(0.25)),
+    "map_gamma_gradient": (partial(rules.map_gamma_gradient, gamma=2.0), MAP, by_gamma_gradient(2.0)),
+    "map_gamma_gradient, bias": (partial(rules.map_gamma_gradient, gamma=0.5), BIASED_MAP, by_gamma_gradient(0.5)),
+    "map_gamma_gradient, none": (partial(rules.map_gamma_gradient, gamma=0.0), BIASED_MAP, by_gamma_gradient(0.0)),
     "map_gamma": (partial(rules.map_gamma, gamma=2.0), MAP, by_gamma(2.0)),
     "map_gamma, turned": (partial(rules.map_gamma, gamma=0.0), TURNED_MAP, by_gamma(0.0)),
     "epsilon_signed": (partial(rules.epsilon_signed, stabiliser=0.5), LINEAR, signed_epsilon(0.5)),
@@ -593,6 +627,18 @@ BROKEN: dict[str, list[tuple[str, Rule]]] = {
         ("bias kept", over(lambda site: site.value)),
         ("positive products", rules.linear_positive),
     ],
+    "linear_gamma_gradient": [
+        ("another γ", partial(rules.linear_gamma_gradient, gamma=0.3)),
+        ("bias forgotten", with_operands(partial(rules.linear_gamma_gradient, gamma=0.25), lambda o: (*o[:2], None))),
+        ("derivative", by_derivative),
+    ],
+    "map_gamma_gradient": [("no γ", partial(rules.map_gamma_gradient, gamma=0.0))],
+    "map_gamma_gradient, none": [("some γ", partial(rules.map_gamma_gradient, gamma=0.1))],
+    "map_gamma_gradient, bias": [
+        ("another γ", partial(rules.map_gamma_gradient, gamma=0.6)),
+        ("derivative", by_derivative),
+        ("relevance", partial(rules.map_gamma, gamma=0.5)),
+    ],
     "map_gamma": [
         ("another γ", partial(rules.map_gamma, gamma=1.9)),
         ("no γ", partial(rules.map_gamma, gamma=0.0)),
@@ -663,20 +709,20 @@ BROKEN: dict[str, list[tuple[str, Rule]]] = {
         ("unchanged", rules.unchanged),
     ],
     "norm_held, layer norm": [
-        ("not centred", norm_with(lambda o: (*o[:4], False))),
+        ("not centred", norm_with(lambda o: (*o[:4], False, o[5]))),
         ("no weight", norm_with(lambda o: (*o[:2], None, *o[3:]))),
-        ("no ε", norm_with(lambda o: (*o[:3], 0.0, o[4]))),
+        ("no ε", norm_with(lambda o: (*o[:3], 0.0, *o[4:]))),
         ("derivative", by_derivative),
         ("unchanged", rules.unchanged),
     ],
-    "norm_held, rms norm": [("centred", norm_with(lambda o: (*o[:4], True))), ("derivative", by_derivative)],
+    "norm_held, rms norm": [("centred", norm_with(lambda o: (*o[:4], True, o[5]))), ("derivative", by_derivative)],
     "norm_epsilon, layer norm": [
-        ("not centred", norm_with(lambda o: (*o[:4], False), rules.norm_epsilon)),
+        ("not centred", norm_with(lambda o: (*o[:4], False, o[5]), rules.norm_epsilon)),
         ("no weight", norm_with(lambda o: (*o[:2], None, *o[3:]), rules.norm_epsilon)),
         ("denominator not held", over(lambda site: site.value + 1e-6)),
         ("not times the input", rules.norm_held),
     ],
-    "norm_epsilon, rms norm": [("centred", norm_with(lambda o: (*o[:4], True), rules.norm_epsilon))],
+    "norm_epsilon, rms norm": [("centred", norm_with(lambda o: (*o[:4], True, o[5]), rules.norm_epsilon))],
 }
 
 

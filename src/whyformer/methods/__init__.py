@@ -4,6 +4,7 @@ from whyformer.methods import attcat as attcat
 from whyformer.methods import attention as attention
 from whyformer.methods import decoded as decoded
 from whyformer.methods import decomposition as decomposition
+from whyformer.methods import full_grad as full_grad
 from whyformer.methods import gradient as gradient
 from whyformer.methods import mask_lrp as mask_lrp
 from whyformer.methods import paths as paths

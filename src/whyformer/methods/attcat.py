@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from whyformer.methods.attention import at_layer
-from whyformer.methods.places import check_cancelled, summed
+from whyformer.methods.places import GradientBook, check_cancelled, summed
 from whyformer.methods.registry import Scores, method
 from whyformer.prediction import Prediction, Queries
 
@@ -15,30 +15,32 @@ States = Literal["outputs", "inputs"]
 INPUTS = "take what enters each layer, states='inputs' (--states inputs), or a method of relevance, such as attn_lrp"
 
 
-def activation_times_gradient(prediction: Prediction, states: States) -> tuple[Tensor, ...]:
+def activation_times_gradient(prediction: Prediction, states: States, book: str | None = None) -> tuple[Tensor, ...]:
     """`h_l ⊙ ∂y/∂h_l` for the output of each layer, or for what enters it, [batch, units, width]."""
-    products = tuple(h * g for h, g in zip(prediction.hidden, prediction.hidden_gradients, strict=True))
+    products = tuple(h * g for h, g in zip(prediction.hidden, prediction.gradients(book).hidden, strict=True))
     return products[1:] if states == "outputs" else products[:-1]
 
 
 @method(family="attcat", signed=True, class_specific=True, paper="Zhou et al. 2016; Qiang et al. 2022")
-def cam(prediction: Prediction, *, layer: int = -2) -> Tensor:
+def cam(prediction: Prediction, *, layer: int = -2, book: GradientBook = None) -> Tensor:
     """Activation times gradient of one hidden state, summed over its width.
 
     Hidden states are counted from the embedding output, 0, to the last layer's output, -1. Below a head that reads
-    one position only that position of the last output has a gradient, so the default is the last layer's input.
+    one position only that position of the last output has a gradient, so the default is the last layer's input. `book`
+    names the rule book whose balanced gradient is taken in place of torch's own (LibraGrad, Mehri et al. 2025).
     """
-    products = at_layer(prediction.hidden, layer) * prediction.hidden_gradients[layer]
+    products = at_layer(prediction.hidden, layer) * prediction.gradients(book).hidden[layer]
     return summed(prediction, products, f"take a lower layer than {layer}: layer=0 (--layer 0) is the embedding output")
 
 
 @method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022")
-def cat(prediction: Prediction, *, states: States = "outputs") -> Tensor:
+def cat(prediction: Prediction, *, states: States = "outputs", book: GradientBook = None) -> Tensor:
     """Activation times gradient of every layer, summed over width and layers.
 
-    Eq. 10, `l = 1 … L`; `states="inputs"` takes what enters each layer instead of what leaves it.
+    Eq. 10, `l = 1 … L`; `states="inputs"` takes what enters each layer instead of what leaves it. `book` names the
+    rule book whose balanced gradient is taken (LibraGrad).
     """
-    products = torch.stack(activation_times_gradient(prediction, states))
+    products = torch.stack(activation_times_gradient(prediction, states, book))
     scores = products.sum(-1)
     check_cancelled(prediction, scores.sum(0), products.abs().sum((0, -1)), INPUTS)
     return scores
@@ -51,6 +53,7 @@ def attcat(
     states: States = "outputs",
     attention_query: Queries = "mean",
     combine: Literal["sum", "rollout", "product"] = "sum",
+    book: GradientBook = None,
 ) -> Tensor:
     """Activation times gradient of every layer, weighted by the attention that each unit receives there.
 
@@ -58,9 +61,10 @@ def attcat(
     received is the mean over heads and queries; padding does not ask, except with `attention_query="all"` (the
     authors' code, whose scores of a text therefore change with its padding). `combine="rollout"` is the row of the
     paper's Figure 4: the matrices `E_h A_l[q, i] · CAT_l[i]` multiplied, last layer first, and averaged over the
-    queries; `"product"` multiplies the layers' scores elementwise.
+    queries; `"product"` multiplies the layers' scores elementwise. `book` names the rule book whose balanced gradient
+    is taken: `"conservative"` is LibraGrad's AttCAT (Mehri et al. 2025).
     """
-    products = activation_times_gradient(prediction, states)
+    products = activation_times_gradient(prediction, states, book)
     maps = [a.mean(1) for a in prediction.attention]  # [batch, queries, keys]
     received = [prediction.over_queries(m, attention_query) for m in maps]
 

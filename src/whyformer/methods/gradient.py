@@ -8,10 +8,21 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.methods.places import CANCELLED, At, Place, place_of, summed
-from whyformer.methods.registry import method
+from whyformer.methods.places import (
+    CANCELLED,
+    Anywhere,
+    AtInput,
+    AtStates,
+    GradientBook,
+    Place,
+    of_pixels,
+    place_of,
+    summed,
+)
+from whyformer.methods.registry import Scores, method
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import Edit
+from whyformer.recorder.tail import Tail
 from whyformer.registry.options import Count, Spelling
 
 Protocol = Literal["allennlp"] | None
@@ -26,13 +37,15 @@ def grads(
     query: Queries = "reader",
     positive: bool = False,
     times_attention: bool = False,
+    book: GradientBook = None,
 ) -> Tensor:
     """The gradient of the last layer's attention, in the reader's row, averaged over heads.
 
     The "Grads" of AttCAT's Figure 2. Mask-LRP's "CAM" is `query="all", positive=True` in its code (the mean over all
-    queries, padding counted; `"mean"` does not count padding); its "GradCAM" reads `times_attention=True`.
+    queries, padding counted; `"mean"` does not count padding); its "GradCAM" reads `times_attention=True`. `book` names
+    the rule book whose balanced gradient is taken (LibraGrad).
     """
-    maps = prediction.attention_gradients[-1] * _seen(prediction.attention[-1])
+    maps = prediction.gradients(book).attention[-1] * _seen(prediction.attention[-1])
     if times_attention:
         maps = maps * prediction.attention[-1]
     scores = prediction.over_queries(maps.mean(1), query)
@@ -48,25 +61,26 @@ def _seen(attention: Tensor) -> Tensor:
 
 
 @method(family="gradient", signed=False, class_specific=True, paper="Barkan et al. 2021")
-def att_grads(prediction: Prediction) -> Tensor:
+def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Attention times the positive part of its gradient, averaged over layers and heads, summed over queries.
 
-    Grad-SAM.
+    Grad-SAM. `book` names the rule book whose balanced gradient is taken (LibraGrad).
     """
-    maps = zip(prediction.attention, prediction.attention_gradients, strict=True)
+    maps = zip(prediction.attention, prediction.gradients(book).attention, strict=True)
     received = [torch.einsum("bq,bqk->bk", prediction.real, (a * g.clamp(min=0)).mean(1)) for a, g in maps]
     return torch.stack(received).mean(0)
 
 
 @method(family="gradient", signed=False, class_specific=True, paper="Selvaraju et al. 2017; Chefer et al. 2021")
-def grad_cam(prediction: Prediction, *, over: Literal["row", "map"] = "row") -> Tensor:
+def grad_cam(prediction: Prediction, *, over: Literal["row", "map"] = "row", book: GradientBook = None) -> Tensor:
     """Grad-CAM with the reader's row of the last layer's attention as the feature map, from 0 to 1.
 
     Each head weighs as much as the mean of its gradient over the map; `(E_h(weight ⊙ A_L))⁺` is stretched to [0, 1].
     The map is the reader's row without the reader's own column (Chefer et al., section 4). `over="map"` averages and
     stretches over all rows and columns, padding included: the authors' code for BERT. A map of zeros stays zeros.
+    `book` names the rule book whose balanced gradient is taken (LibraGrad).
     """
-    gradients, attention = prediction.attention_gradients[-1], prediction.attention[-1]
+    gradients, attention = prediction.gradients(book).attention[-1], prediction.attention[-1]
     if over == "map":
         everywhere = (gradients.mean((-1, -2), keepdim=True) * attention).mean(1).clamp(min=0)
         return prediction.read(_stretched(everywhere.flatten(1), None).view_as(everywhere))
@@ -85,18 +99,51 @@ def _stretched(values: Tensor, seen: Tensor | None) -> Tensor:
     return torch.where(seen & (ranges > 0), (values - low) / ranges, 0)
 
 
+@method(family="gradient", signed=False, class_specific=True, paper="Bousselham et al. 2025")
+def legrad(prediction: Prediction) -> Tensor:
+    """The positive gradient of each layer's own logit at its attention, averaged over heads, queries and layers.
+
+    LeGrad: `y_l` is the logit that the model's head makes of the output of layer `l`, as if it were the last;
+    `mean_l mean_{h,q} (∂y_l / ∂A_l)⁺`. Where a mask hides a key from a query, nothing counts. A head that reads more
+    than the output of the last layer has no such logits, and is refused.
+    """
+    trace = prediction.trace
+    head = Tail.of(prediction.model, prediction.batch.tensors, trace)
+    received = []
+    for attention, states in zip(trace.attention, trace.hidden[1:], strict=True):
+        logit = prediction.task.output(head(states), prediction.target, prediction.versus)
+        positive = trace.gradient_of(logit, attention).clamp(min=0) * _seen(attention.detach())
+        received.append(prediction.over_queries(positive.mean(1).to(prediction.real.dtype), "mean"))
+    return torch.stack(received) / len(received)
+
+
 @method(family="gradient", signed=False, class_specific=True, paper="Simonyan et al. 2014")
-def saliency(prediction: Prediction, *, of: Literal["logit", "loss"] = "logit", protocol: Protocol = None) -> Tensor:
+def saliency(
+    prediction: Prediction,
+    *,
+    of: Literal["logit", "loss"] = "logit",
+    protocol: Protocol = None,
+    at: AtStates = None,
+) -> Tensor | Scores:
     """The length of the gradient at the embedding output.
 
     `of="loss"` takes the cross-entropy of the explained class in place of its logit. `protocol="allennlp"` is the
     Decoded paper's "Simple": loss gradient times token embedding, summed over width, absolute, as shares of the sum.
+    `at="pixels"` takes the gradient at each pixel of an image, its length over the channels, and adds up each patch.
     """
     if protocol == "allennlp":
         return _allennlp(prediction, _loss_gradient(prediction, "token_embeddings"))
+    if place_of(prediction, at or _states_of(prediction)) == "pixels":
+        gradient = _loss_gradient(prediction, "pixels") if of == "loss" else _pixel_gradient(prediction)
+        return of_pixels(prediction, gradient.square().sum(1, keepdim=True).sqrt())
     if of == "loss":
         return _lengths(_loss_gradient(prediction, "embedding_output"))
     return _lengths(prediction.hidden_gradients[0])
+
+
+def _states_of(prediction: Prediction) -> Literal["embedding_output"] | None:
+    """The embedding output of a text, whatever its layers are; None for an image."""
+    return None if prediction.trace.embeddings is None else "embedding_output"
 
 
 @method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many")
@@ -124,14 +171,19 @@ def smooth_grad(
 
 
 @method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016")
-def input_x_gradient(prediction: Prediction, *, at: At = None) -> Tensor:
+def input_x_gradient(prediction: Prediction, *, at: AtInput = None) -> Tensor | Scores:
     """Each embedding times its gradient, summed over its width.
 
     Token embeddings are taken before positions and norm; `at="embedding_output"` is the Decoded paper's GradxAct, and
-    the default for images. A model that normalises token embeddings as they are (DeBERTa-v2, ModernBERT, Bloom) does
-    not feel their length, so these products cancel: that is refused.
+    the default for images; `at="pixels"` takes each pixel of an image, and adds up each patch. A model that normalises
+    token embeddings as they are (DeBERTa-v2, ModernBERT, Bloom) does not feel their length, so these products cancel:
+    that is refused.
     """
-    if place_of(prediction, at) == "embedding_output":
+    place = place_of(prediction, at)
+    if place == "pixels":
+        gradient = _pixel_gradient(prediction)
+        return of_pixels(prediction, prediction.batch.tensors["pixel_values"].to(gradient) * gradient)
+    if place == "embedding_output":
         products = prediction.hidden[0] * prediction.hidden_gradients[0]
         return summed(prediction, products, "no place is left where input_x_gradient means something")
     return _times_embeddings(prediction, prediction.embedding_gradients)
@@ -141,13 +193,20 @@ def _lengths(vectors: Tensor) -> Tensor:
     return vectors.square().sum(-1).sqrt()
 
 
-def _loss_gradient(prediction: Prediction, at: Place) -> Tensor:
+def _pixel_gradient(prediction: Prediction) -> Tensor:
     trace = prediction.trace
-    variable = trace.embeddings if at == "token_embeddings" else trace.hidden[0]
+    assert trace.pixels is not None
+    return trace.gradient(trace.pixels, prediction.target, prediction.versus).to(prediction.real.dtype)
+
+
+def _loss_gradient(prediction: Prediction, at: Anywhere) -> Tensor:
+    trace = prediction.trace
+    places = {"token_embeddings": lambda: trace.embeddings, "pixels": lambda: trace.pixels}
+    variable = places.get(at, lambda: trace.hidden[0])()
     if variable is None:
         raise BadOption("the model's token embeddings were not seen, and protocol='allennlp' needs them")
     gradient = trace.gradient_of(prediction.loss(trace.logits), variable)
-    return gradient.to(prediction.reader.dtype)
+    return gradient.to(prediction.real.dtype)
 
 
 def _times_embeddings(prediction: Prediction, gradients: Tensor) -> Tensor:

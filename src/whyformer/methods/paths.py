@@ -16,7 +16,7 @@ from whyformer.inputs.hiding import Zero
 from whyformer.inputs.input import together
 from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.gradient import Protocol, _allennlp
-from whyformer.methods.places import At, Place, place_of
+from whyformer.methods.places import At, GradientBook, Place, place_of
 from whyformer.methods.registry import Scores, method
 from whyformer.models.failures import named_failures
 from whyformer.perturb.copies import Copies
@@ -50,6 +50,7 @@ def integrated_gradients(
     at: At = None,
     baseline: Baseline = "pad_attended",
     protocol: Protocol = None,
+    book: GradientBook = None,
 ) -> Scores:
     """The gradient along a straight path from a baseline, times the distance, summed over the embedding's width.
 
@@ -60,7 +61,8 @@ def integrated_gradients(
     `at="embedding_output"`, after positions and norm. Thermostat's settings are `steps=25, at="embedding_output"`.
     `protocol="allennlp"` is the Decoded paper's "Integrated": 10 steps from zero embeddings, special tokens included,
     left end of each step; the mean loss gradient times the token embedding, summed over width, absolute, as shares of
-    the sum.
+    the sum. `book` names the rule book whose balanced gradient is taken at each point (LibraGrad); then the scores do
+    not add up to that difference, and nobody expects it.
     """
     count = steps if steps is not None else ALLENNLP_STEPS if protocol else STEPS
     attr = captum_attr()
@@ -69,12 +71,14 @@ def integrated_gradients(
             raise BadOption(f"protocol='allennlp' needs steps of at least 2; found {count}")
         if at == "embedding_output" or baseline not in ("pad_attended", "zero"):
             raise BadOption("protocol='allennlp' goes from zero to the token embeddings: leave `at` and `baseline` out")
+        if book is not None:
+            raise BadOption("protocol='allennlp' takes the plain gradient of the loss: leave `book` out")
         return _allennlp_integrated(prediction, attr, count)
 
-    place, most = place_of(prediction, at), MOST_STEPS if steps is None else count
+    place, most = _on_path(prediction, at), MOST_STEPS if steps is None and book is None else count
 
     def explain(example: Copies) -> tuple[Tensor, Report]:
-        path, taken = _Path.of(example, place), count
+        path, taken = replace(_Path.of(example, place), book=book), count
         integrating = attr.IntegratedGradients(path.outputs)
         while True:
             scores, report = path.scores(_integrated(integrating, path, taken, "gausslegendre"))
@@ -91,6 +95,12 @@ def integrated_gradients(
         advice=MORE_STEPS,
         on_path=True,
     )
+
+
+def _on_path(prediction: Prediction, at: Place | None) -> Place:
+    """The place of the path's points."""
+    place = place_of(prediction, at)
+    return "embedding_output" if place == "pixels" else place  # which says why there is none
 
 
 def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tensor:
@@ -261,6 +271,7 @@ class _Path:
     start: Tensor
     end: Tensor
     of_loss: bool = False
+    book: str | None = None
 
     @classmethod
     def of(cls, example: Copies, place: Place) -> "_Path":
@@ -287,16 +298,21 @@ class _Path:
 
     def outputs(self, states: Tensor) -> Tensor:
         """The explained output, [copies], for copies with these embeddings; in the graph."""
+        copies = self._run(states)
+        trace = copies.trace
+        explained = copies.loss(trace.logits) if self.of_loss else trace.output(copies.target, copies.versus)
+        return explained.to(self.example.dtype)
+
+    def _run(self, states: Tensor, *, relevance: bool = False) -> Prediction:
+        """Copies of the example with these embeddings."""
         example, count = self.example, len(states)
         tensors = example.copies(count)
         edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
-        trace = record(example.model, tensors, relevance=False, edit=edit, first_layer=self.first_layer)
+        trace = record(example.model, tensors, relevance=relevance, edit=edit, first_layer=self.first_layer)
         versus = None if example.versus is None else example.versus.repeat_interleave(count, 0)
         chosen = example.target.repeat_interleave(count, 0), versus
-        copies = Prediction(example.model, Batch(tensors, None, None), chosen=chosen, trace=trace)
         example.ran(count)
-        explained = copies.loss(trace.logits) if self.of_loss else trace.output(*chosen)
-        return explained.to(example.dtype)
+        return Prediction(example.model, Batch(tensors, None, None), chosen=chosen, trace=trace)
 
     def gradients(self, forward_fn: Any, inputs: tuple[Tensor, ...], *_: Any, **__: Any) -> tuple[Tensor, ...]:
         """What captum takes for its gradients: those of each copy's output, in batches that fit into memory."""
@@ -310,7 +326,10 @@ class _Path:
     def _gradient(self, states: Tensor) -> Tensor:
         leaf = states.clone().requires_grad_()
         with torch.enable_grad(), named_failures("the model", backward=True):
-            return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
+            if self.book is None:
+                return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
+            copies = self._run(leaf, relevance=True)
+            return copies.trace.carried(leaf, self.book, copies.target, copies.versus)
 
     @cached_property
     def at_ends(self) -> Tensor:
@@ -321,4 +340,7 @@ class _Path:
     def scores(self, vectors: Tensor) -> tuple[Tensor, Report]:
         """Vectors [units, width] summed over width, and how far they are from adding up to what the output gains."""
         whole, nothing = self.at_ends[0], self.at_ends[1:].double().mean()
-        return vectors.detach().sum(-1), adding_up(self.example, vectors, whole, nothing)
+        report = adding_up(self.example, vectors, whole, nothing)
+        if self.book is not None:  # a balanced gradient is no derivative: nothing is missed
+            report[MISSES] = torch.zeros_like(report[MISSES])
+        return vectors.detach().sum(-1), report

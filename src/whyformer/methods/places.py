@@ -1,30 +1,57 @@
 """Where in a model embeddings are taken, and when their products are refused: one vocabulary for all methods."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from whyformer.errors import UnsupportedModel
+from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
-from whyformer.registry.options import Spelling
+from whyformer.recorder import Layers
+from whyformer.recorder.lrp.books import GRADIENT_BOOKS
+from whyformer.registry.options import Added, Names, Spelling
 
 Place = Literal["token_embeddings", "embedding_output"]
+Anywhere = Literal[Place, "pixels"]
 At = Annotated[Place | None, Spelling(in_keys={None: "token_embeddings"})]
+AtInput = Annotated[Anywhere | None, Spelling(in_keys={None: "token_embeddings"})]
+AtStates = Annotated[Literal["embedding_output", "pixels"] | None, Added()]
 AtRelevance = Annotated[  # a spelling of its own, until there was one for all
-    Place | None,
+    Anywhere | None,
     Spelling(
         former={"embeddings": "token_embeddings"}, in_keys=dict.fromkeys((None, "token_embeddings"), "embeddings")
     ),
 ]
+GradientBook = Annotated[str | None, Names(GRADIENT_BOOKS, "rule_of"), Added()]  # None: torch's own derivatives
 
 # A sum this small beside its terms is rounding, or the small constant in a norm, which shows more in small numbers.
 CANCELLED: dict[Place, float] = {"token_embeddings": 1e-3, "embedding_output": 2e-5}
 
 
-def place_of(prediction: Prediction, at: Place | None) -> Place:
-    """The place that is asked for; by default the token embeddings, or the embedding output of an image."""
-    return at or ("embedding_output" if prediction.trace.embeddings is None else "token_embeddings")
+def place_of(prediction: Prediction, at: Anywhere | None) -> Anywhere:
+    """The place that is asked for.
+
+    By default it is the token embeddings; of an image the embedding output, or the pixels where a model has no layers
+    whose states are those of patches.
+    """
+    trace = prediction.trace
+    if at == "pixels" and trace.pixels is None:
+        raise BadOption("at='pixels' is for images, and this input has no pixel_values: leave `at` out")
+    if at is not None:
+        return at
+    if trace.embeddings is not None:
+        return "token_embeddings"
+    return "embedding_output" if isinstance(trace.layers, Layers) else "pixels"
+
+
+def of_pixels(prediction: Prediction, values: Tensor, report: dict[str, Any] | None = None) -> Scores:
+    """Numbers of pixels [batch, channels, height, width], added up over channels, and then over each patch.
+
+    The map of pixels, [batch, height, width], is reported. Units that are no patch, as `[CLS]`, score 0.
+    """
+    pixels = values.sum(1)
+    return Scores(prediction.trace.patches.sums(pixels), {**(report or {}), "pixels": pixels})
 
 
 def check_cancelled(

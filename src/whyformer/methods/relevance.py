@@ -1,19 +1,23 @@
 """Methods that carry relevance from the explained output back to the input (LRP), and their kin."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.errors import BadOption
 from whyformer.methods.attention import from_layer
-from whyformer.methods.places import AtRelevance, Place, place_of
+from whyformer.methods.places import Anywhere, AtRelevance, GradientBook, of_pixels, place_of
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.prediction import Prediction
 from whyformer.recorder import Book
+from whyformer.recorder.lrp.books import book_named, with_gamma
+from whyformer.registry.options import Added
 
 BookName = Literal["alpha_beta", "z_plus", "eq4", "eq4_normalised"]
+Gamma = Annotated[float, Added()]
+PixelGamma = Annotated[float | None, Added()]  # None: as elsewhere
 
 
 def conservation(
@@ -42,24 +46,7 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     """
     embedded = prediction.embedding_relevances(book)
     report, pixels = conservation(prediction, book), prediction.relevances(book).pixels
-    if pixels is None:
-        return Scores(embedded.sum(-1), report)
-    pixels = pixels.sum(1)
-    return Scores(_by_patch(pixels, prediction), {**report, "pixels": pixels})
-
-
-def _by_patch(pixels: Tensor, prediction: Prediction) -> Tensor:
-    """The sums over patches of [batch, height, width], after zeros for the units that are no patch, as `[CLS]`."""
-    site = next(site for site in prediction.trace.sites if site.kind == "pixels")
-    (rows, columns), (height, width) = site.value.shape[-2:], site.operands[1].shape[-2:]
-    others = prediction.reader.shape[1] - rows * columns
-    if (rows, columns) != (pixels.shape[1] // height, pixels.shape[2] // width) or others < 0:
-        raise UnsupportedModel(
-            f"patches of {height} x {width} pixels that overlap or leave gaps have no scores of their own"
-        )
-    whole = pixels[:, : rows * height, : columns * width]
-    sums = whole.reshape(-1, rows, height, columns, width).sum((2, 4))
-    return torch.nn.functional.pad(sums.flatten(1), (others, 0))
+    return Scores(embedded.sum(-1), report) if pixels is None else of_pixels(prediction, pixels, report)
 
 
 @method(
@@ -82,14 +69,15 @@ def transformer_attribution(
     row_normalised: bool = False,
     block: int | None = None,
     weight: Literal["gradient", "attention", "none"] = "gradient",
+    book: Annotated[BookName, Added()] = "z_plus",
 ) -> Scores:
     """Positive part of gradient times relevance of the attention maps, rolled out from the reader.
 
     `Π_l (I + E_h (G_l ⊙ R_l)⁺)`, last layer first (Eq. 13–14). `row_normalised=True` is the authors' code for BERT.
     `block` takes one layer alone, and `weight` puts the attention in place of its gradient, or nothing: the paper's
-    ablations.
+    ablations. Its authors ran the ablation of the last block with the original LRP: `book="alpha_beta"`.
     """
-    relevances = prediction.attention_relevances("z_plus")
+    relevances = prediction.attention_relevances(book)
     weights = {"gradient": prediction.attention_gradients, "attention": prediction.attention, "none": None}[weight]
     weighted = relevances if weights is None else [w * r for w, r in zip(weights, relevances, strict=True)]
     maps = tuple(m.clamp(min=0).mean(1) for m in weighted)
@@ -98,47 +86,70 @@ def transformer_attribution(
             raise BadOption("block takes one layer alone: leave first_layer out")
         maps = from_layer(maps, block)[:1]
     joined = with_residual(from_layer(maps, first_layer), row_normalised=row_normalised)
-    return Scores(roll_out(prediction.reader, joined), conservation(prediction, "z_plus", whole=False))
+    return Scores(roll_out(prediction.reader, joined), conservation(prediction, book, whole=False))
 
 
 @method(family="relevance", signed=True, class_specific=True, paper="Ali et al. 2022", relevance=True)
-def cp_lrp(prediction: Prediction, *, at: AtRelevance = None) -> Scores:
+def cp_lrp(
+    prediction: Prediction, *, at: AtRelevance = None, gamma: Gamma = 0.0, gamma_pixels: PixelGamma = None
+) -> Scores:
     """Conservative propagation: attention probabilities, gates and norms' denominators are constants.
 
     The relevance of the logit's value at the token embeddings, or with `at="embedding_output"`, the default for images,
-    after positions and norm.
+    after positions and norm; `at="pixels"` goes down to the pixels. `gamma` and `gamma_pixels` as in `attn_lrp`.
     """
-    return _from_value(prediction, "conservative", at)
+    return _from_value(prediction, _with_gamma("conservative", gamma, gamma_pixels), at)
 
 
 @method(family="relevance", signed=True, class_specific=True, paper="Achtibat et al. 2024", relevance=True)
 def attn_lrp(
-    prediction: Prediction, *, at: AtRelevance = None, form: Literal["gradient", "epsilon"] = "gradient"
+    prediction: Prediction,
+    *,
+    at: AtRelevance = None,
+    form: Literal["gradient", "epsilon"] = "gradient",
+    gamma: Gamma = 0.0,
+    gamma_pixels: PixelGamma = None,
 ) -> Scores:
     """AttnLRP: softmax is differentiated, products pass half to either factor, norms' denominators are constants.
 
     The relevance of the logit's value at the token embeddings, or with `at="embedding_output"`, the default for images,
-    after positions and norm. `form="epsilon"` carries relevance with stabilised divisions, as the authors' code for
-    BERT does; the default needs none.
+    after positions and norm; `at="pixels"` goes down to the pixels, and is the default for images of models whose
+    layers have other units than patches. `form="epsilon"` carries relevance with stabilised divisions, as the authors'
+    code for BERT does; the default needs none. With `gamma`, what agrees with the sign of a linear map's result counts
+    1 + γ times, as the authors do for images; `gamma_pixels` is the γ of the convolution that looks at the pixels, if
+    that is another one.
     """
-    return _from_value(prediction, "attn" if form == "gradient" else "epsilon", at)
+    return _from_value(prediction, _with_gamma("attn" if form == "gradient" else "epsilon", gamma, gamma_pixels), at)
 
 
-def _from_value(prediction: Prediction, book: str, at: Place | None) -> Scores:
-    tokens = place_of(prediction, at) == "token_embeddings"
-    relevances = prediction.token_relevances(book) if tokens else prediction.embedding_relevances(book)
+def _with_gamma(name: str, gamma: float, gamma_pixels: float | None) -> Book:
+    book = book_named(name)
+    if not gamma and not gamma_pixels:
+        return book
+    return with_gamma(book, gamma, gamma_pixels)
+
+
+def _from_value(prediction: Prediction, book: Book, at: Anywhere | None) -> Scores:
+    place = place_of(prediction, at)
+    if place == "pixels":
+        relevances = prediction.pixel_relevances(book)
+    else:
+        tokens = place == "token_embeddings"
+        relevances = prediction.token_relevances(book) if tokens else prediction.embedding_relevances(book)
     sent = prediction.trace.output(prediction.target, prediction.versus).detach()
     arrived = relevances.flatten(1).sum(1)
-    report = {"sum": arrived, "absorbed": sent - arrived, "expected": sent}  # by biases, positions and constants
-    return Scores(relevances.sum(-1), {"conservation": report})
+    conserved = {"sum": arrived, "absorbed": sent - arrived, "expected": sent}  # by biases, positions and constants
+    report = {"conservation": conserved}
+    return of_pixels(prediction, relevances, report) if place == "pixels" else Scores(relevances.sum(-1), report)
 
 
 @method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021 (ICCV)")
-def gae(prediction: Prediction) -> Tensor:
+def gae(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Positive part of gradient times attention, rolled out from the reader.
 
-    `R = I`, then for each layer `R += E_h (G_l ⊙ A_l)⁺ R`: the product of `I + E_h (G_l ⊙ A_l)⁺`.
+    `R = I`, then for each layer `R += E_h (G_l ⊙ A_l)⁺ R`: the product of `I + E_h (G_l ⊙ A_l)⁺`. `book` names the rule
+    book whose balanced gradient is taken (LibraGrad).
     """
-    maps = zip(prediction.attention_gradients, prediction.attention, strict=True)
+    maps = zip(prediction.gradients(book).attention, prediction.attention, strict=True)
     weighted = [(g * a).clamp(min=0).mean(1) for g, a in maps]
     return roll_out(prediction.reader, with_residual(weighted, row_normalised=False))

@@ -51,6 +51,11 @@ class MethodSpec(Spec[Method]):
         return self if self.of_option is None else MethodSpec(self.of, {**self.options, self.of_option: label})
 
     @property
+    def relevance(self) -> bool:
+        """Whether it needs a trace that relevance can flow through: some methods do with a rule book alone."""
+        return self.of.relevance or self.options.get("book") is not None
+
+    @property
     def class_specific(self) -> bool:
         """Whether its scores depend on the class: not if those of the method that it is made of do not."""
         return self.of.class_specific and (self.made_of is None or self.made_of.class_specific)

@@ -3,7 +3,7 @@
 import gc
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,10 +16,11 @@ from torch.autograd.graph import Node, get_gradient_edge
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.failures import named_failures
-from whyformer.recorder.lrp.books import Book, book_named, check_closed, moves
+from whyformer.recorder.lrp.books import PLAIN, Book, book_named, check_closed, gradient_book, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
 from whyformer.recorder.lrp.sites import Site, governed
+from whyformer.recorder.lrp.watch import Watch
 from whyformer.recorder.patches import found_patches
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Outputs
@@ -159,23 +160,58 @@ class Trace:
             raise UnsupportedModel(f"relevance is lost to rounding in {self.logits.dtype}; load the model in float32")
         scale = chosen.carries == "relevance" and chosen.starts_from == "value"
         starts = [start * self.logits.detach() if scale else start for start in self._starts(target, versus)]
-        sites = self._placed_sites if chosen.adds_per_example else self.sites
-        passes = [self._pass(tensors, chosen, sites, start) for start in starts]
-        relevances = tuple(
+        carried = self._passed(tensors, chosen, starts)
+        if chosen.carries == "gradient":
+            carried = tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
+        return carried[0] if isinstance(of, Tensor) else carried
+
+    @differentiating()
+    def carried(
+        self,
+        of: Tensors,
+        book: str | Book | None,
+        target: Target = None,
+        versus: Target = None,
+        watch: Watch | None = None,
+    ) -> Tensors:
+        """The gradient that a book carries, at tensors of this trace: that of `relevance` without the product.
+
+        An attention map is a variable of its own here: its gradient is what the product with its values sends to it,
+        also where the book holds the map constant or passes on a part of that (LibraGrad, Mehri et al. 2025). None is
+        the book of torch's own derivatives. A `watch` notes what arrives on the way.
+        """
+        if not self.sites:
+            raise BadOption("this trace was recorded with relevance=False")
+        chosen = PLAIN if book is None else gradient_book(book)
+        tensors = (of,) if isinstance(of, Tensor) else of
+        if chosen is not PLAIN:
+            check_closed(self.logits, tensors, self.sites, chosen)
+        layers = self.attention if isinstance(self.layers, Layers) else ()
+        maps = {id(attention): layer for layer, attention in enumerate(layers)}
+        watch = Watch() if watch is None else watch
+        watched = watch.over(chosen, self._layer_of if any(id(t) in maps for t in tensors) else {})
+        passed = self._passed(tensors, watched, self._starts(target, versus))
+        with self.lock:
+            carried = tuple(
+                watch.at_map(maps[id(t)], t) if id(t) in maps else g for t, g in zip(tensors, passed, strict=True)
+            )
+        return carried[0] if isinstance(of, Tensor) else carried
+
+    def _passed(self, tensors: tuple[Tensor, ...], book: Book, starts: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """What arrives at tensors under a book, in a pass from each start, added up."""
+        sites = self._placed_sites if book.adds_per_example else self.sites
+        passes = [self._pass(tensors, book, sites, start) for start in starts]
+        return tuple(
             torch.stack(of_passes).sum(0) if len(of_passes) > 1 else of_passes[0]
             for of_passes in zip(*passes, strict=True)
         )
-        return relevances[0] if isinstance(of, Tensor) else relevances
 
     def _pass(
         self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor
     ) -> tuple[Tensor, ...]:
         with self.lock, named_failures("the model"), scratch(), governed(book.opened(sites), book.rule_of):
-            relevances = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
-        carried = _filled(tensors, relevances)
-        if book.carries == "gradient":
-            return tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
-        return carried
+            carried = torch.autograd.grad(self.logits, tensors, start, retain_graph=True, allow_unused=True)
+        return _filled(tensors, carried)
 
     @cached_property
     def _placed_sites(self) -> Sequence[Site]:

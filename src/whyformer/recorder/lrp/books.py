@@ -51,7 +51,7 @@ class Book:
             raise BadOption(f"the rule book {self.name} has no rule for {kind!r}; {nearest(kind, self.rules)}")
 
         def changed(site: Site) -> Rule | Literal["inside"]:
-            rule = self._ruling(site) or rules.derivative
+            rule = self.ruling(site) or rules.derivative
             return rule if rule == "inside" else lambda site, relevance: rule(site, change(site, relevance))
 
         return replace(self, rules={**self.rules, kind: BySite(changed)})
@@ -60,10 +60,11 @@ class Book:
         """The sites, with those inside a module where this book looks into it."""
         opened: list[Site] = []
         for site in sites:
-            opened += self.opened(site.inside) if self._ruling(site) == "inside" else [site]
+            opened += self.opened(site.inside) if self.ruling(site) == "inside" else [site]
         return opened
 
-    def _ruling(self, site: Site) -> Rule | Literal["inside"] | None:
+    def ruling(self, site: Site) -> Rule | Literal["inside"] | None:
+        """What the book says of a site: the rule, to look inside, or nothing."""
         rule = self.rules.get(site.kind)
         return rule.choose(site) if isinstance(rule, BySite) else rule
 
@@ -74,7 +75,7 @@ class Book:
 
     def rule_of(self, site: Site) -> Rule | None:
         """The rule for a site; one without lies below a constant (`check_closed` has seen to it), and gets nothing."""
-        rule = self._ruling(site)
+        rule = self.ruling(site)
         assert rule != "inside"
         return rule
 
@@ -154,15 +155,30 @@ def epsilon(stabiliser: float) -> Book:
     return replace(EPSILON, name=f"epsilon({stabiliser:g})", rules={**EPSILON.rules, **kinds})
 
 
-def gamma(strength: float) -> Book:
+def gamma(strength: float, pixels: float | None = None) -> Book:
     """The book `epsilon` with the γ rule at linear maps, as AttnLRP takes it for images (Achtibat et al. 2024).
 
-    What agrees with the sign of a result counts 1 + γ times; biases take nothing.
+    What agrees with the sign of a result counts 1 + γ times; biases take nothing. `pixels` is the γ of what looks at
+    the pixels of an image, if that is another one.
     """
-    parameters = {"gamma": _parameter("gamma", strength)}
-    linear, mapped = _with(rules.linear_gamma, **parameters), _with(rules.map_gamma, **parameters)
-    kinds = {"linear": linear, "linear_map": mapped, "pixels": mapped}
-    return replace(EPSILON, name=f"gamma({strength:g})", rules={**EPSILON.rules, **kinds})
+    return with_gamma(EPSILON, strength, pixels, name=f"gamma({_gammas(strength, pixels)})")
+
+
+def with_gamma(book: Book, strength: float, pixels: float | None = None, *, name: str | None = None) -> Book:
+    """A book with the γ rule at its linear maps; in one that carries a gradient, biases take their share."""
+    carries_gradient = book.carries == "gradient"
+    linear = rules.linear_gamma_gradient if carries_gradient else rules.linear_gamma
+    mapped = rules.map_gamma_gradient if carries_gradient else rules.map_gamma
+    of_maps = {"gamma": _parameter("gamma", strength)}
+    of_pixels = of_maps if pixels is None else {"gamma": _parameter("gamma", pixels)}
+    kinds = {"linear": _with(linear, **of_maps), "linear_map": _with(mapped, **of_maps)}
+    kinds["pixels"] = _with(mapped, **of_pixels)
+    made = f"{book.name}, gamma({_gammas(strength, pixels)})" if name is None else name
+    return replace(book, name=made, rules={**book.rules, **kinds})
+
+
+def _gammas(strength: float, pixels: float | None) -> str:
+    return f"{strength:g}" if pixels is None else f"{strength:g}, pixels {pixels:g}"
 
 
 def _parameter(book: str, value: float) -> float:
@@ -171,7 +187,10 @@ def _parameter(book: str, value: float) -> float:
     return float(value)
 
 
+PLAIN = Book("plain", dict.fromkeys(("linear", "norm", "attend")), "gradient", frozenset())  # torch's own derivatives
 BOOKS = {book.name: book for book in (Z_PLUS, ALPHA_BETA, EQ4, EQ4_NORMALISED, EPSILON, CONSERVATIVE, ATTN)}
+
+GRADIENT_BOOKS = {name: book for name, book in BOOKS.items() if book.carries == "gradient"}
 
 # Nodes of torch's graph that move numbers without changing them; relevance goes where the number came from.
 _SHAPES = frozenset({"Alias", "AsStrided", "Expand", "Permute", "ReshapeAlias", "Squeeze", "T", "Transpose"})
@@ -191,6 +210,16 @@ def book_named(book: str | Book) -> Book:
     if book not in BOOKS:
         raise BadOption(f"there is no rule book {book!r}; {nearest(book, BOOKS)}")
     return BOOKS[book]
+
+
+def gradient_book(book: str | Book) -> Book:
+    """The book of that name, if it carries a gradient."""
+    chosen = book_named(book)
+    if chosen.carries != "gradient":
+        raise BadOption(
+            f"the rule book {chosen.name} carries relevance, not a gradient; {', '.join(GRADIENT_BOOKS)} carry one"
+        )
+    return chosen
 
 
 def check_closed(logits: Tensor, of: Sequence[Tensor], sites: Sequence[Site], book: Book) -> None:

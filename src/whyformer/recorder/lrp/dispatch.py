@@ -15,7 +15,7 @@ constants that the rule needs. None leaves the call as it is.
 | `add` | a sum of two | two |
 | `add_constant` | a sum with a constant: positions, a mask, a bias | x |
 | `sum` | a sum or mean over a dimension | x; the same of its sizes |
-| `norm`, `activation`, `exponential`, `softmax` | | x; for a norm its dimensions, weight, ε and whether it centres |
+| `norm`, `activation`, `exponential`, `softmax` | | x; for a norm its dimensions, weight, ε, whether it centres, bias |
 | `scaling` | a product or quotient with a constant, a change of sign | |
 """
 
@@ -145,7 +145,7 @@ def _norm(names: tuple[str, ...], epsilon: float | None) -> Callable[..., Govern
         eps = named.get("eps", epsilon)
         eps = torch.finfo(x.dtype).eps if eps is None else eps
         dimensions = tuple(range(-len(named["normalized_shape"]), 0))
-        constants = (dimensions, named.get("weight"), eps, "bias" in names)
+        constants = (dimensions, named.get("weight"), eps, "bias" in names, named.get("bias"))
         return "norm", lambda x: func(x, **named), (x,), constants
 
     return look

@@ -289,9 +289,39 @@ def ratio(site: Site, gradient: Tensor) -> tuple[Tensor, Finish]:
     return gradient, lambda position, sent: gradient * site.value / (site.operands[0] + RATIO_STABILISER)
 
 
+def linear_gamma_gradient(site: Site, gradient: Tensor, *, gamma: float) -> tuple[Tensor, Finish]:
+    """`map_gamma_gradient` for a linear layer."""
+    x, weight, bias = site.operands
+    strengths = absolute(weight)
+    sizes = nn.functional.linear(x.abs(), strengths, None if bias is None else bias.abs())
+    shares = _agreeing_shares(site.value, gradient, sizes, gamma)
+    by_sign = x.sign() * ((shares * site.value.sign()) @ strengths)
+    return shares, lambda position, sent: (1 + gamma / 2) * sent + gamma / 2 * by_sign
+
+
+def map_gamma_gradient(site: Site, gradient: Tensor, *, gamma: float) -> tuple[Tensor, Finish]:
+    """The γ rule for a modified gradient: of `map_gamma`, with the bias as one more term, the relevance per input.
+
+    `R_x / x` has no division by x: `(1 + γ/2) Σ s w + γ/2 sign(x) Σ s sign(z) |w|`, with
+    `s = g |z| / ((1 + γ/2) |z| + γ/2 (Σ |x||w| + |b|))`. Without γ it is the derivative.
+    """
+    x, matrix, product = site.operands
+    bias = site.value - product(x, matrix)
+    shares = _agreeing_shares(site.value, gradient, product(x.abs(), matrix.abs()) + bias.abs(), gamma)
+    by_sign = x.sign() * _sent_back(product, matrix.abs(), x, shares * site.value.sign())
+    return shares, lambda position, sent: (1 + gamma / 2) * sent + gamma / 2 * by_sign
+
+
+def _agreeing_shares(result: Tensor, gradient: Tensor, sizes: Tensor, gamma: float) -> Tensor:
+    """The gradient over the sum in which terms that have its sign count 1 + γ times; 0 for a sum of nothing."""
+    size = result.abs()
+    counted = (1 + gamma / 2) * size + gamma / 2 * sizes
+    return (gradient * size / counted).masked_fill_(counted == 0, 0)
+
+
 def norm_held(site: Site, gradient: Tensor) -> tuple[Tensor, Finish]:
     """A norm whose denominator is a constant (Ali et al. 2022, Eq. 6)."""
-    x, dimensions, weight, eps, centred = site.operands
+    x, dimensions, weight, eps, centred, _ = site.operands
     weighted = gradient if weight is None else gradient * weight
     if centred:
         inverse = (x.var(dimensions, correction=0, keepdim=True) + eps).rsqrt()

@@ -115,7 +115,7 @@ def _scale(before: Tensor, after: Tensor, attend: Site) -> Tensor | None:
 
 
 def _with_norm(norm: Site, states: Tensor, weight: Tensor) -> ValuePath:
-    x, dimensions, scale, eps, centred = norm.operands
+    x, dimensions, scale, eps, centred, _ = norm.operands
     squares = x.var(dimensions, correction=0, keepdim=True) if centred else x.square().mean(dimensions, keepdim=True)
     inverse = (squares + eps).rsqrt()
     scales = (inverse if scale is None else inverse * scale).expand_as(x)
