@@ -104,8 +104,8 @@ def legrad(prediction: Prediction) -> Tensor:
     """The positive gradient of each layer's own logit at its attention, averaged over heads, queries and layers.
 
     LeGrad: `y_l` is the logit that the model's head makes of the output of layer `l`, as if it were the last;
-    `mean_l mean_{h,q} (∂y_l / ∂A_l)⁺`. Where a mask hides a key from a query, nothing counts. A head that reads more
-    than the output of the last layer has no such logits, and is refused.
+    `mean_l mean_{h,q} (∂y_l / ∂A_l)⁺`. Where a mask hides a key from a query, nothing counts. The head is what the
+    model does after its last layer, noted in another run and repeated; where that fails, it is refused.
     """
     trace = prediction.trace
     head = Tail.of(prediction.model, prediction.batch.tensors, trace)

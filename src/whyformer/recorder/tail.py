@@ -39,8 +39,8 @@ class Tail:
     def of(cls, model: nn.Module, inputs: Mapping[str, Tensor], trace: Trace) -> "Tail":
         """Run the model once more, without a graph, and note what it does after its last layer.
 
-        What is noted must give the logits of the recorded run from that run's states; otherwise the head cannot be
-        applied to other states, and that is refused.
+        What is noted must give the logits of the recorded run from that run's states, or it is refused. What the head
+        reads beside the last layer's output stays as it was.
         """
         assert isinstance(trace.layers, Layers)
         notes = _Notes(trace.layers.calls[-1])
@@ -59,7 +59,7 @@ class Tail:
         near = max(NEAR, 8 * torch.finfo(again.dtype).eps)
         if again.shape != trace.logits.shape or not distance(again, trace.logits) <= near:
             raise UnsupportedModel(
-                f"the head of {name} reads more than the output of its last layer, so no other layer has a logit"
+                f"what {name} does after its last layer is not the same in another run, so no other layer has a logit"
             )
         return tail
 
