@@ -62,6 +62,20 @@ def test_class_specific_methods(name: str, golden: str) -> None:
 
 
 @pytest.mark.parametrize(("book", "prefix"), [("z_plus", "chefer"), ("alpha_beta", "chefer_orig")])
+@pytest.mark.parametrize("name", MAPS)
+def test_ablations_by_book(name: str, book: str, prefix: str) -> None:
+    """One block alone, from the authors' own maps: they ran that of the last block with the original LRP."""
+    for target in range(3):
+        maps = goldens(CASE)[f"{name}.c{target}.{prefix}.attn_cam"]
+        gradients = goldens(CASE)[f"{name}.c{target}.attn_grad"]
+        for block, (relevances, gradient) in enumerate(zip(maps, gradients, strict=True)):
+            expected = (relevances * gradient).clamp(min=0).mean(0)[0, 1:]
+            given = model(CASE, "sdpa"), inputs(CASE, name), "transformer_attribution"
+            scores = whyformer.attribute(*given, target=target, block=block, book=book)[0]
+            assert_close(scores[1:], expected, 1e-5)
+
+
+@pytest.mark.parametrize(("book", "prefix"), [("z_plus", "chefer"), ("alpha_beta", "chefer_orig")])
 @pytest.mark.parametrize("name", IMAGES)
 def test_relevance_of_pixels(name: str, book: str, prefix: str) -> None:
     trace = whyformer.record(model(CASE, "sdpa"), inputs(CASE, name))

@@ -12,7 +12,12 @@ from whyformer.prediction import Prediction, Queries
 
 States = Literal["outputs", "inputs"]
 
-INPUTS = "take what enters each layer, states='inputs' (--states inputs), or a method of relevance, such as attn_lrp"
+BALANCED = "book='conservative' (--book conservative)"
+LOWEST = "layer=0, --layer 0, is the embedding output"
+INPUTS = (
+    f"take what enters each layer, states='inputs' (--states inputs), a balanced gradient, {BALANCED}, or a method of "
+    "relevance, such as attn_lrp"
+)
 
 
 def activation_times_gradient(prediction: Prediction, states: States, book: str | None = None) -> tuple[Tensor, ...]:
@@ -30,7 +35,9 @@ def cam(prediction: Prediction, *, layer: int = -2, book: GradientBook = None) -
     names the rule book whose balanced gradient is taken in place of torch's own (LibraGrad, Mehri et al. 2025).
     """
     products = at_layer(prediction.hidden, layer) * prediction.gradients(book).hidden[layer]
-    return summed(prediction, products, f"take a lower layer than {layer}: layer=0 (--layer 0) is the embedding output")
+    return summed(
+        prediction, products, f"take a lower layer than {layer} ({LOWEST}), or a balanced gradient, {BALANCED}"
+    )
 
 
 @method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022")

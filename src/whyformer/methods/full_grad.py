@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import UnsupportedModel
+from whyformer.methods.attcat import BALANCED
 from whyformer.methods.places import GradientBook, check_cancelled
 from whyformer.methods.registry import method
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.sites import Site
 from whyformer.recorder.lrp.watch import Watch
 
-ADVICE = "take a balanced gradient, book='conservative' (--book conservative)"
+ADVICE = f"take a balanced gradient, {BALANCED}"
 
 
 @method(

@@ -108,9 +108,10 @@ def legrad(prediction: Prediction) -> Tensor:
     model does after its last layer, noted in another run and repeated; where that fails, it is refused.
     """
     trace = prediction.trace
+    layers = list(zip(trace.attention, trace.hidden[1:], strict=True))
     head = Tail.of(prediction.model, prediction.batch.tensors, trace)
     received = []
-    for attention, states in zip(trace.attention, trace.hidden[1:], strict=True):
+    for attention, states in layers:
         logit = prediction.task.output(head(states), prediction.target, prediction.versus)
         positive = trace.gradient_of(logit, attention).clamp(min=0) * _seen(attention.detach())
         received.append(prediction.over_queries(positive.mean(1).to(prediction.real.dtype), "mean"))

@@ -25,12 +25,14 @@ def conservation(
 ) -> dict[str, Any]:
     """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out.
 
-    Unless `whole`, it is measured at the first layer's output, where the pass for the attention maps comes through.
-    What was `lost` on the way, [batch], is not expected.
+    Unless `whole`, it is measured at the first layer's output, where the pass for the attention maps comes through; in
+    a model whose layers have other units than patches, at the pixels. What was `lost` on the way, [batch], is not
+    expected.
     """
     relevances = prediction.relevances(book, whole=whole)
-    assert relevances.state is not None
-    arrived = relevances.state.flatten(1).sum(1)
+    reached = relevances.pixels if relevances.state is None else relevances.state
+    assert reached is not None
+    arrived = reached.flatten(1).sum(1)
     sent = torch.full_like(arrived, 1.0 if prediction.versus is None else 0.0)
     return {"conservation": {"sum": arrived, "absorbed": relevances.absorbed, "expected": sent - lost}}
 
@@ -44,9 +46,9 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     `book="alpha_beta"` is what made the papers' LRP rows; `"eq4"` is Chefer's Eq. 4 with plain additions, of which it
     says nothing, `"eq4_normalised"` with those of Transformer Attribution; `"z_plus"` conserves.
     """
-    embedded = prediction.embedding_relevances(book)
-    report, pixels = conservation(prediction, book), prediction.relevances(book).pixels
-    return Scores(embedded.sum(-1), report) if pixels is None else of_pixels(prediction, pixels, report)
+    if prediction.trace.pixels is not None:
+        return of_pixels(prediction, prediction.pixel_relevances(book), conservation(prediction, book))
+    return Scores(prediction.embedding_relevances(book).sum(-1), conservation(prediction, book))
 
 
 @method(

@@ -199,7 +199,9 @@ _COPIES = frozenset({"ConstantPadNd", "Im2Col", "IndexPut", "Repeat", "Roll", "U
 _PARTS = frozenset(
     {"Cat", "Index", "IndexSelect", "Gather", "Select", "Slice", "Split", "SplitWithSizes", "Stack", "Unbind"}
 )
-_CHOICES = frozenset({"MaskedFill", "Where", "CopyBackwards", "CopySlices", "BackwardHookFunction"})
+_CHOICES = frozenset(
+    {"Max", "MaxPool2DWithIndices", "MaskedFill", "Where", "CopyBackwards", "CopySlices", "BackwardHookFunction"}
+)
 ROUTING = _SHAPES | _VIEWS | _COPIES | _PARTS | _CHOICES
 
 

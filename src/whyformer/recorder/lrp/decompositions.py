@@ -62,6 +62,11 @@ def _added_product(added: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float
     return (batch1 @ batch2) * alpha + added * beta
 
 
+def _normalized(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
+    """`normalize`: a vector over one number, its length."""
+    return x / x.norm(p, dim, keepdim=True).clamp_min(eps)
+
+
 def _in_place_of(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """A function whose result is copied to where its first operand was."""
     return lambda changed, *args, **kwargs: changed.copy_(function(changed.clone(), *args, **kwargs))
@@ -139,6 +144,7 @@ IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__itruediv__", "__set
 WRITTEN_OUT: dict[str, Callable[..., Tensor]] = {
     FUSED: lambda *args, **kwargs: attend(*args, **kwargs)[0],
     "baddbmm": _added_product,
+    "normalize": _normalized,
     **dict.fromkeys(("add_", "__iadd__"), _in_place_of(torch.add)),
     **dict.fromkeys(("sub_", "__isub__"), _in_place_of(torch.sub)),
     **dict.fromkeys(("mul_", "__imul__"), _in_place_of(torch.mul)),

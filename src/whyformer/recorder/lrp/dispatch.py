@@ -14,7 +14,7 @@ constants that the rule needs. None leaves the call as it is.
 | `scaled` | a product or quotient with one number for a whole vector: a norm's, a router's | number, other |
 | `add` | a sum of two | two |
 | `add_constant` | a sum with a constant: positions, a mask, a bias | x |
-| `sum` | a sum or mean over a dimension | x; the same of its sizes |
+| `sum` | a sum or mean over a dimension, or over windows | x; the same of its sizes |
 | `norm`, `activation`, `exponential`, `softmax` | | x; for a norm its dimensions, weight, ε, whether it centres, bias |
 | `scaling` | a product or quotient with a constant, a change of sign | |
 """
@@ -193,7 +193,12 @@ def _is_one_number(factor: Tensor, other: Tensor) -> bool:
 
 def _sum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """A sum or mean over some dimensions; the rule needs that of the sizes."""
-    if not args or not flows(args[0]) or (len(args) < 2 and not kwargs.keys() & {"dim", "axis"}):
+    return _averaged(func, args, kwargs) if len(args) > 1 or kwargs.keys() & {"dim", "axis"} else None
+
+
+def _averaged(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+    """Averages over windows likewise."""
+    if not args or not flows(args[0]):
         return None
     sizes = func(args[0].detach().abs(), *args[1:], **kwargs)
     return "sum", lambda x: func(x, *args[1:], **kwargs), (args[0],), (sizes,)
@@ -230,6 +235,7 @@ GOVERNABLE: dict[str, Callable[..., Governed | None]] = {
     "exp": _one("exponential"),
     **dict.fromkeys(("neg", "__neg__"), _one("scaling")),
     **dict.fromkeys(("sum", "mean"), _sum),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d"), _averaged),
     **dict.fromkeys(("mul", "__mul__", "__rmul__", "multiply"), _product),
     **dict.fromkeys(("div", "__truediv__", "true_divide"), _quotient),
 }
