@@ -113,7 +113,7 @@ class ChunkRun:
 
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = self._wanted
-        runs = self._runs(items, relevance=any(spec.of.relevance for spec in wanted))
+        runs = self._runs(items, relevance=any(spec.relevance for spec in wanted))
         prediction = runs.whole
         self._note(prediction, items)
         others: dict[tuple[int, ...], Prediction] = {}
@@ -143,7 +143,7 @@ class ChunkRun:
         """Explain a document by all its windows, by every method, and measure."""
         subject, limits = self.plan.subject, limits_of(self.plan.subject.device.type)
         size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
-        relevance = any(spec.of.relevance for spec in self._wanted)
+        relevance = any(spec.relevance for spec in self._wanted)
         document = Document(
             subject, Classes.of(subject.model), item.encoded, item.windows, size=size, relevance=relevance
         )
@@ -222,7 +222,7 @@ class ChunkRun:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
-                yield from self._calls(spec, self._runs([item], spec.of.relevance), [item], {})
+                yield from self._calls(spec, self._runs([item], spec.relevance), [item], {})
             return
 
         yield from self._metric_calls(spec, runs.whole, scores, items, ClassScores(spec, runs.explained, others))
@@ -298,7 +298,7 @@ class ChunkRun:
             self.refused |= {(item.row, call.method, call.metric.label): str(error) for item in call.items}
             return
         for item in call.items:
-            alone = self._calls(spec, self._runs([item], spec.of.relevance), [item], {})
+            alone = self._calls(spec, self._runs([item], spec.relevance), [item], {})
             for one in (one for one in alone if one.metric is call.metric):
                 self._plan(one, None)
 

@@ -200,7 +200,7 @@ class Explainer:
                     if windows.merge:
                         explanations = self._merged(batch, asked, spec, windows, size, done)
                     else:
-                        run = self._run(batch, asked, chosen.relevance, windows, done)
+                        run = self._run(batch, asked, spec.relevance, windows, done)
                         explanations = self._explanations(run, chosen, checked)
                 done += len(batch)
                 yield from explanations
@@ -231,7 +231,7 @@ class Explainer:
         with its reason.
         """
         chosen = self._specs(methods, effort)
-        relevance = any(spec.of.relevance for spec in chosen)
+        relevance = any(spec.relevance for spec in chosen)
         texts, single = self._inputs(input if text is None else text, question, context, choices)
         if not single:
             needed = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
@@ -418,8 +418,8 @@ def attribute(
     spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
     if batch.choices is not None:
-        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.of.relevance)).total
-    prediction = Prediction(model, batch, target, versus, relevance=spec.of.relevance)
+        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.relevance)).total
+    prediction = Prediction(model, batch, target, versus, relevance=spec.relevance)
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec(prediction).total
 

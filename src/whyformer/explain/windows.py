@@ -60,7 +60,7 @@ def merged_outputs(
     size: int,
 ) -> Iterator[tuple[ExplainedOutput, Scores]]:
     """What is asked of a document, with the scores of its units, by all its windows: `size` are run at a time."""
-    document = Document(subject, task, whole, parts, size=size, relevance=spec.of.relevance)
+    document = Document(subject, task, whole, parts, size=size, relevance=spec.relevance)
     of = ExampleOutputs(document.outputs, 0, whole, subject.tokenizer)
     pairs = [pair for one in asked for pair in task.questions(of, one)]
     for (chosen, versus), scores in zip(pairs, document.scores(spec, pairs), strict=True):

@@ -165,7 +165,7 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Outputs, explai
     for turn in range(turns):
         going = [walk for walk in walks if turn < len(walk.turns)]
         if turn:
-            current = _left(prediction, going, hide, explaining.of.relevance)
+            current = _left(prediction, going, hide, explaining.relevance)
         with progress.part(turn, turns + 1), _running(current, shortened=turn > 0):
             explained = explaining(current)
         scores, signed = explained.total.detach().double().cpu().numpy(), bool(explained.signed)
