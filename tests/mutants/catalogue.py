@@ -921,6 +921,18 @@ of(
     ("Deletion.steps", "count_of(q, len(order), up=up)", "count_of(q, len(order) - 1, up=up)"),
     ("Deletion.steps", "order[n:] if revealing", "order[:n] if revealing", f"{METRICS}::test_games"),
     ("Falls.measured", "curve.nanmean(1)", "curve.nansum(1)"),
+    (
+        "area_weights",
+        " / (at[-1] - at[0]) if normalised",
+        " if normalised",
+        f"{METRICS}::test_an_area_is_divided_by_its_range",
+    ),
+    (
+        "area_weights",
+        "torch.cat((zero, gaps))",
+        "torch.cat((gaps, zero))",
+        f"{METRICS}::test_an_area_is_divided_by_its_range {METRICS}::test_games",
+    ),
 )
 of(
     "metrics.confidence",
@@ -931,13 +943,6 @@ of(
     ("_tau", "scores[rankable] for scores", "scores for scores", f"{METRICS}::test_kendall_tau"),
     ("hiding_game", "revealing=False", "revealing=True"),
     ("_game", "p.argmax(-1) == r", "p.argmin(-1) == r"),
-    ("_trapezoid", " / (at[-1] - at[0])", "", f"{METRICS}::test_an_area_is_divided_by_its_range"),
-    (
-        "_trapezoid",
-        "torch.cat((zero, gaps))",
-        "torch.cat((gaps, zero))",
-        f"{METRICS}::test_an_area_is_divided_by_its_range {METRICS}::test_games",
-    ),
 )
 same(
     *("metrics.confidence", "_tau", "np.argsort(-scores", "np.argsort(scores"),

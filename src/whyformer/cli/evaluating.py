@@ -37,7 +37,7 @@ from whyformer.cli.texts import columns_of
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import BadOption
 from whyformer.escapes import visible
-from whyformer.evaluation.evaluate import EVERY_ROW, METRICS, evaluate
+from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.evaluation.table import Results
@@ -83,14 +83,20 @@ def evaluate_command(
     ],
     methods: MethodsOption = FAST,
     effort: EffortOption = None,
-    metric_names: Annotated[str, typer.Option("--metrics", help="As --methods; see `whyformer metrics`.")] = METRICS,
+    metric_names: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            help=f"As --methods; see `whyformer metrics`. Default: {METRICS}, for images {IMAGE_METRICS}.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder for the journal and the tables; run again to go on.")
     ] = None,
     text: TextColumn = None,
     label: LabelColumn = None,
     ceiling: Annotated[
-        bool, typer.Option("--ceiling", help="Add what is attainable, for texts of at most 64 units.")
+        bool, typer.Option("--ceiling", help="Add what is attainable, for texts of at most 64 units, or images.")
     ] = False,
     ceiling_rows: Annotated[int | None, typer.Option(help="For how many rows, from the first on.")] = None,
     beam: Annotated[int, typer.Option(help="How many orders the search for the ceiling follows.")] = 1,

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,10 +14,11 @@ from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.protocols import as_explained
 from whyformer.inputs.encoding import collate
+from whyformer.inputs.images import ImageInput
 from whyformer.methods.documents import Document
 from whyformer.methods.registry import Scores, method_named
 from whyformer.methods.specs import MethodSpec
-from whyformer.metrics.case import Case
+from whyformer.metrics.case import PIXELS, Case, Combine, Groups
 from whyformer.metrics.class_scores import ClassScores, DocumentScores, scores_by
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.registry import Measured
@@ -41,7 +42,7 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     keys, left_out = pending.missing, dict(pending.left_out)
     run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
     with listening(None):  # whoever counts chunks is not told of the steps of every method
-        wanted = run.in_windows([item for item in pending.items if keys[item.row]])
+        wanted = run.in_windows([item.ready(plan.subject) for item in pending.items if keys[item.row]])
         documents = [item for item in wanted if run.is_merged(item)]
         texts = [item for item in wanted if not run.is_merged(item)]
         for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
@@ -69,6 +70,25 @@ class MetricCall:
     metric: MetricSpec
     case: Case
     items: Sequence[Item]
+
+
+class Way(NamedTuple):
+    """How the best order is searched for a metric: metrics of the same way share a search."""
+
+    target: Any
+    hide: str
+    units: Groups
+    combine: Combine
+    keeping: bool
+
+    @classmethod
+    def of(cls, metric: MetricSpec, images: bool) -> "Way":
+        """That of a metric; in images, cells are searched."""
+        options: Mapping[str, Any] = metric.facts["options"]
+        units, combine = ("cell", "max") if images else (options["units"], options["combine"])
+        target = "right" if metric.of.follows == "right" else options["target"]
+        hide = hide_of(options["hide"], options.get("protocol"))
+        return cls(target, hide, units, combine, metric.of.lowest_first)
 
 
 class Runs(NamedTuple):
@@ -144,9 +164,7 @@ class ChunkRun:
         subject, limits = self.plan.subject, limits_of(self.plan.subject.device.type)
         size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
         relevance = any(spec.relevance for spec in self._wanted)
-        document = Document(
-            subject, Classes.of(subject.model), item.encoded, item.windows, size=size, relevance=relevance
-        )
+        document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, relevance=relevance)
         self._note(document.prediction, [item])
         for spec in self._wanted:
             by_class = DocumentScores(spec, document)
@@ -201,10 +219,10 @@ class ChunkRun:
         of = ExampleOutputs(prediction.trace.outputs, place, item.encoded, prediction.batch.tokenizer)
         target = prediction.target[place].tolist()
         predicted = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
-        facts = row_facts(item.encoded, predicted, self.plan.subject.labels)
+        facts = row_facts(item.text, predicted, self.plan.subject.labels)
         if self.is_merged(item):
             facts["windows"] = len(item.windows)
-        answer = gold_answer(item.answer, item.annotation.unanswered, item.encoded.texts)
+        answer = gold_answer(item.answer, item.annotation.unanswered, item.text.texts)
         return facts | ({} if answer is None else {"answer": answer})
 
     def _calls(
@@ -232,7 +250,7 @@ class ChunkRun:
     ) -> Iterator[MetricCall]:
         """Every metric about the scores of one method; the scores are kept, if they are to be."""
         case = self._case(prediction, scores.total, items, by_class if spec.class_specific else None)
-        case = replace(case, ranks=scores.ranks)
+        case = replace(case, ranks=scores.ranks, pixels=scores.diagnostics.get(PIXELS))
         if (spec.label, KEPT) in self.pairs:
             self._keep_scores(spec.label, scores, items)
         for metric in self.plan.metrics:
@@ -253,26 +271,38 @@ class ChunkRun:
         return Case(prediction, scores, self.outcomes, annotations, scores_for, self.plan.idf)
 
     def _references(self, prediction: Prediction, items: Sequence[Item]) -> Iterator[MetricCall]:
-        """Random orders and the best one that a search finds, for texts that are short enough."""
+        """Random orders and the best one that a search finds, for texts that are short enough, and for images.
+
+        Both are orders of the cells of an image.
+        """
         if items[0].row >= self.plan.settings.ceiling or not items[0].searchable:
             return  # batches hold one kind only
         chance = method_named("random")
         cases = [self._case(prediction, chance(prediction, seed=seed).total, items) for seed in range(ORDERS)]
-        searched: dict[tuple[str, ...], Case] = {}
+        searched: dict[Way, Case] = {}
         for metric in self.plan.metrics:
             if not metric.of.ceiling:
                 continue
-            options = metric.facts["options"]
-            units, combine = options["units"], options["combine"]
+            way = Way.of(metric, images=isinstance(items[0].encoded, ImageInput))
             if (CHANCE, metric.label) in self.pairs:
-                yield from (MetricCall(CHANCE, metric, case.shuffled(units, combine), items) for case in cases)
+                yield from (MetricCall(CHANCE, metric, case.shuffled(way.units, way.combine), items) for case in cases)
             if (CEILING, metric.label) in self.pairs:
-                hide = hide_of(options["hide"], options.get("protocol"))
-                way = (options["target"], hide, units, combine)
                 if way not in searched:
-                    beam = self.plan.settings.beam
-                    searched[way] = cases[0].best(way[0], hide=hide, units=units, combine=combine, beam=beam)
+                    searched[way] = self._searched(cases[0], way)
                 yield MetricCall(CEILING, metric, searched[way], items)
+
+    def _searched(self, case: Case, way: "Way") -> Case:
+        """The case with the best order that a search finds; what is asked about cells is not asked again."""
+        engine = None
+        if way.units == "cell":
+            engine = Outcomes(self.plan.subject.model, tokens_per_batch=self.plan.settings.tokens_per_batch)
+        target, *how = way
+        best = case.best(
+            target, **dict(zip(way._fields[1:], how, strict=True)), beam=self.plan.settings.beam, engine=engine
+        )
+        if engine is not None:
+            self.outcomes.counts.add(engine.counts)
+        return best
 
     def _plan(self, call: MetricCall, settled: Prediction | None) -> None:
         """Ask once, and let go of the graph; a metric that hides nothing is done with that."""
@@ -287,7 +317,7 @@ class ChunkRun:
             return
         if metric.of.hides:
             kept = case.prediction.settled() if settled is None else settled
-            self.waiting.append(replace(call, case=replace(case, prediction=kept)))
+            self.waiting.append(replace(call, case=case.settled(kept)))
         else:
             self._keep(call, measured)
 

@@ -22,6 +22,7 @@ from whyformer.results.records import Chunk
 Engine = Callable[[Plan, Iterable[PendingChunk], int | None], Iterator[Chunk]]
 
 CHUNKS_AT_ONCE = 1000  # given to Ray; so the memory needed does not grow with the data
+IMAGE_CHUNKS_AT_ONCE = 50
 CHUNKS_PER_WORKER = 2  # the one that it measures, and the next
 
 
@@ -41,7 +42,8 @@ def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = No
 
 
 def _measured(ray: Any, plan: Plan, pending: Iterator[PendingChunk], workers: int | None) -> Iterator[Chunk]:
-    chunks = list(islice(pending, CHUNKS_AT_ONCE))
+    at_once = IMAGE_CHUNKS_AT_ONCE if plan.subject.takes_images else CHUNKS_AT_ONCE
+    chunks = list(islice(pending, at_once))
     if not chunks:
         return
     packed, device = _packed(plan), plan.subject.device.type
@@ -58,7 +60,7 @@ def _measured(ray: Any, plan: Plan, pending: Iterator[PendingChunk], workers: in
             measured = rows.map(Worker, compute=pool, fn_constructor_args=setup, **share)
             for batch in measured.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
                 yield _chunk(batch["found"][0].as_py())
-            chunks = list(islice(pending, CHUNKS_AT_ONCE))
+            chunks = list(islice(pending, at_once))
 
 
 class Worker:

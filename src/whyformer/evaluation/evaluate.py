@@ -30,6 +30,8 @@ from whyformer.show.live import watching
 
 EVERY_ROW = 2**62
 METRICS = "aopc,log_odds"
+IMAGE_METRICS = "positive_perturbation,negative_perturbation"
+MANY_CLASSES = 50  # for `all`: a metric that explains every class takes as many passes
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def evaluate(
     subject: Subject,
     data: Dataset | Data,
     methods: Written = FAST,
-    metrics: Written = METRICS,
+    metrics: Written | None = None,
     *,
     out: str | Path | None = None,
     split: str | None = None,
@@ -90,15 +92,16 @@ def evaluate(
 
     | parameter | meaning |
     |---|---|
-    | `subject` | the model and its tokenizer, as `load` gives them (`Explainer.subject`) |
+    | `subject` | the model and what reads its inputs, as `load` gives them (`Explainer.subject`) |
     | `data` | a `Dataset`, or what `open_dataset` opens |
     | `methods` | names, each with its options in brackets: `attcat(states=inputs)`; `fast`, or `all` |
-    | `metrics` | the same; `all` are those that go with the model and the data |
+    | `metrics` | the same; `all` are those that go with the model and the data. Default: aopc and log_odds, for |
+    | | images positive_perturbation and negative_perturbation |
     | `out` | a folder for the journal and the tables: the same call goes on where it was stopped, and computes only |
     | | what is missing |
     | `split`, `columns`, `limit`, `sample`, `on_error` | those of `open_dataset`, for data that is not open |
-    | `ceiling` | adds the best order that a search finds, for texts of at most 64 units, and the mean of 20 random |
-    | | orders: True for all rows, or a number for the rows before it |
+    | `ceiling` | adds the best order that a search finds, for texts of at most 64 units, in images of the cells of a |
+    | | grid of 8 × 8, and the mean of 20 random orders: True for all rows, or a number for the rows before it |
     | `beam` | how many orders that search follows |
     | `effort` | that of `auto` |
     | `idf` | how words are weighted by metrics that need it; by default the bundled table |
@@ -130,6 +133,8 @@ def evaluate(
         raise BadOption(f"protocol={protocol!r} cuts what does not fit, as the authors do: leave windows='merge' out")
     settings = Settings.of(data, ceiling=_rows(ceiling), windows=long, **run)
     named = methods_for(subject, methods, effort)
+    if metrics is None:
+        metrics = IMAGE_METRICS if subject.takes_images else METRICS
     chosen = _fitting(subject, data, named, hiding=not long.merge) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
@@ -155,7 +160,9 @@ def _fitting(
         "rationale": first is not None and first.rationale is not None and gold,
         "answer": first is not None and first.answers is not None and subject.task == "answer",
         "idf": True,
-        "classes": any(method.of.class_specific for method in methods),
+        "classes": len(subject.labels) <= MANY_CLASSES and any(method.of.class_specific for method in methods),
+        "mask": first is not None and first.mask is not None,
+        "images": subject.takes_images,
     }
     hiding = hiding and subject.task == "classes"
     return tuple(m for m in metric_specs("all") if m.of.refusal(available) is None and (hiding or not m.of.hides))

@@ -6,8 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
 from whyformer.datasets import Example, label_index
-from whyformer.inputs.encoding import TextInput, encode
+from whyformer.errors import BadInput
+from whyformer.images.processing import WHOLE
+from whyformer.inputs.encoding import ReadInput, TextInput, encode
+from whyformer.inputs.images import ImageInput, Picture
+from whyformer.inputs.kinds import read
 from whyformer.inputs.units import Span
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
@@ -18,14 +26,34 @@ from whyformer.perturb import LONGEST_SEARCH
 
 @dataclass(frozen=True)
 class Item:
-    """An example as the model takes it, with what people annotated."""
+    """An example as the model takes it, with what people annotated.
+
+    An image is sent to other processes as it is stored, and read there: `ready`.
+    """
 
     row: int
-    encoded: TextInput
+    encoded: ReadInput
     annotation: Annotation
     content: str  # a hash of the example
     windows: tuple[TextInput, ...] = ()  # of a context or document that does not fit
     answer: Span | None = None  # the characters of the gold answer
+    stored: Example | None = None  # of an image
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.stored is None:
+            return self.__dict__
+        return {**self.__dict__, "encoded": None, "annotation": None}
+
+    def ready(self, subject: Subject) -> "Item":
+        """The item with its image, read again where it came from another process."""
+        read_already = self.__dict__["encoded"] is not None
+        return self if read_already or self.stored is None else _image_item(subject, self.stored)
+
+    @property
+    def text(self) -> TextInput:
+        """The example, which is a text."""
+        assert isinstance(self.encoded, TextInput)
+        return self.encoded
 
     @property
     def units(self) -> int:
@@ -34,8 +62,8 @@ class Item:
 
     @property
     def searchable(self) -> bool:
-        """Whether the text is short enough for a search of the best order."""
-        return self.units <= LONGEST_SEARCH
+        """Whether the text is short enough for a search of the best order; in an image, cells are searched."""
+        return isinstance(self.encoded, ImageInput) or self.units <= LONGEST_SEARCH
 
     def in_window(self, window: TextInput) -> "Item":
         """The example with one window of its context; an answer that stands outside of it is missed."""
@@ -50,6 +78,10 @@ def item_of(subject: Subject, example: Example, windows: Windows = CUT) -> Item:
 
     A long context is read in windows, and so is a long document if `windows` are merged.
     """
+    if subject.takes_images:
+        return _image_item(subject, example)
+    if example.image is not None:
+        raise BadInput(f"it is an image, and {type(subject.model).__name__} reads texts")
     whole = subject.task == "answer" or windows.merge
     encoded = encode(subject, example.text, whole=whole)
     parts = windows.parts(subject, encoded) if whole else (encoded,)
@@ -67,8 +99,47 @@ def item_of(subject: Subject, example: Example, windows: Windows = CUT) -> Item:
     return Item(example.row, encoded, annotation, content, parts if len(parts) > 1 else (), first)
 
 
+def _image_item(subject: Subject, example: Example) -> Item:
+    if example.image is None:
+        raise BadInput(f"it has no image, and {type(subject.model).__name__} reads images")
+    encoded = read(subject, example.image)
+    assert isinstance(encoded, ImageInput)
+    assert encoded.picture is not None
+    gold = None if example.label is None else label_index(example.label, subject.labels)
+    mask = None if example.mask is None else seen_mask(example.mask.open(), encoded.picture)
+    content = hashed([example.content, gold, encoded.key.hex()])
+    light = replace(encoded, picture=None)  # nobody looks at it here
+    return Item(example.row, light, Annotation(gold, mask=mask), content, stored=example)
+
+
+def seen_mask(mask: NDArray[np.uint8], picture: Picture) -> NDArray[np.uint8]:
+    """The part of a mask that the model sees, as large as what it sees; the nearest label of each pixel."""
+    height, width = mask.shape
+    if mask.shape == picture.size and picture.region == WHOLE:
+        return mask
+    if picture.pixels.shape[:2] == picture.size and picture.region == WHOLE:  # as of a plain function
+        raise BadInput(
+            f"its mask is {height} × {width} (height × width), and which part of the image the model sees is not "
+            f"known: its image processor does not say; give masks of the size that it makes, "
+            f"{picture.size[0]} × {picture.size[1]}"
+        )
+    left, top, right, bottom = picture.region
+    box = (left * width, top * height, right * width, bottom * height)
+    seen = Image.fromarray(mask).resize(picture.size[::-1], Image.Resampling.NEAREST, box=box)
+    return np.asarray(seen)
+
+
 def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
-    """Items of nearly the same length; those that have a ceiling stand alone."""
+    """Items of nearly the same length, or images of one size; those that have a ceiling stand alone."""
+    sizes: dict[tuple[int, ...], list[Item]] = {}
+    for item in items:
+        size = tuple(item.encoded.pixels.shape) if isinstance(item.encoded, ImageInput) else ()
+        sizes.setdefault(size, []).append(item)
+    for alike in sizes.values():
+        yield from _batches(alike, device, ceiling)
+
+
+def _batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
     limits = limits_of(device)
     for searched in (True, False):
         of_kind = [item for item in items if (item.row < ceiling and item.searchable) is searched]

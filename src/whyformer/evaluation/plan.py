@@ -9,6 +9,7 @@ from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, hashed, item_of
 from whyformer.evaluation.protocols import without_segments
+from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
@@ -74,6 +75,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._check_windows()
+        self._check_images()
         for metric in self.metrics:
             if Score.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
@@ -84,6 +86,22 @@ class Plan:
                 raise BadOption(f"{metric.of.name} is for models that answer questions; this one {does}")
             if not any(label == metric.label for _, label in self.pairs):
                 raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
+
+    def _check_images(self) -> None:
+        """Raise for what is not defined for images, or for texts, before anything is run."""
+        images = self.subject.takes_images
+        for metric in self.metrics:
+            if misfit := metric.of.misfit(images):
+                fitting = [m.name for m in list_metrics().values() if not m.misfit(images) and m.takes != "any"]
+                raise BadOption(f"{misfit}: measure {', '.join(fitting)}")
+        if not images:
+            return
+        if self.settings.windows.merge:
+            raise BadOption("windows='merge' is for texts that do not fit: a model sees an image as a whole")
+        if self.settings.protocol is not None:
+            raise BadOption(f"protocol={self.settings.protocol!r} is for texts: leave it out")
+        if self.settings.keep_scores:
+            raise BadOption("keep_scores keeps texts with their scores, and images are not kept: leave it out")
 
     def _check_windows(self) -> None:
         """Raise for what is not defined for documents in windows, before anything is run."""
@@ -163,7 +181,7 @@ class Plan:
             try:
                 item = item_of(self.subject, example, self.settings.windows)
                 self._check_gold(item)
-                if self.settings.protocol is not None:
+                if self.settings.protocol is not None and isinstance(item.encoded, TextInput):
                     item = replace(item, encoded=without_segments(item.encoded))
             except BadInput as error:
                 if not self.settings.skip_bad_rows:

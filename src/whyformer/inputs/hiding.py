@@ -120,3 +120,15 @@ class Cover(Hide):
     def exchange(self, whole: TensorInput, places: Places) -> TensorInput:
         """The same: what covers a patch has an embedding of its own."""
         return self.apply(whole, places)
+
+
+class Drop(Hide):
+    """The patches of an image are taken out behind their positions: the model goes on with the other units."""
+
+    name = "drop"
+
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        """The image, and which units its layers are not given."""
+        if not isinstance(whole, ImageInput):
+            raise BadOption(f"hide={self.name!r} is for images: units of texts are hidden by 'delete', 'mask' or 'pad'")
+        return whole.without_units(places)

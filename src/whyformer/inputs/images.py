@@ -21,6 +21,8 @@ Pixels = NDArray[np.uint8]  # [height, width, 3], red, green and blue
 
 BLUR = 1 / 8  # of the shorter side: the standard deviation of what blurs hidden parts
 NOWHERE = -1  # the unit of a pixel that no unit stands for
+CELLS = 8  # at most, down and across: patches that are hidden together where all orders of them are too many
+FILLS = ("black", "mean", "blur", "zero")  # what may be seen in place of pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,15 @@ class Patches:
             else Unit(f"[unit {n}]", "patch", special=True)
             for n in range(self.units)
         )
+
+    def cells(self) -> list[list[int]]:
+        """The places of the patches in each cell of a grid of at most `CELLS` × `CELLS`, row by row."""
+        down, across = (np.arange(count) * min(CELLS, count) // count for count in self.grid.shape)
+        return [
+            self.grid[np.ix_(down == row, across == column)].ravel().tolist()
+            for row in np.unique(down)
+            for column in np.unique(across)
+        ]
 
     def sums(self, pixels: Tensor) -> Tensor:
         """What numbers of pixels, [batch, height, width], add up to in each unit, [batch, units]."""
@@ -114,14 +125,14 @@ class ImageInput(TensorInput):
     """One image as the model sees it: `pixel_values` [1, channels, height, width], and which pixels each unit has.
 
     `black` is what a black pixel is in each channel, where that is known. `covered` marks the pixels that are hidden,
-    [height, width], and `fill` says what is seen in their place.
+    [height · width] in packed bits, and `fill` says what is seen in their place.
     """
 
     patches: Patches
     picture: Picture | None = field(default=None, kw_only=True)
     black: tuple[float, ...] | None = field(default=None, kw_only=True)
-    covered: Flags | None = field(default=None, kw_only=True)
-    fill: str = field(default="zero", kw_only=True)
+    covered: Pixels | None = field(default=None, kw_only=True)
+    fill: str = field(default="", kw_only=True)
     uncovered: "ImageInput | None" = field(default=None, kw_only=True)  # the same with nothing hidden
 
     texts: ClassVar[tuple[str, ...]] = ()
@@ -149,24 +160,31 @@ class ImageInput(TensorInput):
         return values
 
     def groups(self, kind: Any) -> list[list[int]]:
-        """The places of what is ranked and hidden as one: each patch."""
+        """The places of what is ranked and hidden as one: each patch, or those of each `cell` of a coarse grid."""
         if kind == "word":
             raise BadInput("words need texts: the units of an image are patches (units='token')")
-        return [[place] for place in np.flatnonzero(self.patches.free).tolist()]
+        return (
+            self.patches.cells()
+            if kind == "cell"
+            else [[place] for place in np.flatnonzero(self.patches.free).tolist()]
+        )
 
     @cached_property
     def key(self) -> bytes:
         """The numbers themselves, and what is hidden how."""
-        if self.uncovered is None or self.covered is None:
+        if self.uncovered is None:
             return super().key
-        digest = hashlib.blake2b(np.packbits(self.covered).tobytes(), digest_size=16).digest()
+        away = self.covered if self.gone is None else self.gone
+        assert away is not None
+        digest = hashlib.blake2b(away.tobytes(), digest_size=16).digest()
         return self.uncovered.key + digest + self.fill.encode()
 
     @property
     def kind(self) -> Any:
-        """Images of one size are run as one batch, if the model is given nothing else."""
+        """Images of one size are run as one batch, if the model is given nothing else and as many units are left."""
         alone = len(self.tensors) > 1
-        return "image", tuple(self.pixels.shape), self.pixels.dtype, id(self.tensors) if alone else None
+        left = None if self.gone is None else int((~self.gone).sum())
+        return "image", tuple(self.pixels.shape), self.pixels.dtype, left, id(self.tensors) if alone else None
 
     def exchanged(self, places: Places, instead: int | None) -> "ImageInput":
         """With zeros in place of some patches: of normalised colours, the average."""
@@ -180,14 +198,22 @@ class ImageInput(TensorInput):
 
     def without_pixels(self, covered: Flags, fill: str) -> "ImageInput":
         """With something else seen in place of some pixels, [height, width]."""
-        if self.covered is not None:
+        if self.uncovered is not None:
             raise BadOption(TWICE)
+        if fill not in FILLS:
+            raise BadOption(f"hide={fill!r} does not cover pixels: use {', '.join(map(repr, FILLS))}")
         if fill == "black" and self.black is None:
             raise BadOption(
                 "hide='black' is not possible: how colours were normalised is not known, so neither is what is black; "
                 "use hide='mean', or give an image and not a tensor"
             )
-        return replace(self, covered=covered, fill=fill, uncovered=self)
+        return replace(self, covered=np.packbits(covered), fill=fill, uncovered=self)
+
+    def without_units(self, places: Places) -> "ImageInput":
+        """Without the units of some patches: the model goes on with the others, which stay in their positions."""
+        if self.uncovered is not None:
+            raise BadOption(TWICE)
+        return replace(self, gone=self._at(places), fill="drop", uncovered=self)
 
     def filling(self) -> Tensor:
         """What is seen in place of hidden pixels, [1, channels, height, width] or [1, channels, 1, 1]."""
@@ -202,11 +228,7 @@ class ImageInput(TensorInput):
 
     def shown(self, device: torch.device) -> Tensor:
         """What the model is given, [1, channels, height, width]."""
-        pixels = self.pixels.to(device)
-        if self.covered is None:
-            return pixels
-        covered = torch.from_numpy(self.covered).to(device)
-        return torch.where(covered, self._filling.to(device), pixels)
+        return self.joined([self], device)["pixel_values"]
 
     def settled(self, device: torch.device) -> "ImageInput":
         """The same image, with what is hidden gone for good."""
@@ -217,7 +239,7 @@ class ImageInput(TensorInput):
         """Images of one kind as one batch."""
         beside = {name: values for name, values in inputs[0].tensors.items() if name != "pixel_values"}
         batch = {name: repeated(values, len(inputs), device) for name, values in beside.items()}
-        return {**batch, "pixel_values": torch.cat([one.shown(device) for one in inputs])}
+        return {**batch, "pixel_values": _covered(inputs, device)}
 
     @property
     def _filling(self) -> Tensor:
@@ -227,6 +249,23 @@ class ImageInput(TensorInput):
         if self.fill not in fillings:
             fillings[self.fill] = self.filling()
         return fillings[self.fill]
+
+
+def _covered(inputs: Sequence[ImageInput], device: torch.device) -> Tensor:
+    """Images of one size with what is seen in place of their hidden pixels: [batch, channels, height, width]."""
+    pixels = torch.cat([one.pixels.to(device) for one in inputs])
+    hiding = [row for row, one in enumerate(inputs) if one.covered is not None]
+    if not hiding:
+        return pixels
+    packed = torch.from_numpy(np.stack([inputs[row].covered for row in hiding])).to(device)  # type: ignore[arg-type]
+    bits = packed[:, :, None] >> torch.arange(7, -1, -1, device=device, dtype=torch.uint8) & 1
+    height, width = pixels.shape[2:]
+    covered = bits.flatten(1)[:, : height * width].view(-1, 1, height, width).bool()
+    fillings = [inputs[row]._filling.to(device) for row in hiding]
+    size = tuple(max(sizes) for sizes in zip(*(one.shape for one in fillings), strict=True))
+    filling = torch.cat([one.expand(1, *size[1:]) for one in fillings])
+    pixels[hiding] = torch.where(covered, filling, pixels[hiding])
+    return pixels
 
 
 def blurred(pixels: Tensor) -> Tensor:

@@ -3,27 +3,32 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.hiding import Hide
-from whyformer.inputs.input import Kind, Places, TensorInput
+from whyformer.inputs.images import ImageInput
+from whyformer.inputs.input import Flags, Kind, Places, TensorInput
 from whyformer.inputs.units import Span
+from whyformer.methods.registry import Scores
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
 from whyformer.perturb import Outcomes, Search, best_orders, hide_named, inputs_of
 from whyformer.prediction import Prediction
 
 Units = Kind
+Groups = Literal["token", "word", "cell"]  # a cell holds patches that are hidden together
 Combine = Literal["sum", "max"]
 Explained = Literal["predicted", "gold", "explained"]
 Floats = NDArray[np.float64]
+PIXELS = "pixels"  # where a method reports the scores of pixels
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class Annotation:
     """What people said of one example: its label, the first and last token of the answer, why it has that label.
 
     A question may have been found to have no answer, or one that was cut off: `unanswered`. Of a long context one
-    window is explained: `answer_length` is how many tokens of the answer the whole has, in that window or not.
+    window is explained: `answer_length` is how many tokens of the answer the whole has, in that window or not. The
+    `mask` of an image is as large as what the model sees: 1 where what it shows is, 0 elsewhere, 255 not labelled.
     """
 
     gold: int | None = None
@@ -51,6 +57,7 @@ class Annotation:
     rationale: Rationale | None = None
     unanswered: bool = False
     answer_length: int | None = None
+    mask: NDArray[np.uint8] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,17 +66,19 @@ class Case:
 
     `scores_for` gives the method's scores for other classes, one per example; None for a method that is the same for
     all. Padding and special tokens are never ranked. `ranks`: only the order of the scores means something, so a word
-    has that of its highest token, whatever a metric says.
+    has that of its highest token, whatever a metric says. `pixels` are the scores of an image's pixels, [batch, height,
+    width], of a method that has some.
     """
 
     prediction: Prediction
     scores: Tensor
     outcomes: Outcomes
     annotations: Sequence[Annotation] = ()
-    scores_for: Callable[[Tensor], Tensor] | None = None
+    scores_for: Callable[[Tensor], Tensor | Scores] | None = None
     idf: Idf | None = None
     ranks: bool = False
-    _other: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)
+    pixels: Tensor | None = None
+    _other: dict[tuple[int, ...], Scores] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         expected = tuple(self.prediction.padding.shape)
@@ -91,6 +100,8 @@ class Case:
             "rationale": any(a.rationale is not None for a in annotations),
             "idf": self.idf is not None,
             "classes": self.scores_for is not None,
+            "mask": any(a.mask is not None for a in annotations),
+            "images": self.prediction.batch.is_images,
         }
 
     @cached_property
@@ -136,20 +147,52 @@ class Case:
 
     def scores_of(self, classes: Tensor) -> list[Floats]:
         """The scores of each example for a class, without padding."""
+        return self.without_padding(self._scored(classes).total)
+
+    def _scored(self, classes: Tensor) -> Scores:
+        """What the method gives for a class of each example."""
         if self.scores_for is None or torch.equal(classes, self.prediction.target.cpu()):
-            return self.without_padding(self.scores)
+            return Scores(self.scores, {} if self.pixels is None else {PIXELS: self.pixels})
         key = tuple(classes.tolist())
         if key not in self._other:
-            self._other[key] = self.scores_for(classes)
-        return self.without_padding(self._other[key])
+            scores = self.scores_for(classes)
+            made = scores if isinstance(scores, Scores) else Scores(scores)
+            self._other[key] = Scores(
+                made.total, {PIXELS: made.diagnostics[PIXELS]} if PIXELS in made.diagnostics else {}
+            )
+        return self._other[key]
+
+    @property
+    def images(self) -> tuple[ImageInput, ...]:
+        """The examples, which are images of one size."""
+        images = tuple(one for one in self.inputs if isinstance(one, ImageInput))
+        if len(images) != len(self):
+            raise BadInput("maps are those of images: this metric is not for texts")
+        return images
+
+    def maps(self, target: Explained) -> Tensor:
+        """The scores for a class as images, [batch, height, width]: those of pixels, or of patches, upsampled.
+
+        Upsampling is bilinear (Chefer et al. 2021, section 3.4). Signs stay as the method gives them.
+        """
+        scored, patches = self._scored(self.chosen(target)), self.images[0].patches
+        if (pixels := scored.diagnostics.get(PIXELS)) is not None:
+            return cast(Tensor, pixels.detach().double())
+        grid = scored.total.detach().double()[:, torch.from_numpy(patches.grid).to(scored.total.device)]
+        size = tuple(patches.owner.shape)
+        return F.interpolate(grid[:, None], size=size, mode="bilinear", align_corners=False)[:, 0]
+
+    def settled(self, prediction: Prediction) -> "Case":
+        """The same case, small enough to be kept until it is asked the same again: a prediction without its graph."""
+        return replace(self, prediction=prediction, scores_for=None if self.scores_for is None else _let_go)
 
     def without_padding(self, scores: Tensor) -> list[Floats]:
         """Scores [batch, units] of each example, without padding."""
         rows = scores.detach().double().cpu().numpy()
         return [row[real] for row, real in zip(rows, self.real, strict=True)]
 
-    def units(self, units: Units = "token") -> list[list[list[int]]]:
-        """The places of each example that are ranked and hidden as one: tokens, or the tokens of each word."""
+    def units(self, units: Groups = "token") -> list[list[list[int]]]:
+        """The places of each example that are ranked and hidden as one: tokens, or those of each word or cell."""
         return [one.groups(units) for one in self.inputs]
 
     @property
@@ -172,33 +215,58 @@ class Case:
     def probabilities(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[Tensor]:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
         way = hide_named(hide)
-        left = [one.without(places, way) for one, steps in zip(self.inputs, without, strict=True) for places in steps]
-        return list(self.outcomes.of(left, self.classes).split([len(steps) for steps in without]))
+        steps_of = zip(self.inputs, without, strict=True)
+        return self.said([[one.without(places, way) for places in steps] for one, steps in steps_of])
+
+    def without_pixels(self, covered: Sequence[Sequence[Flags]], hide: str) -> list[Tensor]:
+        """What the model says of each image with these pixels hidden, [height, width]: [steps, classes] for each."""
+        fill = "mean" if hide == "delete" else hide
+        images = zip(self.images, covered, strict=True)
+        return self.said([[image.without_pixels(flags, fill) for flags in steps] for image, steps in images])
+
+    def said(self, inputs: Sequence[Sequence[TensorInput]]) -> list[Tensor]:
+        """What the model says of several inputs for each example, [inputs, classes] for each."""
+        flat = [one for steps in inputs for one in steps]
+        return list(self.outcomes.of(flat, self.classes).split([len(steps) for steps in inputs]))
 
     def best(
         self,
-        target: Explained = "predicted",
+        target: Explained | Literal["right"] = "predicted",
         *,
         hide: str | Hide = "delete",
-        units: Units = "token",
+        units: Groups = "token",
         combine: Combine = "sum",
         beam: int = 1,
+        keeping: bool = False,
+        engine: Outcomes | None = None,
     ) -> "Case":
-        """The ceiling: the same case with scores that rank units in the best order that a search finds."""
-        groups, classes = self.units(units), self.chosen(target).tolist()
-        searches = list(map(Search, self.inputs, groups, classes))
-        return self.ordered(best_orders(self.outcomes, searches, self.classes, hide=hide, beam=beam), units, combine)
+        """The ceiling: the same case with scores that rank units in the best order that a search finds.
 
-    def ordered(self, orders: Sequence[Sequence[int]], units: Units = "token", combine: Combine = "sum") -> "Case":
+        With `keeping`, the lowest units are hidden first, and the probability is to stay. An `engine` of its own
+        forgets what is not asked again.
+        """
+        classes = self.right if target == "right" else self.chosen(target).tolist()
+        searches = list(map(Search, self.inputs, self.units(units), classes))
+        ways: dict[str, Any] = {"hide": hide, "beam": beam, "keeping": keeping, "forgetting": engine is not None}
+        orders = best_orders(engine or self.outcomes, searches, self.classes, **ways)
+        return self.ordered([order[::-1] for order in orders] if keeping else orders, units, combine)
+
+    def ordered(self, orders: Sequence[Sequence[int]], units: Groups = "token", combine: Combine = "sum") -> "Case":
         """The same case with scores that rank the units of each example in an order, given by their numbers."""
         scores = torch.zeros(self.scores.shape, dtype=torch.float64)
         for example, (order, groups, real) in enumerate(zip(orders, self.units(units), self.real, strict=True)):
             for rank, unit in enumerate(order):
                 share = len(groups[unit]) if combine == "sum" else 1
                 scores[example, [real[place] for place in groups[unit]]] = (len(order) - rank) / share
-        return replace(self, scores=scores, scores_for=None, ranks=False, _other={})
+        pixels = self._by_owner(scores) if units == "cell" else None
+        return replace(self, scores=scores, scores_for=None, ranks=False, pixels=pixels, _other={})
 
-    def shuffled(self, units: Units = "token", combine: Combine = "sum") -> "Case":
+    def _by_owner(self, scores: Tensor) -> Tensor:
+        """The scores of patches as images of hard edges, [batch, height, width]; 0 where there is no patch."""
+        owner = torch.from_numpy(self.images[0].patches.owner)
+        return scores[:, owner.clamp_min(0)].masked_fill(owner < 0, 0.0)
+
+    def shuffled(self, units: Groups = "token", combine: Combine = "sum") -> "Case":
         """The same case with units ranked by the score of their first token, so that a word's length does not matter.
 
         Random scores so make a random order of words.
@@ -208,6 +276,10 @@ class Case:
             for groups, row in zip(self.units(units), self.without_padding(self.scores), strict=True)
         ]
         return self.ordered(orders, units, combine)
+
+
+def _let_go(classes: Tensor) -> Tensor:
+    raise AssertionError(f"the scores for {classes.tolist()} were not asked for while there was a graph")
 
 
 def answer_tokens(example: TextInput, characters: Span) -> tuple[int, int] | None:

@@ -22,12 +22,12 @@ class ClassScores:
     prediction: Prediction
     by_class: dict[tuple[int, ...], Prediction]
 
-    def __call__(self, classes: Tensor) -> Tensor:
+    def __call__(self, classes: Tensor) -> Scores:
         """The scores of each example for its class."""
         key = tuple(classes.tolist())
         if key not in self.by_class:
             self.by_class[key] = self.prediction.towards(list(key))
-        return scores_by(self.method, self.by_class[key]).total
+        return scores_by(self.method, self.by_class[key])
 
 
 def scores_by(method: MethodSpec, prediction: Prediction) -> Scores:
@@ -51,9 +51,9 @@ class DocumentScores:
     method: MethodSpec
     document: Document
 
-    def __call__(self, classes: Tensor) -> Tensor:
-        """The scores for a class, [1, units]."""
-        return self.of(int(classes)).total
+    def __call__(self, classes: Tensor) -> Scores:
+        """The scores for a class, of [1, units]."""
+        return self.of(int(classes))
 
     def of(self, index: int) -> Scores:
         """The method's scores for a class, by its index."""

@@ -1,7 +1,6 @@
 """Confidence: whether an explanation tells classes apart, and whether its order decides what the model says."""
 
 import warnings
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
-from whyformer.metrics.faithfulness import TENTHS, Deletion
+from whyformer.metrics.faithfulness import TENTHS, Deletion, area_weights
 from whyformer.metrics.registry import Measured, metric
 from whyformer.perturb import HideName
 
@@ -71,6 +70,7 @@ def _tau(first: Floats, second: Floats, rankable: list[int], protocol: str | Non
     bounds=(0, 1),
     hides=True,
     ceiling=True,
+    takes="texts",
     paper="Decoded layer saliency 2023",
 )
 def hiding_game(
@@ -90,7 +90,14 @@ def hiding_game(
     return _game(case, Deletion(hide, fractions, target, units, combine), revealing=False)
 
 
-@metric(family="confidence", higher_is_better=True, bounds=(0, 1), hides=True, paper="Decoded layer saliency 2023")
+@metric(
+    family="confidence",
+    higher_is_better=True,
+    bounds=(0, 1),
+    hides=True,
+    takes="texts",
+    paper="Decoded layer saliency 2023",
+)
 def revealing_game(
     case: Case,
     *,
@@ -109,16 +116,7 @@ def revealing_game(
 
 def _game(case: Case, deletion: Deletion, revealing: bool) -> Measured:
     at = deletion.at(TENTHS)
-    weights = _trapezoid(at)
+    weights = area_weights(at)
     shares = case.probabilities(deletion.steps(case, at, revealing=revealing), deletion.hide)
     curve = torch.stack([(p.argmax(-1) == r).double() for p, r in zip(shares, case.right, strict=True)])
     return Measured((curve * weights).sum(1), curve, at)
-
-
-def _trapezoid(at: tuple[float, ...]) -> Tensor:
-    """Weights whose sum with a curve is its area by trapezoids, divided by the range."""
-    if len(at) < 2 or any(b <= a for a, b in pairwise(at)):
-        raise BadOption(f"an area needs at least two fractions in rising order; found {list(at)}")
-    gaps = torch.tensor(at, dtype=torch.float64).diff()
-    zero = torch.zeros(1, dtype=torch.float64)
-    return (torch.cat((gaps, zero)) + torch.cat((zero, gaps))) / 2 / (at[-1] - at[0])

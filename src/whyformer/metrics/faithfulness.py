@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -109,6 +110,7 @@ def aopc(
     bounds=(-np.inf, np.inf),
     hides=True,
     ceiling=True,
+    takes="texts",
     paper="Shrikumar et al. 2017; Chen et al. 2019; Qiang et al. 2022",
 )
 def log_odds(
@@ -227,6 +229,16 @@ def _kept(
 def hide_of(hide: str | None, protocol: Protocol | None) -> str:
     """How `aopc` hides: as it is told, else as the authors do, else by deletion."""
     return hide or ("delete" if protocol is None else "pad_attended")
+
+
+def area_weights(at: tuple[float, ...], normalised: bool = True) -> Tensor:
+    """Weights whose sum with a curve is its area by trapezoids; if `normalised`, divided by the range."""
+    if len(at) < 2 or any(b <= a for a, b in pairwise(at)):
+        raise BadOption(f"an area needs at least two fractions in rising order; found {list(at)}")
+    gaps = torch.tensor(at, dtype=torch.float64).diff()
+    zero = torch.zeros(1, dtype=torch.float64)
+    weights = (torch.cat((gaps, zero)) + torch.cat((zero, gaps))) / 2
+    return weights / (at[-1] - at[0]) if normalised else weights
 
 
 def flat(groups: Sequence[Sequence[int]]) -> list[int]:

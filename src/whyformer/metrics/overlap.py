@@ -135,6 +135,7 @@ def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10, **cou
     needs={"idf"},
     level="corpus",
     reduce=shared_top_words,
+    takes="texts",
     paper="Decoded layer saliency 2023",
 )
 def token_overlap(

@@ -31,6 +31,7 @@ def mean_or_ratio(
     needs={"answer"},
     level="corpus",
     reduce=mean_or_ratio,
+    takes="texts",
     paper="Qiang et al. 2022; Song et al. 2024",
 )
 def precision_at_k(case: Case, *, k: int | list[int] = 20, measure: Literal["count", "ratio"] = "count") -> Measured:
@@ -65,6 +66,7 @@ def precision_at_k(case: Case, *, k: int | list[int] = 20, measure: Literal["cou
     bounds=(0, 1),
     needs={"rationale"},
     explains="gold",
+    takes="texts",
     paper="DeYoung et al. 2020",
 )
 def token_f1(

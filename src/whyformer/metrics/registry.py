@@ -14,6 +14,7 @@ from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
 
 CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`
+IMAGE_CEILING_OPTIONS = CEILING_OPTIONS[:2]  # and one for images alone, whose units are patches
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,14 @@ class Measured:
 
 Level = Literal["example", "corpus"]
 Records = Sequence[Any]
+Follows = Literal["target", "right"]
+Takes = Literal["any", "texts", "images"]
 
 NEEDS = {  # what a metric may need of a data set, or of a method
     "gold": "the gold label of each example",
     "rationale": "a human rationale for each example",
     "answer": "the gold answer of each question",
+    "mask": "the mask of an image, which says where what it shows is",
     "idf": "the inverse document frequency of words",
     "classes": "a method whose scores depend on the class",
 }
@@ -50,7 +54,10 @@ class Metric(Registered):
     `needs`: what it cannot do without, see `NEEDS`. `level`: whether it has a number for each example, or for a corpus
     only. `hides`: it asks what the model says of a text with units hidden. `explains`: the class whose explanation it
     is about, unless an option `target` says otherwise. `ceiling`: an order that lowers the probability fast scores
-    well, so that searching for one tells what is attainable; its options `CEILING_OPTIONS` say how to search.
+    well, so that searching for one tells what is attainable; its options `CEILING_OPTIONS` say how to search. With
+    `lowest_first`, it hides the lowest units first, and an order that keeps the probability scores well. `follows`:
+    whether the search looks at the class `target`, or at the one that is right. `takes`: whether the metric is for
+    texts or images alone.
     """
 
     higher_is_better: bool
@@ -62,9 +69,20 @@ class Metric(Registered):
     explains: Literal["predicted", "gold"] = "predicted"
     reduce: Callable[..., float] | None = None
     ceiling: bool = False
+    lowest_first: bool = False
+    follows: Follows = "target"
+    takes: Takes = "any"
+
+    def misfit(self, images: bool) -> str | None:
+        """Why this metric is not for images, or not for texts, if it is not."""
+        if self.takes == "any" or (self.takes == "images") is images:
+            return None
+        return f"{self.name} is for {self.takes}, and these are {'images' if images else 'texts'}"
 
     def refusal(self, given: Mapping[str, bool]) -> str | None:
         """Why this metric cannot be computed, if something that it needs is not given."""
+        if misfit := self.misfit(given.get("images", False)):
+            return misfit
         missing = [need for need in sorted(self.needs) if not given.get(need)]
         if not missing:
             return None
@@ -104,6 +122,9 @@ def metric(
     explains: Literal["predicted", "gold"] = "predicted",
     reduce: Callable[..., float] | None = None,
     ceiling: bool = False,
+    lowest_first: bool = False,
+    follows: Follows = "target",
+    takes: Takes = "any",
 ) -> Callable[[Callable[..., Measured | Tensor]], Callable[..., Measured | Tensor]]:
     """Register a function as the metric of its name."""
     if unknown := sorted(set(needs) - set(NEEDS)):
@@ -111,16 +132,17 @@ def metric(
     if (level == "corpus") != (reduce is not None):
         raise ValueError("a metric of level 'corpus', and no other, says how its records are reduced")
     facts = (higher_is_better, bounds, paper, frozenset(needs), level, hides, explains, reduce, ceiling)
+    asked = IMAGE_CEILING_OPTIONS if takes == "images" else CEILING_OPTIONS
 
     def registered(function: Callable[..., Measured | Tensor]) -> Callable[..., Measured | Tensor]:
-        missing = [name for name in CEILING_OPTIONS if name not in keyword_only(function)]
+        missing = [name for name in asked if name not in keyword_only(function)]
         if ceiling and missing:
             raise BadOption(
                 f"metric {function.__name__!r} says ceiling=True, so a search for the best order has to know how it "
-                f"ranks and hides: give it the keyword-only options {', '.join(CEILING_OPTIONS)}, as comprehensiveness "
+                f"ranks and hides: give it the keyword-only options {', '.join(asked)}, as comprehensiveness "
                 f"has them (missing: {', '.join(missing)}), or leave ceiling out"
             )
-        return register(METRICS, Metric(function.__name__, function, family, *facts))
+        return register(METRICS, Metric(function.__name__, function, family, *facts, lowest_first, follows, takes))
 
     return registered
 

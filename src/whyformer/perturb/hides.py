@@ -4,7 +4,7 @@ import math
 from typing import Annotated
 
 from whyformer.errors import BadOption
-from whyformer.inputs.hiding import Cover, Delete, Fill, Hide, Zero
+from whyformer.inputs.hiding import Cover, Delete, Drop, Fill, Hide, Zero
 from whyformer.registry.options import Names, Spelling
 from whyformer.registry.plugins import Registry
 
@@ -41,6 +41,7 @@ for _hide in (
     Cover("black", "Black"),
     Cover("mean", "The image's mean colour"),
     Cover("blur", "The image, blurred,"),
+    Drop(),
 ):
     register_hide(_hide)
 

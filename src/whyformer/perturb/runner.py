@@ -18,6 +18,7 @@ from whyformer.inputs.input import TensorInput, present, together
 from whyformer.models.borrow import borrowed
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
+from whyformer.perturb.dropping import dropping
 from whyformer.progress import report
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.tasks.classes import Classes
@@ -50,6 +51,11 @@ class Counts:
     tokens: int = 0
     padding: int = 0
     batches: int = 0
+
+    def add(self, other: "Counts") -> None:
+        """Count what another engine did."""
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
 
 
 class Runner:
@@ -160,10 +166,12 @@ class Runner:
 
     def _outputs(self, inputs: Sequence[TensorInput]) -> Tensor:
         """Run the plain model, without a graph."""
+        dropped = dropping(self.model, inputs)
         with (
             torch.no_grad(),
             borrowed(self.model, together(inputs, self.device), **self.arguments) as (model, arguments),
             exchanging(model, inputs, arguments.get("input_ids")),
+            dropped,
         ):
             output = model(**arguments_of(model, arguments))
         logits = self.read(output)

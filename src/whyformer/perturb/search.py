@@ -31,19 +31,28 @@ class _Path:
 
 
 def best_orders(
-    outcomes: Outcomes, searches: Sequence[Search], classes: int, *, hide: str | Hide = "delete", beam: int = 1
+    outcomes: Outcomes,
+    searches: Sequence[Search],
+    classes: int,
+    *,
+    hide: str | Hide = "delete",
+    beam: int = 1,
+    keeping: bool = False,
+    forgetting: bool = False,
 ) -> list[list[int]]:
     """An order of hiding that makes the probability fall fast: of each text the numbers of its units.
 
     One unit at a time, the unit whose hiding lowers the probability most; with a `beam`, that many orders are followed,
     those with the lowest sum of probabilities so far. What it finds is a lower bound of the best (Zhou & Shah 2023).
-    Texts go on side by side, so that the engine can batch them.
+    Texts go on side by side, so that the engine can batch them. With `keeping`, it is the order that keeps the
+    probability as high as can be. `forgetting`: the engine, which nobody else uses, forgets each step.
     """
     longest = max((len(search.units) for search in searches), default=0)
     if longest > LONGEST_SEARCH:
         raise BadInput(f"a text of {longest} units is too long to be searched: at most {LONGEST_SEARCH}")
     if beam < 1:
         raise BadOption(f"beam must be at least 1; found {beam}")
+    sign = -1 if keeping else 1
     paths = [[_Path((), 0.0)] for _ in searches]
     for step in range(longest):
         going = [n for n, search in enumerate(searches) if step < len(search.units)]
@@ -51,8 +60,10 @@ def best_orders(
         inputs = [_without(searches[n], path, hide_named(hide)) for n in going for path in grown[n]]
         shares = iter(outcomes.of(inputs, classes))
         for n in going:
-            longer = [_Path(p.order, p.total + float(next(shares)[searches[n].target])) for p in grown[n]]
+            longer = [_Path(p.order, p.total + sign * float(next(shares)[searches[n].target])) for p in grown[n]]
             paths[n] = sorted(longer, key=lambda path: path.total)[:beam]
+        if forgetting:
+            outcomes.forget()
     return [list(best[0].order) for best in paths]
 
 
