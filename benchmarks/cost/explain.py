@@ -100,7 +100,9 @@ def together(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     """Every method that shares the trace, on one input."""
     prediction = Prediction(model, batch_of(model, inputs), relevance=True)
     scores = [
-        m(prediction).total for name, m in whyformer.list_methods().items() if m.passes == "one" and name not in APART
+        m(prediction).total
+        for name, m in whyformer.list_methods().items()
+        if m.passes == "one" and not m.images_only and name not in APART
     ]
     return torch.stack(scores)
 

@@ -126,7 +126,7 @@ def look(name: str, head: zoo.Head = zoo.SEQUENCE) -> Row:
 
 def methods_for(head: zoo.Head) -> dict[str, Method]:
     """The methods by which a head is explained here."""
-    methods = whyformer.list_methods()
+    methods = {name: m for name, m in whyformer.list_methods().items() if not m.images_only}
     return {name: m for name, m in methods.items() if head is zoo.SEQUENCE or m.passes == "one"}
 
 
@@ -218,7 +218,7 @@ def page(rows: list[Row]) -> str:
         "",
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}: a tiny",
         f"random model of each of the {len(rows)} architectures for which transformers has a sequence classifier, in",
-        f"float64 (`canine` in float32), explained by each of the {len(whyformer.list_methods())} methods.",
+        f"float64 (`canine` in float32), explained by each of the {len(methods_for(zoo.SEQUENCE))} methods.",
         "",
         f"* **{len(supported)} supported**: every method that is defined for them; {whole} of them all methods. The",
         "  table names those that are not defined, and why.",

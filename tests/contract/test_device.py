@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta_v2", "modernbert_mean", "gpt2", "mistral"])
-@pytest.mark.parametrize("name", whyformer.list_methods())
+@pytest.mark.parametrize("name", families.METHODS)
 def test_scores_are_those_of_the_cpu(name: str, family: str) -> None:
     model, inputs = families.build(family), families.batch()
     options = families.options(name, family)

@@ -51,7 +51,7 @@ def test_the_prediction_is_that_of_the_stock_model(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", whyformer.list_methods())
+@pytest.mark.parametrize("method", families.METHODS)
 def test_neither_other_texts_nor_other_choices_matter(method: str, kind: str) -> None:
     options = families.OPTIONS.get(method, {})
     explain: Callable[..., Any] = chooser(kind).explain

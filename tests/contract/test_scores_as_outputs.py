@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import whyformer
 from tests.helpers import families
 from tests.helpers.choosing import TEXT, scorer
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
@@ -49,7 +48,7 @@ def test_a_name_in_the_configuration_is_used() -> None:
     assert e.target.name == e.prediction.label == "relevance"
 
 
-@pytest.mark.parametrize("method", whyformer.list_methods())
+@pytest.mark.parametrize("method", families.METHODS)
 def test_every_method_explains_it_and_no_batch_matters(method: str) -> None:
     options = families.OPTIONS.get(method, {})
     alone = scorer().explain(PAIR, method, **options)

@@ -99,9 +99,7 @@ def test_patches_cannot_be_hidden_step_by_step() -> None:
         whyformer.list_methods()["stepwise"](predicted("image", None), **options("stepwise"))
 
 
-EVERYWHERE = [
-    (name, task) for name in whyformer.list_methods() for task in MODELS if (name, task) != ("stepwise", "image")
-]
+EVERYWHERE = [(name, task) for name in families.METHODS for task in MODELS if (name, task) != ("stepwise", "image")]
 
 
 @pytest.mark.parametrize(("name", "task"), EVERYWHERE)
@@ -135,7 +133,7 @@ def test_a_trace_holds_what_the_model_says(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ANSWERS)
-@pytest.mark.parametrize("name", whyformer.list_methods())
+@pytest.mark.parametrize("name", families.METHODS)
 def test_the_scores_of_an_answer_are_those_of_its_start_and_its_end(name: str, task: str) -> None:
     start, end = TARGETS[task]
     given = build(task), inputs(task), name
@@ -234,7 +232,7 @@ def test_the_default_is_the_most_likely_next_token(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", NEXT)
-@pytest.mark.parametrize("name", [m for m in whyformer.list_methods() if m != "random"])
+@pytest.mark.parametrize("name", [m for m in families.METHODS if m != "random"])
 def test_what_comes_later_does_not_matter(name: str, task: str) -> None:
     """A token said at position 2 is explained by the tokens up to there, as if the text ended there."""
     given = build(task), inputs(task), name
@@ -257,7 +255,7 @@ def padded_left(given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("task", NEXT)
-@pytest.mark.parametrize("name", whyformer.list_methods())
+@pytest.mark.parametrize("name", families.METHODS)
 def test_padding_may_stand_in_front(name: str, task: str) -> None:
     given = padded_left(inputs(task))
     scores = whyformer.attribute(build(task), given, name, target=7, **options(name))

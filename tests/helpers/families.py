@@ -9,10 +9,12 @@ import transformers as hf
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+import whyformer
 from whyformer import rounding
 
 VOCABULARY = 60
 PAD = 0
+METHODS = [name for name, method in whyformer.list_methods().items() if not method.images_only]  # for texts
 OPTIONS: dict[str, dict[str, Any]] = {  # of methods that cost much, or cannot do without any
     "smooth_grad": {"samples": 2},
     "mask_lrp": {"head_mask": "random", "rate": 0.5},

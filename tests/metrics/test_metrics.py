@@ -405,7 +405,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("aopc", {"fractions": [0.5, 1.5]}, "fractions lie between 0 and 1; found 1.5"),
     ("aopc", {"protocol": "attcat", "fractions": [0.5]}, "protocol='attcat' fixes fractions"),
     ("aopc", {"protocol": "attcat", "units": "word"}, "protocol='attcat' fixes units"),
-    ("aopc", {"hide": "blur"}, "option hide takes delete | mask"),
+    ("aopc", {"hide": "smear"}, "option hide takes delete | mask"),
     ("aopc", {"hidden": "mask"}, "aopc has no option 'hidden'; did you mean 'hide'"),
     ("hiding_game", {"fractions": [0.5]}, "at least two fractions in rising order"),
     ("kendall_tau", {"against": 7}, "is no class of this model"),

@@ -312,7 +312,8 @@ def _write_examples(folder: Path, html: Path | None, examples: str) -> None:
 
 def _listed(metric: Metric) -> tuple[str, ...]:
     better = "↑" if metric.higher_is_better else "↓"
-    return metric.name, metric.family, better, ", ".join(sorted(metric.needs)), metric.summary, metric.paper
+    needs = [*sorted(metric.needs), *([] if metric.takes == "any" else [metric.takes])]
+    return metric.name, metric.family, better, ", ".join(needs), metric.summary, metric.paper
 
 
 @app.command("metrics")

@@ -74,8 +74,8 @@ class Plan:
     idf: Idf | None = None
 
     def __post_init__(self) -> None:
-        self._check_windows()
         self._check_images()
+        self._check_windows()
         for metric in self.metrics:
             if Score.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
@@ -92,7 +92,7 @@ class Plan:
         images = self.subject.takes_images
         for metric in self.metrics:
             if misfit := metric.of.misfit(images):
-                fitting = [m.name for m in list_metrics().values() if not m.misfit(images) and m.takes != "any"]
+                fitting = [m.name for m in list_metrics().values() if not (m.misfit(images) or m.needs)]
                 raise BadOption(f"{misfit}: measure {', '.join(fitting)}")
         if not images:
             return
@@ -111,7 +111,8 @@ class Plan:
             does = TASKS[self.subject.task].does
             raise BadOption(f"windows='merge' is for models that give one output for a text; this one {does}")
         if hiding := [metric.label for metric in self.metrics if metric.of.hides]:
-            others = [m.name for m in list_metrics().values() if not m.hides and "answer" not in m.needs]
+            every = [m for m in list_metrics().values() if not m.misfit(images=False)]
+            others = [m.name for m in every if not m.hides and "answer" not in m.needs]
             raise BadOption(
                 f"{hiding[0]} hides units, which is not defined for documents in windows: leave windows='merge' out, "
                 f"or measure {', '.join(others)}"

@@ -1,4 +1,4 @@
-"""recommend: which method, or which layer, to believe on a model and your own texts."""
+"""recommend: which method, or which layer, to believe on a model and your own texts or images."""
 
 import math
 from collections.abc import Sequence
@@ -40,6 +40,7 @@ class Recommendation:
     better_than_random: bool
     recorded: Path | None = None
     ranked: Literal["method", "layer"] = "method"
+    examples: Literal["texts", "images"] = "texts"
     stepped: str | None = None  # the winner with more effort, if that was asked for
     gain: Difference | None = None  # by how much that is better
 
@@ -49,10 +50,16 @@ class Recommendation:
         cell = self.table[self.winner, self.metric]
         assert cell is not None
         if not self.better_than_random:
-            return f"No {self.ranked} is reliably better than a random order here ({self.metric}, {_texts(cell.n)})."
+            return (
+                f"No {self.ranked} is reliably better than a random order here ({self.metric}, {self._count(cell.n)})."
+            )
         beside = f"; {', '.join(self.tied)} cannot be told apart from it" if self.tied else ""
-        told = f"{self.metric} {cell.mean:.3f}{_bounds(cell)}, {_texts(cell.n)}"
+        told = f"{self.metric} {cell.mean:.3f}{_bounds(cell)}, {self._count(cell.n)}"
         return f"Use {self.winner}: {told}{beside}.{self._of_steps}"
+
+    def _count(self, count: int) -> str:
+        remark = ", too few to rely on" if count < TOO_FEW else ", a small sample" if count < SMALL else ""
+        return f"{count} {self.examples}{remark}"
 
     @property
     def _of_steps(self) -> str:
@@ -67,11 +74,6 @@ def _bounds(numbers: Cell | Difference, sign: str = "") -> str:
     return "" if math.isnan(numbers.low) else f" [{numbers.low:{sign}.3f}, {numbers.high:{sign}.3f}]"
 
 
-def _texts(count: int) -> str:
-    remark = ", too few to rely on" if count < TOO_FEW else ", a small sample" if count < SMALL else ""
-    return f"{count} texts{remark}"
-
-
 def recommend(
     subject: Subject,
     data: Dataset | Data,
@@ -84,7 +86,7 @@ def recommend(
     cache: bool = True,
     **options: Any,
 ) -> Recommendation:
-    """Rank methods by a metric on your own texts, and record the winner for `method="auto"`.
+    """Rank methods by a metric on your own texts or images, and record the winner for `method="auto"`.
 
     From a file or name `limit` rows are drawn at random, by default 100. `random` is always among the methods: a winner
     that is not reliably better, or that refuses some texts, is not recorded, and with `cache=False` none is. Other
@@ -127,6 +129,8 @@ def recommend_layer(
     a layer, with its other options: `decoded_grad_cam(lm_head=FOLDER)`. The rest is as for `recommend`; the default
     metric is `hiding_game`, `revealing_game` is the other one of the paper.
     """
+    if subject.takes_images:
+        raise BadOption("layers are ranked on texts, and this model reads images: rank methods (leave layers out)")
     specs = method_specs(method)
     if len(specs) != 1 or "layer" not in specs[0].of.options:
         raise BadOption(f"layers are ranked for one method that has the option layer; found {method!r}")
@@ -178,13 +182,14 @@ def _ranked(
     table = evaluate(subject, data, names, [metric.label], **options)
     winner = table.best(metric.label, names)
     if winner is None:
-        raise BadInput("no method could explain any of these texts: see the table's footer")
+        raise BadInput("no method could explain any of these examples: see the table's footer")
     gap = None if winner == BASELINE else table.compare(metric.label, winner, BASELINE)
     reliable = gap is not None and (gap.low > 0 if metric.of.higher_is_better else gap.high < 0)
     cell = table[winner, metric.label]
     reliable = reliable and cell is not None and not cell.refused
     tied = tuple(name for name in table.tied(metric.label, names) if name != BASELINE)
-    return Recommendation(table, metric.label, winner, tied, reliable)
+    examples: Literal["texts", "images"] = "images" if subject.takes_images else "texts"
+    return Recommendation(table, metric.label, winner, tied, reliable, examples=examples)
 
 
 def _numbers(ranking: Recommendation, data: Dataset | Data) -> tuple[str, float, float, float, int, str]:

@@ -2,6 +2,7 @@
 
 from whyformer.methods import attcat as attcat
 from whyformer.methods import attention as attention
+from whyformer.methods import centre as centre
 from whyformer.methods import decoded as decoded
 from whyformer.methods import decomposition as decomposition
 from whyformer.methods import full_grad as full_grad

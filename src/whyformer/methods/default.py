@@ -1,6 +1,6 @@
 """What `method="auto"` means: the winner recorded for a model, or else the one that wins in general, with an effort."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 from torch import nn
@@ -62,9 +62,20 @@ def methods_for(subject: Subject | None, written: Written, effort: str | None = 
             "stepwise(of=NAME, steps=10)"
         )
     if written in EVERY:
-        return method_specs(written)
+        return _fitting(subject, method_specs(written))
     specs = method_specs([auto_method(subject, effort).label if name == "auto" else name for name in names])
+    if set(EVERY) & set(names):
+        specs = _fitting(subject, specs, names)
     return specs if subject is None else tuple(with_layer(spec, subject.model) for spec in specs)
+
+
+def _fitting(
+    subject: Subject | None, specs: tuple[MethodSpec, ...], named: Sequence[str] = ()
+) -> tuple[MethodSpec, ...]:
+    """The methods that go with a model that reads texts, or images; and those that were named."""
+    if subject is not None and subject.takes_images:
+        return specs
+    return tuple(spec for spec in specs if not spec.of.images_only or spec.label in named)
 
 
 def with_layer(spec: MethodSpec, model: nn.Module) -> MethodSpec:

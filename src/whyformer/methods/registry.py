@@ -69,6 +69,7 @@ class Method(Registered):
 
     `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
     `relevance`: it needs a trace that relevance can flow through. `passes`: whether it runs the model once or often.
+    `images_only`: it is not for texts, and neither `all` nor `fast` means it there.
     """
 
     signed: bool
@@ -76,6 +77,7 @@ class Method(Registered):
     paper: str
     relevance: bool = False
     passes: Passes = "one"
+    images_only: bool = False
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
         """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
@@ -83,6 +85,8 @@ class Method(Registered):
         The start and the end of an answer are scored one by one, and added up.
         """
         arguments = self.arguments(options)
+        if self.images_only and not prediction.batch.is_images:
+            raise UnsupportedModel(f"{self.name} is for images, and {type(prediction.model).__name__} reads texts")
         with differentiating():
             by_part = [self.function(part, **arguments) for part in prediction.parts]
         scores = _added([f if isinstance(f, Scores) else Scores(f) for f in by_part])
@@ -102,12 +106,20 @@ METHODS: Registry[Method] = Registry("method", "methods")
 
 
 def method(
-    *, family: str, signed: bool, class_specific: bool, paper: str, relevance: bool = False, passes: Passes = "one"
+    *,
+    family: str,
+    signed: bool,
+    class_specific: bool,
+    paper: str,
+    relevance: bool = False,
+    passes: Passes = "one",
+    images_only: bool = False,
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
     def registered(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
-        made = Method(function.__name__, function, family, signed, class_specific, paper, relevance, passes)
+        facts = (family, signed, class_specific, paper, relevance, passes, images_only)
+        made = Method(function.__name__, function, *facts)
         if taken := sorted(RESERVED & keyword_only(function)):
             raise BadOption(
                 f"method {made.name!r} cannot have an option {taken[0]!r}: explain has a parameter of that name, and "
