@@ -842,8 +842,8 @@ of(
     ),
     (
         "best_orders",
-        "p.total + float(",
-        "float(",
+        "p.total + sign * float(",
+        "sign * float(",
         "metrics/test_known_rows.py",
     ),
     (
@@ -1183,7 +1183,7 @@ of(
     "evaluation/test_pitfalls.py::test_a_smaller_window_is_not_taken_for_the_same",
     ("item_of", "[tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
-        "batches",
+        "_batches",
         "len(batch) == limits.texts or (len(batch) + 1)",
         "len(batch) == limits.texts or 0 * (len(batch) + 1)",
         "evaluation/test_limits_of_batches.py",
@@ -1834,3 +1834,55 @@ of(
         f"{RECIPES}::test_a_class_without_a_text_is_named_and_none_at_all_is_left_out",
     ),
 )
+
+# Images
+IMAGES = "metrics/test_image_metrics.py"
+IMAGE_DATA = "evaluation/test_image_data.py"
+of(
+    "metrics.perturbation",
+    IMAGES,
+    ("_ranks", "descending=not lowest_first", "descending=lowest_first"),
+    ("_lowest", "turns < _floor", "turns <= _floor"),
+    ("_perturbed", "area_weights(at, normalised)", "area_weights(at)"),
+    ("_perturbed", "case.right", "case.chosen(deletion.target).tolist()"),
+    ("deletion_accuracy", "patches[n:]", "patches[:n]"),
+    ("deletion_accuracy", "1 - right if", "right if"),
+    ("_followed", "revealing=revealing", "revealing=False"),
+)
+of(
+    "metrics.segmentation",
+    IMAGES,
+    ("pixel_accuracy", "(mask == 1))[labelled]", "(mask == 1))"),
+    ("mean_iou", "(~foreground, ~marked), ", ""),
+    ("mean_average_precision", "np.concatenate((1 - scaled, scaled))", "np.concatenate((scaled, scaled))"),
+    ("pointing_game", "tolerance**2", "tolerance"),
+    ("pointing_game", "-np.inf", "np.inf"),
+    ("share_of_right_pixels", "/ labelled if", "/ len(records) if"),
+)
+of(
+    "metrics.case",
+    IMAGES,
+    ("Case.maps", 'mode="bilinear", align_corners=False', 'mode="nearest"'),
+    ("Case._scored", "if PIXELS in made.diagnostics", "if False"),
+    ("Case.best", "order[::-1]", "order"),
+    ("Case.without_pixels", '"mean" if hide == "delete" else hide', '"mean"'),
+)
+of(
+    "inputs.images",
+    IMAGES,
+    ("_covered", "torch.arange(7, -1, -1", "torch.arange(0, 8, 1"),
+    ("Patches.cells", "min(CELLS, count)", "min(4, count)"),
+    ("ImageInput.kind", "int((~self.gone).sum())", "0"),
+)
+of("perturb.search", IMAGES, ("best_orders", "-1 if keeping else 1", "1"), ("best_orders", "if forgetting", "if False"))
+of("perturb.dropping", IMAGES, ("_Dropping._enter", "number != self.first", "number != self.first + 1"))
+of("methods.centre", IMAGES, ("centre", "2 * width**2", "width**2"), ("centre", "/ across - 0.5", "/ across - 0.4"))
+of(
+    "evaluation.examples",
+    IMAGE_DATA,
+    ("seen_mask", "left * width, top * height", "0, 0"),
+    ("_image_item", "[example.content, gold,", "[gold,"),
+    ("Item.__getstate__", '"encoded": None, ', ""),
+    ("batches", "tuple(item.encoded.pixels.shape)", "()"),
+)
+of("evaluation.chunk", IMAGE_DATA, ("Way.of", '("cell", "max") if images', '("token", "max") if images'))

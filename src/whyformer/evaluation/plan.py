@@ -9,7 +9,6 @@ from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, hashed, item_of
 from whyformer.evaluation.protocols import without_segments
-from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
@@ -182,8 +181,8 @@ class Plan:
             try:
                 item = item_of(self.subject, example, self.settings.windows)
                 self._check_gold(item)
-                if self.settings.protocol is not None and isinstance(item.encoded, TextInput):
-                    item = replace(item, encoded=without_segments(item.encoded))
+                if self.settings.protocol is not None:
+                    item = replace(item, encoded=without_segments(item.text))
             except BadInput as error:
                 if not self.settings.skip_bad_rows:
                     advice = "on_error='skip' (--on-error skip) leaves such rows out"
