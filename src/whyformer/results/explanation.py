@@ -133,6 +133,8 @@ class ExplanationData:
 
     def by_word(self, combine: Literal["sum", "max"] | None = None) -> Self:
         """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
+        if self.image is not None:
+            raise BadOption("words are of texts: the units of an image are patches")
         combine = combine or ("max" if self.ranks else "sum")
         if combine not in ("sum", "max"):
             raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
@@ -450,7 +452,7 @@ def _seen_in_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _are_of_one_input(data: Mapping[str, Any]) -> None:
     """The explanations of a saved comparison have the same units."""
-    inputs = [(saved["texts"], len(saved["units"])) for saved in data["explanations"]]
+    inputs = [(saved["texts"], len(saved["units"]), saved.get("image")) for saved in data["explanations"]]
     for place, one in enumerate(inputs):
         must(one == inputs[0], "is of another input than the first", f"explanations[{place}]")
 
