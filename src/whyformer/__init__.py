@@ -36,6 +36,7 @@ __all__ = [
     "WhyformerError",
     "WhyformerWarning",
     "attribute",
+    "image_grid",
     "list_methods",
     "list_metrics",
     "method",

@@ -23,6 +23,7 @@ from whyformer.explain.explainer import Explainer as Explainer
 from whyformer.explain.explainer import attribute as attribute
 from whyformer.explain.explanation import Comparison as Comparison
 from whyformer.explain.explanation import Explanation as Explanation
+from whyformer.explain.explanation import image_grid as image_grid
 from whyformer.methods.registry import Scores as Scores
 from whyformer.methods.registry import list_methods as list_methods
 from whyformer.methods.registry import method as method

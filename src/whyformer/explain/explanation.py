@@ -1,5 +1,6 @@
 """Explanation and Comparison as they are given to people: they show themselves, and say how far to believe them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +28,8 @@ class _Drawn(Shown):
 
         A comparison has one row per method, as in AttCAT's Figure 5. Colours are beside the largest score of the row
         (`scale="row"`: the default for methods, whose scores have different units) or of all rows (`scale="shared"`:
-        the default for layers).
+        the default for layers). Of an image there is the picture beside its heat, and a comparison has one picture per
+        method.
         """
         from whyformer.show.figures import figure
 
@@ -48,6 +50,8 @@ class Explanation(_Drawn, ExplanationData):
     `ranks`: the scores tell an order alone. `signs`: above 0 where a unit spoke for the target and below 0 where
     against it, if the scores do not tell. `seen`: what the method saw while it hid tokens, one for each part of the
     target; it is of tokens, also where the units are words.
+    Of an image, `image` is what people see, units are patches with a `box`, and `heat` is the scores as a map; `pixels`
+    has the scores of a method that gives every pixel one.
     `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
     """
 
@@ -76,3 +80,14 @@ class Comparison(_Drawn, ComparisonData[Explanation]):
         """Read what `save` wrote as JSON."""
         saved = COMPARISON.read(path)
         return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
+
+
+def image_grid(rows: Sequence[Sequence[Explanation]], scale: Scale = "row") -> "Figure":
+    """A matplotlib figure of explained images in rows and columns, behind the input of each row.
+
+    What all of a column have in common, the method or the target, stands above it, and what all of a row have in
+    common at its left. Colours are beside the largest score of each picture, or of all (`scale="shared"`).
+    """
+    from whyformer.show.image_figures import image_grid as drawn
+
+    return drawn(rows, scale)

@@ -33,8 +33,8 @@ def strengths(explanation: ExplanationData, peak: float | None = None) -> Array:
 
 
 def largest(explanation: ExplanationData) -> float:
-    """The largest magnitude among the units that are shown."""
-    return _peak(_visible(explanation))
+    """The largest magnitude among the units that are shown, or among the pixels if those have scores."""
+    return _peak(_visible(explanation) if explanation.pixels is None else explanation.pixels)
 
 
 def common_peak(explanations: Iterable[ExplanationData], scale: Scale) -> float | None:

@@ -5,30 +5,18 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from whyformer.escapes import literal
 from whyformer.inputs.units import Unit
 from whyformer.results.explanation import ComparisonData, ExplanationData
-from whyformer.show.colours import (
-    AGAINST,
-    FOR,
-    IMPORTANCE,
-    Scale,
-    as_hex,
-    common_peak,
-    largest,
-    strengths,
-    two_sided,
-)
-from whyformer.show.layout import called, headline, in_answer, layer_rows, question, shown_places
+from whyformer.show.colours import Scale, common_peak, largest, strengths, two_sided
+from whyformer.show.image_figures import image_figure
+from whyformer.show.layout import called, headline, in_answer, layer_rows, picture_in, question, shown_places
 from whyformer.show.pictures import tiled
+from whyformer.show.scales import DIVERGING, SEQUENTIAL, colour_bar
 
-DIVERGING = LinearSegmentedColormap.from_list("whyformer", [as_hex(AGAINST), "#ffffff", as_hex(FOR)])
-SEQUENTIAL = LinearSegmentedColormap.from_list("whyformer-importance", ["#ffffff", as_hex(IMPORTANCE)])
 COLUMN, ROW = 0.45, 0.32  # inches of a cell
 BAR = 0.16  # inches, how wide a colour bar is
 OWN_SCALES = "each row on its own scale: at its right, the largest score"
@@ -38,8 +26,11 @@ def figure(result: ExplanationData | ComparisonData[Any], scale: Scale | None = 
     """A heatmap with one row for each method (AttCAT's Figure 5b).
 
     Of one explanation that has layers there is a row for each layer (Figure 4), and one for their sum. Layers share a
-    scale, which a colour bar shows; methods have different units, so each has its own. `scale` chooses.
+    scale, which a colour bar shows; methods have different units, so each has its own. `scale` chooses. Of an image
+    there are pictures, as `image_figure` draws them.
     """
+    if picture_in(result) is not None:
+        return image_figure(result, scale)
     usual: Scale = "shared" if isinstance(result, ExplanationData) else "row"
     rows = layer_rows(result) if isinstance(result, ExplanationData) else [(called(e), e) for e in result]
     return _heatmap(rows, common_peak([e for _, e in rows], scale or usual))
@@ -91,10 +82,5 @@ def _colour_bars(drawn: Figure, axes: Axes, kinds: set[bool], peak: float, rows:
     high = ROW * rows
     wide = COLUMN * (axes.get_xlim()[1] - axes.get_xlim()[0])
     for signed in sorted(kinds):
-        lowest, colours = (-peak, DIVERGING) if signed else (0.0, SEQUENTIAL)
-        mapped = ScalarMappable(Normalize(lowest, peak), colours)
-        bar = drawn.colorbar(mapped, ax=axes, fraction=min(0.15, 1.5 * BAR / wide), pad=0.01, aspect=high / BAR)
-        ticks = np.linspace(lowest, peak, 5 if rows > 5 else 3)
-        bar.set_ticks(ticks.tolist(), labels=[f"{tick:.3g}" for tick in ticks])
-        bar.ax.tick_params(labelsize=8)
-        bar.outline.set_visible(False)
+        place = {"fraction": min(0.15, 1.5 * BAR / wide), "pad": 0.01, "aspect": high / BAR}
+        colour_bar(drawn, axes, signed, peak, 5 if rows > 5 else 3, **place)

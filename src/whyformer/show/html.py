@@ -6,7 +6,7 @@ from itertools import groupby
 
 from whyformer.results.explanation import Array, ComparisonData, ExplanationData
 from whyformer.results.trust import Trust
-from whyformer.show import layout
+from whyformer.show import image_html, layout
 from whyformer.show.colours import (
     FAINT,
     Colour,
@@ -69,53 +69,73 @@ def fragment(explanations: Sequence[ExplanationData], scale: Scale | None = None
         cards = [_comparison(explanations, scale or "row")]
     else:
         cards = [_card(explanation, scale or "shared") for explanation in explanations]
-    return f"<style>{STYLE}</style>" + "\n".join(cards)
+    pictures = any(explanation.image is not None for explanation in explanations)
+    style, script = (STYLE + image_html.STYLE, image_html.SCRIPT) if pictures else (STYLE, "")
+    return f"<style>{style}</style>" + "\n".join(cards) + script
 
 
 def _card(explanation: ExplanationData, scale: Scale) -> str:
-    parts = [
-        _heading(explanation),
-        f'<p class="soft">{escape(layout.called(explanation))} · {_origin(explanation)}</p>',
-        legend_line([explanation]),
-        f'<div class="text">{marked_text(explanation)}</div>',
-        note_line(explanation),
-        _trust(explanation),
-        _strongest(explanation),
-        _layers(explanation, scale),
-    ]
-    return f'<section class="why">{"".join(parts)}</section>'
+    named = f'<p class="soft">{escape(layout.called(explanation))} · {_origin(explanation)}</p>'
+    legend, told = legend_line([explanation]), note_line(explanation) + _trust(explanation)
+    text = f'<div class="text">{marked_text(explanation)}</div>'
+    if explanation.image is None:
+        parts = [_heading(explanation), named, legend, text, told, _strongest(explanation)]
+    else:
+        beside = f"{_classes(explanation)}{legend}{_strongest(explanation)}"
+        picture = image_html.image_card(explanation, beside)
+        parts = [_title(explanation), named, picture, text if explanation.texts else "", told]
+    return f'<section class="why">{"".join(parts)}{_layers(explanation, scale)}</section>'
 
 
 def _comparison(explanations: ComparisonData[ExplanationData], scale: Scale) -> str:
     first, trusts = explanations[0], layout.trusts(explanations)
     peak = common_peak(explanations, scale)
-    rows = ""
-    for e in explanations:
-        gauge = "" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>'
-        name = f'{escape(layout.called(e))}<div class="soft">up to {largest(e):.3g}</div>'
-        rows += f'<tr><th>{name}</th><td><div class="text">{marked_text(e, peak)}</div>{gauge}</td></tr>'
+    gauges = [
+        "" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>' for e in explanations
+    ]
+    names = [layout.called(e) for e in explanations]
+    pictures = first.image is not None
+    tiles = image_html.image_comparison(names, explanations, peak, gauges) if pictures else ""
+    rows = "" if pictures else _rows(explanations, peak, gauges)
     for name, reason in explanations.refused:
         rows += f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>"
-    table = f'<div class="scroll"><table class="rows">{rows}</table></div>'
+    table = f'<div class="scroll"><table class="rows">{rows}</table></div>' if rows else ""
     origin = f'<p class="soft">{_origin(first)}</p>'
-    table += f'<p class="soft">{escape(layout.scale_note(peak))}</p>'
-    above = f"{_heading(first)}{origin}{legend_line(explanations)}{note_line(first)}"
+    table += _scale_line(peak, "picture" if pictures else "row")
+    above = f"{_heading(first)}{origin}{legend_line(explanations)}{note_line(first)}{tiles}"
     for trust in trusts[:1]:
         table += f'<p class="soft">Trust: {escape(layout.gauge_title(trust))}. {escape(layout.gauge_key(trust, "each method"))}</p>'
     return f'<section class="why">{above}{table}</section>'
 
 
+def _rows(explanations: Sequence[ExplanationData], peak: float | None, gauges: Sequence[str]) -> str:
+    """A row for each method, with the text in its colours."""
+    rows = ""
+    for e, gauge in zip(explanations, gauges, strict=True):
+        name = f'{escape(layout.called(e))}<div class="soft">up to {largest(e):.3g}</div>'
+        rows += f'<tr><th>{name}</th><td><div class="text">{marked_text(e, peak)}</div>{gauge}</td></tr>'
+    return rows
+
+
 def _heading(explanation: ExplanationData) -> str:
-    prediction = explanation.prediction
-    heading = f"<h2>{escape(layout.headline(prediction))}</h2><p>{escape(layout.question(explanation))}</p>"
-    if prediction.probabilities is None:
-        return heading
+    return _title(explanation) + _classes(explanation)
+
+
+def _title(explanation: ExplanationData) -> str:
+    said = escape(layout.headline(explanation.prediction))
+    return f"<h2>{said}</h2><p>{escape(layout.question(explanation))}</p>"
+
+
+def _classes(explanation: ExplanationData) -> str:
+    """The outputs with their probabilities, if they have some."""
+    if explanation.prediction.probabilities is None:
+        return ""
     rows = "".join(
         f'<span>{escape(name)}</span><span class="bar"><i style="width:{100 * p:.1f}%"></i></span>'
         f"<span>{layout.percent(p)}</span>"
-        for _, name, p in layout.shares(prediction)[:6]
+        for _, name, p in layout.shares(explanation.prediction)[:6]
     )
-    return f'{heading}<div class="classes">{rows}</div>'
+    return f'<div class="classes">{rows}</div>'
 
 
 def marked_text(explanation: ExplanationData, peak: float | None = None) -> str:
@@ -165,6 +185,9 @@ def _layers(explanation: ExplanationData, scale: Scale) -> str:
         return ""
     rows = layout.layer_rows(explanation)
     peak = common_peak([layer for _, layer in rows], scale)
+    if explanation.image is not None:
+        tiles = image_html.image_layers(rows, peak)
+        return f"<details><summary>layer by layer</summary>{tiles}{_scale_line(peak, 'picture')}</details>"
     shown = layout.shown_places(explanation)
     names = "".join(f"<th>{escape(explanation.units[i].text)}</th>" for i in shown)
     body = []
@@ -175,8 +198,11 @@ def _layers(explanation: ExplanationData, scale: Scale) -> str:
         )
         body.append(f"<tr><th>{name}</th>{cells}</tr>")
     table = f'<table class="grid"><tr class="t"><th></th>{names}</tr>{"".join(body)}</table>'
-    scales = f'<p class="soft">{escape(layout.scale_note(peak))}</p>'
-    return f'<details><summary>layer by layer</summary><div class="scroll">{table}</div>{scales}</details>'
+    return f'<details><summary>layer by layer</summary><div class="scroll">{table}</div>{_scale_line(peak)}</details>'
+
+
+def _scale_line(peak: float | None, what: str = "row") -> str:
+    return f'<p class="soft">{escape(layout.scale_note(peak, what))}</p>'
 
 
 def _origin(explanation: ExplanationData) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from whyformer.inputs.encoding import places
+from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
 from whyformer.results.explanation import ExplanationData
 from whyformer.results.trust import Trust
@@ -24,9 +25,10 @@ class Piece(NamedTuple):
 def pieces(explanation: ExplanationData) -> Iterator[Piece]:
     """The original text cut into pieces.
 
-    A line break stands between the two texts of a pair. Units without a span are set apart by spaces.
+    A line break stands between the two texts of a pair. Units without a span are set apart by spaces. Patches are no
+    part of a text.
     """
-    shown = shown_places(explanation)
+    shown = [place for place in shown_places(explanation) if explanation.units[place].box is None]
     part, end = (explanation.units[shown[0]].part or 0 if shown else 0), 0
     for number, position in enumerate(shown):
         unit = explanation.units[position]
@@ -43,6 +45,11 @@ def pieces(explanation: ExplanationData) -> Iterator[Piece]:
         end = max(start, unit.span[1])
         yield _piece(explanation, part, start, end, position)
     yield _piece(explanation, part, end, None)
+
+
+def picture_in(explained: ExplanationData | Sequence[ExplanationData]) -> Picture | None:
+    """The image that is explained; None for texts."""
+    return explained.image if isinstance(explained, ExplanationData) else explained[0].image
 
 
 def shown_places(explanation: ExplanationData) -> list[int]:
@@ -120,15 +127,15 @@ def layer_rows(explanation: ExplanationData) -> list[tuple[str, ExplanationData]
     """A row for each layer, named by its number, and one for their sum; one row alone where there are no layers."""
     if explanation.layers is None:
         return [(called(explanation), explanation)]
-    layers = [replace(explanation, scores=layer, layers=None) for layer in explanation.layers]
+    layers = [replace(explanation, scores=layer, layers=None, pixels=None) for layer in explanation.layers]
     return [*((f"layer {number}", layer) for number, layer in enumerate(layers)), ("sum", explanation)]
 
 
-def scale_note(peak: float | None) -> str:
+def scale_note(peak: float | None, what: str = "row") -> str:
     """What the colours of several rows may be compared with: those of all rows, up to a peak, or of their own alone."""
     if peak is None:
-        return "each row on its own scale"
-    return f"all rows on one scale: the strongest colour is {peak:.3g}"
+        return f"each {what} on its own scale"
+    return f"all {what}s on one scale: the strongest colour is {peak:.3g}"
 
 
 def note(explanation: ExplanationData) -> str | None:

@@ -18,7 +18,7 @@ from whyformer.results.table import TableData
 from whyformer.results.word_table import TokenTableData
 from whyformer.show.colours import Scale, written
 from whyformer.show.grid import Grid, Words, as_csv, as_latex, as_markdown
-from whyformer.show.layout import called, shown_places
+from whyformer.show.layout import called, picture_in, shown_places
 from whyformer.storage.files import path_of, write_bytes
 
 Content = str | bytes
@@ -26,6 +26,7 @@ Explained = ExplanationData | ComparisonData[Any]
 F = TypeVar("F", bound=Callable[..., Content])
 
 PICTURES = ("png", "svg", "pdf")
+BOX = ("left", "top", "right", "bottom")
 
 
 class OutputFormat:
@@ -154,14 +155,20 @@ for _kind in PICTURES:
 
 
 def _scores_grid(result: Explained) -> Grid:
-    """A row for each unit that is not special, a column for each method, whose highest score stands out."""
+    """A row for each unit that is not special, a column for each method, whose highest score stands out.
+
+    Patches have four columns for their box, in the pixels that the model saw.
+    """
     several = [result] if isinstance(result, ExplanationData) else result.explanations
     highest = [(e, e.ranked[:1]) for e in several]
+    sides = () if picture_in(several) is None else BOX
     rows = []
     for place in shown_places(several[0]):
         cells = [Words(written(e, e.scores[place]), place in best, float(e.scores[place])) for e, best in highest]
-        rows.append((Words(several[0].units[place].text), *cells))
-    return Grid(("unit", *map(called, several)), rows)
+        unit = several[0].units[place]
+        edges = [Words(str(edge), number=edge) for edge in unit.box] if unit.box else [Words("") for _ in sides]
+        rows.append((Words(unit.text), *edges, *cells))
+    return Grid(("unit", *sides, *map(called, several)), rows)
 
 
 CSV.of(ExplanationData, ComparisonData)(lambda result: as_csv(_scores_grid(result)))

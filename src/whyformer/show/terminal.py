@@ -40,6 +40,7 @@ from whyformer.show.layout import (
     marked,
     note,
     percent,
+    picture_in,
     pieces,
     question,
     scale_note,
@@ -47,6 +48,7 @@ from whyformer.show.layout import (
     trust_numbers,
     trusts,
 )
+from whyformer.show.preview import preview, previews
 
 BAR = 20  # characters
 GAUGE = 40  # characters
@@ -97,6 +99,11 @@ def terminal_width(otherwise: int = ENDLESS) -> int:
     return shutil.get_terminal_size().columns if _is_terminal() else otherwise
 
 
+def _columns() -> int:
+    """The columns that a picture may have."""
+    return terminal_width(otherwise=LINE)
+
+
 def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
@@ -106,6 +113,9 @@ def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
     text = _heading(explanation, {two_sided(explanation)})
     text.append(f"{called(explanation)} · {explanation.provenance.get('model', '')}\n", "dim")
     text.append("\n")
+    if explanation.image is not None:
+        text.append_text(preview(explanation, has_colours(), _columns()))
+        text.append("\n\n" if explanation.texts else "")
     text.append_text(coloured_runs(explanation))
     text.append("\n\n").append_text(_bars(explanation, count))
     if explanation.trusted is not None:
@@ -117,16 +127,19 @@ def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
 
 def comparison_text(explanations: ComparisonData[Any], count: int = 3, scale: Scale | None = None) -> Text:
     """The prediction, then for each method the coloured text and its strongest units; each by default on its scale."""
-    peak = common_peak(explanations, scale or "row")
+    peak, pictures = common_peak(explanations, scale or "row"), picture_in(explanations) is not None
     text = _heading(explanations[0], {two_sided(e) for e in explanations})
-    text.append(f"{scale_note(peak)}\n\n", "dim")
+    text.append(f"{scale_note(peak, 'picture' if pictures else 'row')}\n\n", "dim")
+    if pictures:
+        text.append_text(previews(explanations, peak, has_colours(), _columns())).append("\n\n")
     width = max(len(called(e)) for e in explanations)
     for explanation in explanations:
-        top = explanation.top(count, by="magnitude")
+        top = explanation.top(min(count, 2) if pictures else count, by="magnitude")
         strongest = "  ".join(f"{unit.text} {written(explanation, unit.score, 3)}" for unit in top)
         text.append(f"{called(explanation):<{width}}  ", "bold")
-        text.append_text(coloured_runs(explanation, peak))
-        text.append(f"\n{'':<{width}}  {strongest}\n", "dim")
+        if runs := coloured_runs(explanation, peak):
+            text.append_text(runs).append(f"\n{'':<{width}}  ")
+        text.append(f"{strongest}\n", "dim")
         if explanation.trusted is not None:
             text.append(f"{'':<{width}}  {_gauge(explanation.trusted, trusts(explanations))}")
             text.append(f"  {trust_numbers(explanation.trusted)}\n")
