@@ -114,7 +114,12 @@ def with_flags(together: str, made: Callable[..., Any], first: int = 0) -> Calla
 class Loading:
     """Which model is loaded, and how: flags by the names that `Explainer.load` has for its options."""
 
-    model: Annotated[str, typer.Option("--model", "-m", help="A bundled model, a folder, or a hub id.")] = "sentiment"
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="A bundled model, a folder, or a hub id.", show_default="sentiment; for images pets"
+        ),
+    ] = None
     device: DeviceOption = None
     dtype: DtypeOption = None
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help="Read weights that can run code.")] = False
@@ -122,11 +127,12 @@ class Loading:
         bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
     ] = False
 
-    def explainer(self, *, choices: bool = True) -> Explainer:
-        """Load it without transformers' own remarks."""
+    def explainer(self, *, choices: bool = True, images: bool = False) -> Explainer:
+        """Load it without transformers' own remarks; one that takes images, if images are to be explained."""
         quiet_loading()
         options = dict(vars(self))
-        return Explainer.load(options.pop("model"), choices=choices, **options)
+        name = options.pop("model") or ("pets" if images else "sentiment")
+        return Explainer.load(name, choices=choices, **options)
 
 
 with_model = with_flags("loading", Loading, first=1)

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -38,6 +38,7 @@ from whyformer.methods.registry import METHODS, Method, list_methods
 from whyformer.methods.specs import EVERY, FAST, MethodSpec, method_specs
 from whyformer.registry.options import Option
 from whyformer.registry.specs import names_of
+from whyformer.show.render import format_of
 from whyformer.storage.files import read, write
 
 TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
@@ -45,17 +46,22 @@ WordsOption = Annotated[bool, typer.Option("--words", help="Whole words instead 
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="Measure how far to believe it, beside random orders and the best order found.")
 ]
+
+
 WindowsOption = Annotated[
     str,
     typer.Option(help="Of a long text: cut is what fits; merge the mean over windows, for a model that classifies."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedFlags:
-    """What is explained: texts or a question, and which output."""
+    """What is explained: texts, images or a question, and which output."""
 
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(help="Explain this image file, in place of a text; give this option for each of several."),
+    ] = None
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None
     question: Annotated[str | None, typer.Option(help="A question, for a model that answers them; see --context.")] = (
         None
@@ -95,6 +101,8 @@ class AskedFlags:
         self, text: str | None, file: Path | None = None, column: str | None = None, on_error: str = "refuse"
     ) -> dict[str, Any]:
         """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
+        if self.image:
+            return {"text": list(self.image)}
         question, context = self.question, self.context
         if (question, context, self.context_file) == (None, None, None):
             return {"text": _texts(text, self.pair, file, column, on_error)}
@@ -106,6 +114,27 @@ class AskedFlags:
             context = read(self.context_file).strip()
         return {name: None if one is None else [one] for name, one in (("question", question), ("context", context))}
 
+    def check_images(self, of_texts: dict[str, Any], most: int | None = None) -> None:
+        """Raise if images are given, and something beside them that is of texts; or if there are too many images."""
+        images = self.image or []
+        if most is not None and len(images) > most:
+            raise BadOption(f"one image is explained by several methods: give --image once; found {len(images)}")
+        names = ("pair", "question", "context", "context_file", "choice", "word", "position")
+        every = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names} | of_texts
+        refused = [name for name, value in every.items() if value or (value == 0 and value is not False)]
+        if images and refused:
+            raise BadOption(f"--image stands alone, and this is of texts: leave {', '.join(refused)} out")
+
+    def explainer(self, loading: Loading, *, choices: bool = True) -> Explainer:
+        """The model, if it reads what is to be explained."""
+        explainer = loading.explainer(choices=choices, images=bool(self.image))
+        takes, name = explainer.subject.takes_images, type(explainer.subject.model).__name__
+        if takes and not self.image:
+            raise BadOption(f"{name} takes images: give --image FILE, and no text")
+        if self.image and not takes:
+            raise BadOption(f"{name} reads texts: --image needs a model that takes images")
+        return explainer
+
     @property
     def outputs(self) -> dict[str, Any]:
         """Which output is explained, as `Explainer.explain` takes it."""
@@ -113,6 +142,64 @@ class AskedFlags:
         return {"target": self.target, "versus": self.versus, **where}
 
 
+@dataclass(frozen=True, kw_only=True)
+class WindowFlags:
+    """How long texts are read, by the names that `Explainer.explain` has."""
+
+    windows: WindowsOption = "cut"
+    window_size: WindowSizeOption = None
+    overlap: OverlapOption = None
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """What is not as it is by default, by the names of the flags."""
+        cut = None if self.windows == "cut" else self.windows
+        return {"--windows": cut, "--window-size": self.window_size, "--overlap": self.overlap}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownFlags:
+    """Where explanations go: to standard output, as text or JSON, and to files."""
+
+    html: HtmlOption = None
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write it to this file, whose ending tells the format: .png, .svg, .pdf, .csv, .md, .json …"),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text or image.")] = False
+
+    def check(self) -> None:
+        """Raise before any work is done if a result could not be written."""
+        check_files([self.html, self.out])
+        if self.out is not None:
+            format_of(self.out)
+
+    def put(self, explanations: Iterable[Explanation], text: str) -> None:
+        """Print explanations as JSON, or as the text of them."""
+        if not self.as_json:
+            put(text, coloured=True)
+            return
+        for explanation in explanations:
+            put_json(explanation.to_dict())
+
+    def write_page(self, explanations: Sequence[Explanation]) -> None:
+        """Write a page of them, if one is asked for."""
+        if self.html and explanations:
+            from whyformer.show.html import page
+
+            say(f"wrote {write(self.html, page(explanations))}")
+
+    def save(self, results: Sequence[Explanation | Comparison]) -> None:
+        """Write the one result to a file, if that is asked for."""
+        if self.out is None:
+            return
+        if len(results) != 1:
+            raise BadOption(f"--out writes one explanation, and {len(results)} were made: use --html or --json")
+        say(f"wrote {results[0].save(self.out)}")
+
+
+with_windows = with_flags("long", WindowFlags)
+with_output = with_flags("shown", ShownFlags)
 with_question = with_flags("asked", AskedFlags, first=len(fields(AskedFlags)))
 
 
@@ -140,6 +227,8 @@ def _method_options() -> Callable[..., dict[str, str]]:
 @app.command()
 @with_flags("options", _method_options())
 @with_model
+@with_windows
+@with_output
 @with_question
 def explain(
     text: TextArgument = None,
@@ -153,24 +242,22 @@ def explain(
     effort: EffortOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
-    batch_size: Annotated[int, typer.Option(help="Texts in one run of the model.")] = 16,
+    batch_size: Annotated[int, typer.Option(help="Texts or images in one run of the model.")] = 16,
     no_cache: NoCacheOption = False,
-    windows: WindowsOption = "cut",
-    window_size: WindowSizeOption = None,
-    overlap: OverlapOption = None,
     asked: AskedFlags,
+    shown: ShownFlags,
+    long: WindowFlags,
     loading: Loading,
     options: dict[str, str],
 ) -> None:
-    """Explain a prediction: which tokens made the model say that."""
+    """Explain a prediction: which tokens, or which patches of an image, made the model say that."""
+    asked.check_images({"TEXT": text, "--file": file, "--text": column, "--words": words, **long.used})
     way = None if effort is None else effort_named(effort)
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
-    check_files([html])
+    shown.check()
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
     inputs = asked.inputs(text, file, column, on_error)
-    explainer = loading.explainer(choices=not no_cache)
+    explainer = asked.explainer(loading, choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
         inputs = as_questions(inputs["text"], file)
     chosen = explainer.method(method, way)
@@ -180,29 +267,25 @@ def explain(
         checked = _word_steps(chosen) | checked
     done: list[Explanation] = []
     try:
-        checked |= {**asked.outputs, "batch_size": batch_size, "progress": not trust}
-        checked |= {"windows": windows, "window_size": window_size, "overlap": overlap}
+        checked |= {**asked.outputs, **vars(long), "batch_size": batch_size, "progress": not trust}
         stream = explainer.stream(method=method, effort=way, **inputs, **checked)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
                 explainer.trust(some)
             for explanation in some:
                 done.append(explanation)
-                if as_json:
-                    put_json(explanation.to_dict())
-                else:
-                    put(("\n" if len(done) > 1 else "") + str(explanation), coloured=True)
+                shown.put([explanation], ("\n" if len(done) > 1 else "") + str(explanation))
     finally:
-        if html and done:
-            from whyformer.show.html import page
-
-            say(f"wrote {write(html, page(done))}")
+        shown.write_page(done)
     if not done:
         say("nothing is explained: no word has a label")
+    shown.save(done)
 
 
 @app.command()
 @with_model
+@with_windows
+@with_output
 @with_question
 def compare(
     text: TextArgument = None,
@@ -213,39 +296,31 @@ def compare(
     effort: EffortOption = None,
     words: WordsOption = False,
     trust: TrustOption = False,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
-    windows: WindowsOption = "cut",
-    window_size: WindowSizeOption = None,
-    overlap: OverlapOption = None,
     asked: AskedFlags,
+    shown: ShownFlags,
+    long: WindowFlags,
     loading: Loading,
 ) -> None:
-    """Explain one prediction by several methods, one under the other."""
+    """Explain one prediction by several methods, one under the other; of an image, side by side."""
+    asked.check_images({"TEXT": text, "--words": words, **long.used}, most=1)
     for name in names_of(names):
         if name not in (*EVERY, "auto"):
             method_specs(name)  # what is wrong with a name is said before a model is loaded
     way = None if effort is None else effort_named(effort)
     if way is not None:
         methods_for(None, names, way)
-    check_files([html])
+    shown.check()
     inputs = {name: values[0] for name, values in asked.inputs(text).items() if values}
-    explainer = loading.explainer()
+    explainer = asked.explainer(loading)
     chosen = names if names in EVERY else [_written(explainer, name, way, words) for name in names_of(names)]
-    long: dict[str, Any] = {"windows": windows, "window_size": window_size, "overlap": overlap}
-    comparison = explainer.compare(inputs.pop("text", None), chosen, **asked.outputs, **inputs, **long)
+    comparison = explainer.compare(inputs.pop("text", None), chosen, **asked.outputs, **inputs, **vars(long))
     if words:
         comparison = Comparison(tuple(e.by_word() for e in comparison), comparison.refused)
     if trust:
         explainer.trust(comparison)
-    if as_json:
-        for explanation in comparison:
-            put_json(explanation.to_dict())
-    else:
-        put(str(comparison), coloured=True)
-    if html:
-        comparison.to_html(html)
-        say(f"wrote {html}")
+    shown.put(comparison, str(comparison))
+    shown.write_page(comparison)
+    shown.save([comparison])
 
 
 def _written(explainer: Explainer, name: str, effort: Effort | None, words: bool) -> str:
