@@ -80,6 +80,10 @@ class Calls(ExitStack):
         for call in self._open:
             call.attentions.append(position)
 
+    def holds_alone(self, position: int) -> bool:
+        """Whether some call holds this attention map and no other."""
+        return any(call.attentions == [position] for call in self.made)
+
     def layers(self, attentions: int) -> list[int] | None:
         """For each attention map the number of its layer's call, or None if one has no layer of its own."""
         numbers = []

@@ -13,29 +13,41 @@ from whyformer.inputs.images import NOWHERE, Patches
 Numbers = NDArray[np.int64]
 
 
+MOST_CELLS = 16  # in a row or column of an image that is cut evenly
+
+
 def found_patches(states: Tensor, pixels: Tensor) -> Patches:
-    """The patches behind the states of units, [batch, units, width] or [batch, width, rows, columns], in the graph.
+    """The patches behind the states of units, [batch, units, width], in the graph.
 
     The unit of each pixel is asked for bit by bit: of all units whose number has a bit, a random sum of their states
     has a gradient at the pixels that they see, and at no other. With the bits that are there and those that are not,
     a pixel of one unit gives that unit's number; one that several units see gives a bit twice, and is no unit's.
-    Where units overlap, as behind a convolution whose windows do, the image is cut evenly into as many cells as the
-    convolution gives.
     """
-    by_map = states.dim() == 4
-    rows, columns = states.shape[2:] if by_map else (0, 0)
-    flat = states[:1].flatten(2).transpose(1, 2) if by_map else states[:1]
-    owner = _owners(flat, pixels)
+    owner = _owners(states[:1], pixels)
     places = np.unique(owner[owner != NOWHERE])
     grid = _grid(owner, places) if owner.min() >= NOWHERE and len(places) else None
-    if grid is None and by_map:
-        return _cells(rows, columns, tuple(pixels.shape[2:]))
     if grid is None:
         raise UnsupportedModel(
             "the units of this model stand for pixels that overlap or lie on no grid, so they have no patches of the "
             "image that could be shown or hidden"
         )
-    return Patches(owner, grid, flat.shape[1])
+    return Patches(owner, grid, states.shape[1])
+
+
+def cells_of(looked: Tensor) -> tuple[int, int]:
+    """Into how many rows and columns an image is cut where a model has no one stack of layers.
+
+    Then no unit goes all the way through the model. The image is cut as its first convolution does, which gave the
+    map [batch, width, rows, columns], with neighbours joined until there are at most `MOST_CELLS` in a row or column.
+    """
+    rows, columns = (-(-count // _joined(count)) for count in looked.shape[2:])
+    return rows, columns
+
+
+def _joined(count: int) -> int:
+    """How many of so many neighbours are joined: a number that leaves none over, if there is one below twice that."""
+    least = -(-count // MOST_CELLS)
+    return next((n for n in range(least, 2 * least) if count % n == 0), least)
 
 
 def _owners(states: Tensor, pixels: Tensor) -> Numbers:
@@ -88,7 +100,7 @@ def _grid(owner: Numbers, places: Numbers) -> Numbers | None:
     return None if (grid == NOWHERE).any() else grid
 
 
-def _cells(rows: int, columns: int, size: tuple[int, ...]) -> Patches:
+def cells(rows: int, columns: int, size: tuple[int, ...]) -> Patches:
     """An image cut evenly into cells."""
     if rows > size[0] or columns > size[1]:
         raise UnsupportedModel(f"{rows} × {columns} units are more than an image of {size[0]} × {size[1]} pixels has")

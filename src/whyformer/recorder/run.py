@@ -1,5 +1,6 @@
 """Running a model under the recorder: the model is given back as it was."""
 
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from whyformer.recorder.lrp.layout import layouts
 from whyformer.recorder.lrp.merged import Composites
 from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.mode import Recorder
+from whyformer.recorder.patches import cells_of
 from whyformer.recorder.trace import Layers, Trace, differentiating
 from whyformer.tasks.task import Outputs, Task, arguments_of, said_by
 
@@ -123,12 +125,13 @@ def _trace(
         )
     logits, task = _outputs(model, output, recorder.batch)
     layers: Layers | WhyformerError
+    attentions = _without_pooling(recorder.attentions, calls)
     try:
-        layers = _layers(name, recorder.attentions, calls, logits)
+        layers = _layers(name, attentions, calls, logits)
         shape = layers.hidden[-1].shape[:2]
         _check_shapes(name, layers, (recorder.batch, shape[1]) if embeddings is None else tuple(embeddings.shape[:2]))
         if not edited:  # an edited run follows one that was checked
-            _check_layout(model, lock, logits, layers, recorder.attentions, embeddings)
+            _check_layout(model, lock, logits, layers, attentions, embeddings)
     except UnsupportedModel as error:
         layers = error
         if embeddings is None and recorder.looked is None:
@@ -150,14 +153,15 @@ def _trace(
         absorbers=tuple(leaf for _, leaf in absorbers),
         absorber_calls=tuple(made for made, _ in absorbers),
         sites=_with_last(recorder.sites),
+        pooling=len(recorder.attentions) - len(attentions),
         lock=lock,
     )
 
 
 def _units_of(looked: Tensor | None) -> torch.Size:
-    """[batch, units] of an image, of which a convolution made a map [batch, width, rows, columns]."""
+    """[batch, units] of images whose model has no one stack of layers."""
     assert looked is not None
-    return torch.Size((looked.shape[0], looked.shape[2] * looked.shape[3]))
+    return torch.Size((looked.shape[0], math.prod(cells_of(looked))))
 
 
 def _check_shapes(name: str, layers: Layers, due: tuple[int, ...]) -> None:
@@ -206,6 +210,17 @@ def _with_last(sites: Sequence[Site]) -> list[Site]:
     """The sites, with those after the last attention marked."""
     after = max((n for n, site in enumerate(sites) if site.kind == "attend"), default=len(sites))
     return [*sites[:after], *(replace(site, last=True) for site in sites[after:])]
+
+
+def _without_pooling(attentions: Sequence[Attention], calls: Calls) -> Sequence[Attention]:
+    """The attention maps without those of the head: behind the last layer, one query for each example.
+
+    By such a map SigLIP pools its units. It mixes none of them, so it is part of how the head reads the last layer.
+    """
+    kept = len(attentions)
+    while kept > 1 and attentions[kept - 1].probabilities.shape[-2] == 1 and not calls.holds_alone(kept - 1):
+        kept -= 1
+    return attentions[:kept]
 
 
 def _layers(name: str, attentions: Sequence[Attention], calls: Calls, logits: Tensor) -> Layers:

@@ -21,7 +21,7 @@ from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
 from whyformer.recorder.lrp.sites import Site, governed
 from whyformer.recorder.lrp.watch import Watch
-from whyformer.recorder.patches import found_patches
+from whyformer.recorder.patches import cells, cells_of, found_patches
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Outputs
 
@@ -80,6 +80,7 @@ class Trace:
     absorbers: tuple[Tensor, ...] = ()
     absorber_calls: tuple[int, ...] = field(repr=False, default=())  # how many calls were made before each
     sites: Sequence[Site] = field(repr=False, default=())
+    pooling: int = 0  # how many attention maps of the head come behind those of the layers
     lock: AbstractContextManager[Any] = field(repr=False, default_factory=threading.RLock)  # for passes over the graph
 
     @property
@@ -106,12 +107,21 @@ class Trace:
     @cached_property
     @differentiating()
     def patches(self) -> Patches:
-        """Of an image, which unit each pixel belongs to: asked of the states that enter the first layer."""
-        states = self.looked if isinstance(self.layers, WhyformerError) else self.hidden[0]
-        if states is None or self.pixels is None:
-            raise UnsupportedModel("patches are those of images, and how this model cuts its input is not known")
-        with self.lock, named_failures("the model", backward=True):
-            return found_patches(states, self.pixels)
+        """Of an image, which unit each pixel belongs to: asked of the states that enter the first layer.
+
+        Where there are no layers, the image is cut evenly.
+        """
+        if self.pixels is None or self.pixels.dim() != 4:
+            raise UnsupportedModel(
+                "patches are those of images [batch, channels, height, width]; this model is given "
+                + ("no images" if self.pixels is None else "images that were cut before")
+            )
+        if isinstance(self.layers, Layers):
+            with self.lock, named_failures("the model", backward=True):
+                return found_patches(self.hidden[0], self.pixels)
+        if self.looked is None:
+            raise UnsupportedModel("how this model cuts its images is not known, so they have no patches")
+        return cells(*cells_of(self.looked), tuple(self.pixels.shape[2:]))
 
     @property
     def logits(self) -> Tensor:

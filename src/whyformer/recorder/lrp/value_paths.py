@@ -45,7 +45,7 @@ def value_paths(trace: Trace) -> list[ValuePath]:
     """The value path of each layer; `UnsupportedModel` where attention's output takes another way."""
     consumers = _consumers(trace.sites)
     attends = [site for site in trace.sites if site.kind == "attend"]
-    if len(attends) != len(trace.attention):
+    if len(attends) != len(trace.attention) + trace.pooling:
         raise UnsupportedModel("the values behind some attention map were not seen, so there is no value path")
     layers = zip(attends, trace.values, trace.hidden, strict=False)
     with named_failures("the model"):
