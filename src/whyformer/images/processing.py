@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.inputs.images import Picture, Pixels
-from whyformer.models.processors import edges, resized
+from whyformer.models.processors import edges, is_plain, resized
 
 LARGEST_SHOWN = 768  # pixels, of the longer side
 EXACT = 1e-4  # how far normalised colours may be from those that the model was given
@@ -90,7 +90,7 @@ def _numbers(processor: Any, image: Image.Image) -> Tensor:
             f"{type(processor).__name__} cannot process an image of {image.size} pixels: {reason}"
         ) from error
     values = made["pixel_values"] if isinstance(made, Mapping) else made
-    if isinstance(values, Tensor) and values.dim() == 3:
+    if isinstance(values, Tensor) and values.dim() == 3 and not isinstance(made, Mapping):
         values = values[None]
     if not isinstance(values, Tensor) or values.dim() != 4 or len(values) != 1 or not values.is_floating_point():
         shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
@@ -102,17 +102,17 @@ def _numbers(processor: Any, image: Image.Image) -> Tensor:
 
 def _region(processor: Any, before: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float] | None:
     """Which part of an image of `before` (height, width) a processor shows to the model; None where it does not say."""
-    if not hasattr(processor, "do_resize"):
+    share = getattr(processor, "crop_pct", None)
+    if not hasattr(processor, "do_resize") or not (share or is_plain(type(processor).__name__)):
         return None
-    kept: tuple[float, float] = before
     cropped: Any = getattr(processor, "crop_size", None) if getattr(processor, "do_center_crop", False) else None
+    kept: tuple[float, float] = before
     if processor.do_resize:
-        share, wanted = getattr(processor, "crop_pct", None), processor.size
-        short = wanted.get("shortest_edge") if isinstance(wanted, Mapping) else None
-        if share and short and short < NOT_CROPPED:
-            wanted, cropped = {"shortest_edge": int(short / share)}, {"height": short, "width": short}
+        wanted = _plain(processor.size)
+        if share:
+            wanted, cropped = _with_share(wanted, cropped, share)
         try:
-            kept = resized(before, _plain(wanted))
+            kept = resized(before, wanted)
         except UnsupportedModel:
             return None
     if cropped is None:
@@ -124,7 +124,17 @@ def _region(processor: Any, before: tuple[int, int], size: tuple[int, int]) -> t
     return across, down, 1 - across, 1 - down
 
 
-NOT_CROPPED = 384  # from this size on, processors with a `crop_pct` do not crop
+def _with_share(wanted: Any, cropped: Any, share: float) -> tuple[Any, Any]:
+    """To what an image is resized, and to what cropped, by a processor that keeps a share of each side."""
+    short = wanted if isinstance(wanted, int) else wanted.get("shortest_edge")
+    if short is None:
+        return wanted, cropped
+    if cropped is None and short >= NOT_CROPPED:  # ConvNeXt
+        return {"height": short, "width": short}, None
+    return {"shortest_edge": int(short / share)}, short if cropped is None else cropped
+
+
+NOT_CROPPED = 384  # from this size on, ConvNeXt squeezes an image and does not crop it
 
 
 def _plain(size: Any) -> Any:

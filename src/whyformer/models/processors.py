@@ -27,6 +27,19 @@ NAMES = frozenset(
     {"image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"}
 )
 KNOWN = DEFAULTS.keys() | NAMES
+PLAIN = frozenset(  # processors that do what their fields say, in this order: resize, crop, scale, normalise
+    f"{name}ImageProcessor"
+    for name in (
+        *("Beit", "Bit", "Blip", "CLIP", "ChineseCLIP", "DeiT", "MobileNetV1", "MobileNetV2", "Pvt", "Segformer"),
+        *("Siglip", "ViT"),
+    )
+)
+
+
+def is_plain(kind: str) -> bool:
+    """Whether processors of a class do what their fields say, and nothing else."""
+    name = kind.replace("FeatureExtractor", "ImageProcessor").removesuffix("Fast").removesuffix("Pil")
+    return name in PLAIN or kind == PlainProcessor.__name__
 
 
 def is_processor(reader: Any) -> bool:
@@ -73,11 +86,14 @@ class PlainProcessor:
     model_input_names = ("pixel_values",)
 
     def __init__(self, described: dict[str, Any]):
-        if unknown := sorted(name for name in described if name not in KNOWN and described[name]):
+        kind = described.get("image_processor_type") or described.get("feature_extractor_type")
+        unknown = sorted(name for name in described if name not in KNOWN and described[name])
+        if unknown or not (kind is None or is_plain(str(kind))):
+            what = f" ({', '.join(unknown[:3])})" if unknown else ""
             raise UnsupportedModel(
-                f"the image processor {described.get('image_processor_type', '')} needs packages that are not "
-                f"installed (torchvision, for one), and what it does is not known here ({', '.join(unknown[:3])}): "
-                "install them, or give Explainer a function from images to tensors"
+                f"the image processor {kind or ''} needs packages that are not installed (torchvision, for one), and "
+                f"what it does is not known here{what}: install them, or give Explainer a function from images to "
+                "tensors"
             )
         self.described = {**DEFAULTS, **described}
         for name, value in self.described.items():
