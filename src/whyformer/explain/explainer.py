@@ -20,6 +20,7 @@ from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbering
 from whyformer.explain.rows import of_chosen_rows, shown_units
+from whyformer.explain.similarity import Similarities, explained_similarity
 from whyformer.explain.trust import trust_of
 from whyformer.explain.windows import check_windows, in_windows, merged_outputs
 from whyformer.images import images_of
@@ -39,6 +40,7 @@ from whyformer.registry.specs import Written
 from whyformer.results.trust import Trust
 from whyformer.tasks import Task, task_of
 from whyformer.tasks.score import classes_of
+from whyformer.tasks.similarity import NEEDED
 from whyformer.tasks.targets import Target
 
 
@@ -52,6 +54,7 @@ class Explainer:
 
     explainer = Explainer(model, image_processor)    # or a function from images to tensors, with labels=[…]
     explanation = explainer.explain("cat.jpg")       # a file, a PIL image, an array or a tensor
+    explanation = explainer.explain("cat.jpg", text="a cat")     # of CLIP, SigLIP …: why the two go together
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, *, labels: Sequence[str] | None = None, choices: bool = True):
@@ -137,6 +140,11 @@ class Explainer:
         `method="auto"` is the method recorded for this model, or else the one that wins in general, with an effort:
         `"fast"` in one pass, `"balanced"` in 3 and `"best"` in 10 steps of `stepwise`.
         """
+        if self.task.compares:
+            beside = {"question": question, "context": context, "choices": choices, "versus": versus}
+            beside |= {"word": word, "position": position, "window_size": window_size, "overlap": overlap}
+            spec = with_options(self.method(method, effort), self.subject.model, options)
+            return self._similarity(input, text, spec, target, beside)
         texts, single = self._inputs(input if text is None else text, question, context, choices)
         asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
         long = Windows.of(window_size, overlap, windows)
@@ -291,13 +299,30 @@ class Explainer:
 
     def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
+        if self.task.compares:
+            raise BadInput(NEEDED)
         if self.subject.takes_images:
+            beside = {"question": question, "context": context, "choices": choices}
+            if asked := next((name for name, value in beside.items() if value is not None), None):
+                raise BadInput(f"this model classifies images: leave {asked}= out")
             return images_of(text)
         if isinstance(text, Dataset):
             text = (example.text for example in text)
         alone = kind_of(text) is not None
         texts, single = self.task.inputs([text] if alone else text, question, context, choices)
         return texts, single or alone
+
+    def _similarity(
+        self, images: Any, texts: Any, spec: MethodSpec, target: Target, beside: dict[str, Any]
+    ) -> Explanation | list[Explanation]:
+        """Why images go with a text, on both sides."""
+
+        def explain(subject: Subject, one: Any, of: Target) -> Explanation:
+            explanation = Explainer(subject, choices=False).explain(one, spec.label, target=of)
+            assert isinstance(explanation, Explanation)
+            return explanation
+
+        return explained_similarity(Similarities(self.subject, texts, explain), images, target, beside)
 
     def _run(
         self, texts: Sequence[Text], asked: Questions, relevance: bool, windows: Windows = CUT, first: int = 0

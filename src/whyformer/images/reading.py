@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, shown
+from whyformer.errors import BadInput, WhyformerError, shown
 from whyformer.images.processing import Colours, picture_of_values, processed
 from whyformer.inputs.images import ImageInput, Patches, Picture
 from whyformer.inputs.kinds import InputKind, register_input
 from whyformer.inputs.pictures import is_picture, open_picture
 from whyformer.models.loading import Subject
 from whyformer.recorder import record
+from whyformer.tasks.similarity import ImageSide
 
 NEEDED = "an image is a file, a PIL image, an array or a tensor, or a list of them"
 
@@ -102,10 +103,19 @@ def _input(subject: Subject, values: Tensor, picture: Picture, colours: Colours 
 
 def patches_of(model: nn.Module, values: Tensor) -> Patches:
     """Which unit each pixel belongs to; asked once of each model for images of a size."""
-    of_model = _PATCHES.setdefault(model, {})
+    of_model = _PATCHES.setdefault(model.model if isinstance(model, ImageSide) else model, {})
     size = tuple(values.shape[1:])
     if size not in of_model:
-        of_model[size] = record(model, {"pixel_values": values}, relevance=False).patches
+        try:
+            of_model[size] = record(model, {"pixel_values": values}, relevance=False).patches
+        except (WhyformerError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # code of others, about a size that it does not take
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise BadInput(
+                f"{type(model).__name__} cannot run on an image of {size[0]} channels and {size[1]} × {size[2]} pixels "
+                f"({reason[:200]}): give the image processor that it was trained with"
+            ) from error
     return of_model[size]
 
 

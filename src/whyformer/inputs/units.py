@@ -49,7 +49,9 @@ def join_words(units: Sequence[Unit], texts: Sequence[str]) -> list[tuple[Unit, 
             unknown = any(units[i].unknown for i in members)
             words.append((Unit(text[slice(*span)].strip(), "word", span, part, unknown=unknown), members))
     unplaced = [i for i, u in enumerate(units) if not u.special and u.part is None]
-    words += [(Unit(units[i].text, "word", unknown=units[i].unknown), [i]) for i in unplaced]
+    for i in unplaced:
+        unit = units[i]  # a patch of an image that stands beside the text stays what it is
+        words.append((unit if unit.box is not None else Unit(unit.text, "word", unknown=unit.unknown), [i]))
     return words
 
 

@@ -17,6 +17,7 @@ HEADS.known |= {
     "MaskedLM": "masked_word",  # before the next: XLM has both heads in one class
     "CausalLM": "next_token",
     "ImageClassification": "classes",
+    "ZeroShotImageClassification": "similarity",
 }
 
 

@@ -6,6 +6,7 @@ from whyformer.tasks.classes import Classes as Classes
 from whyformer.tasks.masked_word import MaskedWord as MaskedWord
 from whyformer.tasks.next_token import NextToken as NextToken
 from whyformer.tasks.score import Score as Score
+from whyformer.tasks.similarity import Similarity as Similarity
 from whyformer.tasks.task import TASKS as TASKS
 from whyformer.tasks.task import Asked as Asked
 from whyformer.tasks.task import ExampleOutputs as ExampleOutputs

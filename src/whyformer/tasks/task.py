@@ -132,6 +132,7 @@ class Task(ABC):
     in_parts: ClassVar[bool] = False  # whether an output is the sum of several logits, explained one by one
     causal: ClassVar[bool] = False  # whether a position sees only what stands before it
     by_rows: ClassVar[bool] = False  # whether a text has several rows, and its outputs are one of each
+    compares: ClassVar[bool] = False  # whether an output is of two inputs, each explained with the other held fixed
 
     @classmethod
     def of(cls, model: nn.Module) -> Self:
