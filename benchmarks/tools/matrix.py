@@ -14,8 +14,8 @@ Every architecture for which transformers has a sequence classifier is built tin
 * how far the scores of an example in a padded batch are from those of the example alone, where the stock model's own
   logits are the same in both.
 
-The other heads (token classification, language models, multiple choice, question answering) are explained by the
-methods that need one run of the model.
+So are image classifiers. The other heads (token classification, language models, multiple choice, question answering)
+are explained by the methods that need one run of the model.
 """
 
 import argparse
@@ -55,6 +55,7 @@ TARGETS: dict[zoo.Head, Any] = {  # what is explained of each example; of causal
     zoo.MASKED: (LABEL, POSITION),
     zoo.CHOICE: 0,  # the one logit of each row
     zoo.ANSWER: (LABEL, POSITION),
+    zoo.IMAGE: LABEL,
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "smooth_grad": {"samples": 2},
@@ -74,6 +75,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 PERTURBING = ("integrated_gradients", "kernel_shap", "lime", "occlusion", "shapley_value_sampling")
 TOKEN_METHODS = ("attn_lrp", "cp_lrp", "input_x_gradient", "random", *PERTURBING)  # these need no layers
+
+OPENED = ("supported", "tokens", "patches")
+BY_ALL = (zoo.SEQUENCE.name, zoo.IMAGE.name)  # heads that are explained by every method, not by those of one run alone
 
 
 @dataclass
@@ -102,8 +106,9 @@ class Row:
         if self.built:
             return "not built"
         if self.layers:
-            tried = set(TOKEN_METHODS) if self.head == zoo.SEQUENCE.name else set(TOKEN_METHODS) - set(PERTURBING)
-            return "tokens" if tried - set(self.refused) - {"random"} else "refused"
+            tried = set(TOKEN_METHODS) if self.head in BY_ALL else set(TOKEN_METHODS) - set(PERTURBING)
+            opened = "patches" if self.head == zoo.IMAGE.name else "tokens"
+            return opened if tried - set(self.refused) - {"random"} else "refused"
         return "supported"
 
 
@@ -126,20 +131,21 @@ def look(name: str, head: zoo.Head = zoo.SEQUENCE) -> Row:
 
 def methods_for(head: zoo.Head) -> dict[str, Method]:
     """The methods by which a head is explained here."""
-    methods = {name: m for name, m in whyformer.list_methods().items() if not m.images_only}
-    return {name: m for name, m in methods.items() if head is zoo.SEQUENCE or m.passes == "one"}
+    methods = {n: m for n, m in whyformer.list_methods().items() if head is zoo.IMAGE or not m.images_only}
+    return {name: m for name, m in methods.items() if head.name in BY_ALL or m.passes == "one"}
 
 
 def explained(name: str, model: PreTrainedModel, attention: str | None, head: zoo.Head = zoo.SEQUENCE) -> Row:
     """Explain a model by the methods of its head."""
     inputs = zoo.batch(model, head=head)
-    with torch.no_grad():
-        stock = _logits(model(**inputs))
     rounding = ROUNDING[arithmetic(lambda: model(**inputs))]
     row = Row(name, head.name, attention=attention, rounding=rounding)
     methods = methods_for(head)
     try:
         prediction = Prediction(model, batch_of(model, inputs), _target(model, head), relevance=True)
+        _ = prediction.trace
+        with torch.no_grad():
+            stock = _logits(model(**inputs))
         row.logits = distance(prediction.trace.logits.detach().flatten(), stock.flatten())
     except whyformer.WhyformerError as error:
         row.layers = str(error)
@@ -268,8 +274,10 @@ def page_by_task(rows: list[Row]) -> str:
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}, as",
         "[architectures.md](architectures.md), whose words it uses, for tasks other than sequence classification: a",
         f"tiny random model of each architecture, explained by each of the {len(one_pass)} methods that need one",
-        f"run of the model, in float64 ({', '.join(f'`{name}`' for name in sorted(zoo.SINGLE))} in float32).",
-        "*Opened* is what is supported, or explained by its tokens; every refusal is a named error.",
+        f"run of the model, in float64 ({', '.join(f'`{name}`' for name in sorted(zoo.SINGLE))} in float32);",
+        f"image classifiers by all {len(whyformer.list_methods())} methods.",
+        "*Opened* is what is supported, or explained by its tokens or the patches of its images; every refusal is a",
+        "named error.",
         "",
         "| task | architectures | opened | by all methods | refused | not built |",
         "|---|---|---|---|---|---|",
@@ -279,7 +287,7 @@ def page_by_task(rows: list[Row]) -> str:
         of_head = [row for row in rows if row.head == head.name]
         if not of_head:
             continue
-        opened = [row for row in of_head if row.verdict in ("supported", "tokens")]
+        opened = [row for row in of_head if row.verdict in OPENED]
         whole = [row for row in opened if not row.refused and not _varies(row)]
         refused = [row for row in of_head if row.verdict in ("refused", "failed")]
         not_built = [row for row in of_head if row.verdict == "not built"]
@@ -303,6 +311,8 @@ def _why(row: Row) -> str:
         return row.failed or row.built.replace("|", "\\|")
     if row.verdict == "refused":
         return _short(row.refused["input_x_gradient"])
+    if row.verdict == "patches":
+        return f"{_short(row.layers)}; gives {_given(row)}"
     batch = f"scores depend on the batch ({_number(row.invariance)})" if _varies(row) else ""
     return "; ".join(reason for reason in (_short(row.layers), _refusals(row), batch) if reason)
 

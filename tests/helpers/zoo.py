@@ -14,6 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
+from tests.helpers import vision
+
 VOCABULARY = 60
 PAD, BOS, EOS = 0, 1, 2
 LARGEST = 5_000_000  # parameters; what is larger was not shrunk
@@ -31,9 +33,16 @@ class Head:
 
     @property
     def classes(self) -> dict[str, str]:
-        """The name of the class of each model type."""
-        names: dict[str, str] = getattr(modeling_auto, f"MODEL_FOR_{self.mapping}_MAPPING_NAMES")
-        return dict(names)
+        """The class of each model type; where there are several, the others stand under their own names."""
+        names: dict[str, Any] = getattr(modeling_auto, f"MODEL_FOR_{self.mapping}_MAPPING_NAMES")
+        several = {kind: (found,) if isinstance(found, str) else tuple(found) for kind, found in names.items()}
+        others = {name: name for classes in several.values() for name in classes[1:]}
+        return {kind: classes[0] for kind, classes in several.items()} | others
+
+    def model_type(self, name: str) -> str:
+        """The model type of one of the `classes`."""
+        names: dict[str, Any] = getattr(modeling_auto, f"MODEL_FOR_{self.mapping}_MAPPING_NAMES")
+        return name if name in names else next(kind for kind, classes in names.items() if name in classes)
 
 
 SEQUENCE = Head("sequence classification", "SEQUENCE_CLASSIFICATION", "AutoModelForSequenceClassification")
@@ -42,7 +51,8 @@ CAUSAL = Head("causal language models", "CAUSAL_LM", "AutoModelForCausalLM")
 MASKED = Head("masked language models", "MASKED_LM", "AutoModelForMaskedLM")
 CHOICE = Head("multiple choice", "MULTIPLE_CHOICE", "AutoModelForMultipleChoice", 1, 3)
 ANSWER = Head("question answering", "QUESTION_ANSWERING", "AutoModelForQuestionAnswering", 2)
-HEADS = (SEQUENCE, TOKEN, CAUSAL, MASKED, CHOICE, ANSWER)
+IMAGE = Head("image classification", "IMAGE_CLASSIFICATION", "AutoModelForImageClassification")
+HEADS = (SEQUENCE, TOKEN, CAUSAL, MASKED, CHOICE, ANSWER, IMAGE)
 
 _WIDTH = dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "word_embed_proj_dim"), 32)
 _DEPTH = dict.fromkeys(
@@ -355,8 +365,9 @@ def build(
 
 def build_for(name: str, head: Head, attention: str | None = None) -> PreTrainedModel:
     """`build`, with whatever keeps an architecture from being built small, or from running on tokens, as one error."""
-    if name in _IMPOSSIBLE:
-        raise NotBuildable(_IMPOSSIBLE[name])
+    impossible = vision.IMPOSSIBLE if head is IMAGE else _IMPOSSIBLE
+    if name in impossible:
+        raise NotBuildable(impossible[name])
     try:
         with torch.device("meta"):
             model = getattr(hf, head.auto_class).from_config(_configured(name, head))
@@ -374,8 +385,12 @@ def build_for(name: str, head: Head, attention: str | None = None) -> PreTrained
 
 def _configured(name: str, head: Head) -> PreTrainedConfig:
     """A small configuration for a head."""
-    config = _shrunk(hf.AutoConfig.for_model(name), _BY_HAND.get(name, {}))
+    kind = head.model_type(name)
+    by_hand = vision.BY_HAND if head is IMAGE else _BY_HAND
+    config = _shrunk(hf.AutoConfig.for_model(kind), by_hand.get(kind, {}))
     config.num_labels = head.labels
+    if head is IMAGE:  # some types have several classes
+        config.architectures = [head.classes[name]]
     if head is CAUSAL and "is_decoder" in config.__dict__:
         config.is_decoder = True
     return config
@@ -408,6 +423,8 @@ def batch(
     choice; the others are one token shorter each. Inputs of another kind than text (images, LUKE's entities) are left
     out: most models run without them.
     """
+    if head is IMAGE:
+        return vision.batch(model, len(lengths), seed)
     if head.choices:
         rows = tuple(length - choice for length in lengths for choice in range(head.choices))
         flat = batch(model, rows, extra, seed)
@@ -436,6 +453,8 @@ def batch(
 
 def alone(inputs: dict[str, Tensor], row: int) -> dict[str, Tensor]:
     """One example of a batch, without padding."""
+    if "attention_mask" not in inputs:
+        return {name: tensor[row : row + 1] for name, tensor in inputs.items()}
     mask = inputs["attention_mask"]
     width, length = mask.shape[-1], int(mask[row].sum(-1).max())
     return {
