@@ -3,6 +3,7 @@
 import csv
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from PIL import Image
 from tests.helpers.pictures import BLUE, GREEN, RED, mask_file, matlab_file, plain, write_images
 from tests.helpers.rows import write_csv, write_jsonl, write_parquet
 from whyformer.datasets import Example, StoredImage, StoredMask, open_dataset
-from whyformer.errors import BadInput, BadOption
+from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.inputs.pictures import is_picture, open_picture
 
 COLOURS = (RED, GREEN, BLUE)
@@ -79,6 +80,9 @@ def test_the_content_of_a_row_is_that_of_image_and_mask(tmp_path: Path) -> None:
     first = content(plain(), mask_file(TRIMAP))
     assert first == content(plain(), mask_file(TRIMAP))
     assert json.dumps(first)
+    row = {"image": plain(), "borders": mask_file(TRIMAP)}
+    readings = [open_dataset([row], columns={"image": "image", role: "borders"}) for role in ("mask", "trimap")]
+    assert len({next(iter(data)).content["mask"] for data in readings}) == 2, "how it is read counts too"
     named = {"image": "image", "text": "words"}
     others = [
         content(plain(GREEN), mask_file(TRIMAP)),
@@ -422,6 +426,33 @@ def test_other_files_of_matlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         open_dataset(write_mat(tmp_path / "a.mat", [image, image], [mask]))
     with pytest.raises(BadInput, match=r"imagenet_segmentation is not on the hub: give local=.*gtsegs_ijcv\.mat"):
         open_dataset("imagenet_segmentation")
+
+
+def test_what_lies_in_other_files_is_not_fetched(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "secret").write_bytes(bytes(60))
+    image, mask = np.zeros((4, 5, 3), np.uint8), np.zeros((4, 5), np.uint8)
+    path = write_mat(tmp_path / "a.mat", [image, image], [mask, mask])
+    with h5py.File(path, "a") as file:
+        secret = file.create_dataset("raw", (60,), np.uint8, external=[(str(tmp_path / "secret"), 0, 60)])
+        huge = file.create_dataset("huge", (1 << 20, 1 << 20), np.uint8, chunks=(64, 64))
+        file["value/img"][0, 0], file["value/img"][1, 0] = secret.ref, huge.ref
+    outside, large = open_dataset(path)
+    with pytest.raises(BadInput, match=r"a\.mat has '/raw' in another file"):
+        outside.image.open()
+    with pytest.raises(BadInput, match=r"has 1,099,511,627,776 numbers in '/huge', more than an image has"):
+        large.image.open()
+    with h5py.File(tmp_path / "b.mat", "w") as file:
+        file["value"] = h5py.ExternalLink(str(path), "/value")
+    with pytest.raises(BadInput, match=r"b\.mat has '/value/img' in another file"):
+        open_dataset(tmp_path / "b.mat")
+
+
+def test_hdf5_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.mat").write_bytes(b"x")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingExtra, match=r"this data needs h5py: pip install 'whyformer\[images\]'"):
+        open_dataset(tmp_path / "a.mat")
 
 
 # Folders

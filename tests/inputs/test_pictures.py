@@ -252,9 +252,10 @@ def test_what_is_taken_for_a_picture() -> None:
 def test_pillow_is_left_as_it_was_and_so_is_the_image(tmp_path: Path) -> None:
     before = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, list(warnings.filters)
     image = halves()
-    picture = open_picture(image)
-    picture.putpixel((0, 0), WHITE)
-    assert_halves(image)
+    image.info["dpi"] = 72
+    open_picture(image).putpixel((0, 0), WHITE)
+    assert image.getpixel((0, 0)) == RED
+    assert image.info == {"dpi": 72}
     with pytest.raises(BadInput):
         open_picture(bomb(50_000, 50_000))
     with pytest.raises(BadInput, match="cannot be decoded"):  # large, and Pillow only warns of it

@@ -1886,3 +1886,68 @@ of(
     ("batches", "tuple(item.encoded.pixels.shape)", "()"),
 )
 of("evaluation.chunk", IMAGE_DATA, ("Way.of", '("cell", "max") if images', '("token", "max") if images'))
+
+PICTURES = "inputs/test_pictures.py"
+DATA_OF_IMAGES = "datasets/test_images.py"
+of(
+    "inputs.pictures",
+    PICTURES,
+    ("_upright", "image if turn is None else image.transpose(turn)", "image"),
+    ("", "6: Image.Transpose.ROTATE_270", "6: Image.Transpose.ROTATE_90"),
+    ("open_picture", "picture.info = {}", "pass"),
+    ("_rgb", "image.has_transparency_data", "image.mode == 'RGBA'"),
+    ("_rgb", '"white"', '"black"'),
+    ("_rgb", "else image.copy()", "else image"),
+    ("_of_16_bits", "(numbers * 255 + DEEPEST // 2) // DEEPEST", "np.minimum(numbers, 255)"),
+    ("_channels_last", "last in CHANNELS and first == 3", "False"),
+    ("_warn_of_frames", "if image.format not in _STILL else 1", ""),
+    ("open_mask", "// np.uint8(scale)", ""),
+    ("_labels", "array.min() < 0 or array.max() > LABELS", "False"),
+    ("is_picture", "value.dtype in (np.uint8, torch.uint8) and ", ""),
+    ("stored_digest", "repr((numbers.shape, str(numbers.dtype))).encode() + numbers.tobytes()", "b''", IMAGES),
+)
+of(
+    "datasets.masks",
+    DATA_OF_IMAGES,
+    ("", "3: UNLABELLED", "3: BACKGROUND"),
+    ("StoredMask.open", "labels == UNLABELLED, UNLABELLED", "labels == UNLABELLED, BACKGROUND"),
+    ("StoredMask.open", "labels != BACKGROUND if self.category is None else", ""),
+    ("StoredMask.digest", "':trimap' * self.trimap", "''"),
+    ("Drawing.array", "not outline.crowd)", "outline.crowd)"),
+    ("Drawing.array", "size if self.fractions else (1, 1)", "(1, 1)"),
+    ("_filled", "at - 0.5", "at"),
+    ("_filled", "+ 0.5", ""),
+    ("_of_runs", ".reshape(width, height).T", ".reshape(height, width)"),
+    ("drawing", "not in_pixels and ", ""),
+    ("drawing", "category is None or category in _names(each)", "True"),
+)
+of(
+    "datasets.columns",
+    DATA_OF_IMAGES,
+    ("_Finder._images", '"image" not in self.named and (text or tokens)', "False"),
+    ("_Finder._images", '"trimap" in masks or ', ""),
+    ("_Finder._text", '"image" in self.named or ', ""),
+)
+of("datasets.dataset", DATA_OF_IMAGES, ("Dataset.digest", "facts += (self.columns.images,)", "pass"))
+of(
+    "datasets.source",
+    DATA_OF_IMAGES,
+    ("DataFile.file", "inside(Path(self.where).parent, name)", "Path(self.where).parent / name"),
+)
+of("datasets.hub", DATA_OF_IMAGES, ("undecoded", '== "Image"', '== "None"'))
+of("datasets.matlab", DATA_OF_IMAGES, ("Cell.array", "np.asarray(value).T", "np.asarray(value)"))
+of(
+    "datasets.image_folders",
+    DATA_OF_IMAGES,
+    ("ImageFolder.digest", ", (self.folder / path).stat().st_size", ""),
+    ("_inside", 'entry.name.startswith(".")', "False"),
+    ("_inside", "sorted(images), sorted(folders)", "images[::-1], folders[::-1]"),
+)
+of(
+    "datasets.synsets",
+    DATA_OF_IMAGES,
+    ("Classes.label", ".count(name) == 1", ".count(name) > 0"),
+    ("Classes.label", "len(labels) == len(numbers)", "labels"),
+    ("Classes.beside", "if len(names) == ILSVRC else {}", ""),
+    ("_by_number", "synsets[numbers[int(place[1]) - 1]]", "synsets[numbers[int(place[1]) % len(numbers)]]"),
+)

@@ -15,6 +15,7 @@ from whyformer.errors import BadInput
 KIND = "a MATLAB file of version 7.3"
 FIELDS = {"image": "value/img", "mask": "value/gt"}
 DEEPEST = 4  # cells in cells
+LARGEST = 1 << 30  # numbers of one image
 
 
 @contextmanager
@@ -39,6 +40,7 @@ class Cell:
                 if value.dtype != object:
                     break
                 value = file[_flat(value)[0]]  # a mask lies in a cell of its own
+            _check(value, file, str(self.path))
             return np.asarray(value).T
 
 
@@ -64,10 +66,19 @@ class MatlabSegmentation(DataFile):
             for field in FIELDS.values():
                 if field not in file or not hasattr(file[field], "dtype") or file[field].dtype != object:
                     raise BadInput(f"{self.where} has no /{field} of references: it is not laid out as gtsegs_ijcv.mat")
+                _check(file[field], file, self.where)
             images, masks = (file[field].size for field in FIELDS.values())
             if images != masks:
                 raise BadInput(f"{self.where} has {images:,} images and {masks:,} masks: is the file whole?")
             return int(images)
+
+
+def _check(value: Any, file: Any, where: str) -> None:
+    """Raise for what does not lie in this file, which HDF5 would fetch from others, and for what no image can be."""
+    if value.file.filename != file.filename or value.external or value.is_virtual:
+        raise BadInput(f"{where} has {value.name!r} in another file: data must stay in their file")
+    if value.size > LARGEST:
+        raise BadInput(f"{where} has {value.size:,} numbers in {value.name!r}, more than an image has: is it damaged?")
 
 
 def _flat(references: Any) -> Any:
