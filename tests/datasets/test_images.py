@@ -106,7 +106,7 @@ def test_files_that_a_table_names_lie_beside_it(tmp_path: Path, write: Callable[
         assert len(list(bad)) == 2
         assert "lies outside" in bad.skipped[0].reason
     missing = open_dataset(write(folder / f"c.{ending}", [{"image": "none.png", "label": "x"}]))
-    with pytest.raises(BadInput, match=r"there is no file|the image of row 0"):
+    with pytest.raises(BadInput, match=r"there is no file '.*data/none\.png': check the path"):
         next(iter(missing)).image.open()
 
 
@@ -184,6 +184,7 @@ BAD = [
     ({"image": 5}, "'image' is 5, where the bytes or the path of an image are needed"),
     ({"image": {"bytes": None, "path": None}}, "'image' is None, where"),
     ({"image": plain(), "mask": 7}, "'mask' is 7, where"),
+    ({"image": plain(), "mask": [[1], [1, 2]]}, "'mask' is no mask: its rows are not of one length"),
     ({"image": plain(), "mask": [5]}, "'mask': the objects are .*, not a list of dictionaries"),
     ({"image": plain(), "mask": [{"polygon": [1, 2, 3, 4]}]}, "a polygon of 4 numbers is no area"),
     ({"image": plain(), "mask": [{"polygon": [1, 2, 3, 4, 5]}]}, "a polygon of 5 numbers is no area"),
@@ -246,6 +247,13 @@ def test_one_label_of_a_mask_is_foreground() -> None:
         list(open_dataset([{"image": plain(), "trimap": mask_file(TRIMAP)}], category="1"))
     with pytest.raises(BadOption, match="has no column of masks"):
         open_dataset([{"image": plain()}], category="1")
+
+
+@pytest.mark.parametrize("kind", [bool, np.int64, np.uint8, list])
+def test_masks_in_memory(kind: Any) -> None:
+    labels = [[True, False], [False, False]]
+    mask = labels if kind is list else np.array(labels).astype(kind)
+    assert next(iter(open_dataset([{"image": plain(), "mask": mask}]))).mask.open().tolist() == [[1, 0], [0, 0]]
 
 
 def test_a_row_without_a_mask_has_none() -> None:
@@ -321,7 +329,9 @@ def test_a_crowd_is_not_labelled() -> None:
     inside = drawn([{"polygon": [1, 0, 1, 2, 2, 2, 2, 0]}, crowd])
     assert inside[1, 1] == 1, "an object in a crowd is one"
     assert inside[4, 1] == 255
-    with pytest.raises(BadInput, match="the runs of a mask cover 10 pixels, and the image has 8 × 5"):
+    with pytest.raises(
+        BadInput, match=r"the mask of row 0 .* cannot be drawn: its runs cover 10 pixels, and the image has 8 × 5"
+    ):
         drawn([{"segmentation": {"counts": [5, 5], "size": [5, 8]}}])
 
 

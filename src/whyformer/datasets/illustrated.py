@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from whyformer.datasets.columns import ImageColumns
 from whyformer.datasets.examples import Example, Unusable
 from whyformer.datasets.masks import Drawing, StoredMask, drawing
@@ -22,22 +24,43 @@ def illustrated(example: Example, record: RowFields, columns: ImageColumns, sour
     if value is None:
         raise Unusable(f"no value for {columns.image!r}")
     of_row = f"of row {example.row} (counted from 0) of {source.where}"
-    image = StoredImage(_stored(value, columns.image, source), f"the image {of_row}")
-    drawn = None if columns.mask is None else record.get(columns.mask)
+    stored = _stored(value, columns.image, source)
+    image = StoredImage(stored, _name("image", of_row, stored))
+    drawn = None if columns.mask is None else _numbers(record.get(columns.mask), columns.mask)
     if columns.mask is None or drawn is None:
         return replace(example, image=image)
-    if _is_drawing(drawn):
+    if isinstance(drawn, list) or (isinstance(drawn, Mapping) and not _is_file(drawn)):
         outlined = _outlined(drawn, record, columns, image)
-        mask = None if outlined is None else StoredMask(outlined, f"the mask {of_row}")
+        mask = None if outlined is None else StoredMask(outlined, _name("mask", of_row, outlined))
     else:
         stored = _stored(drawn, columns.mask, source)
-        mask = StoredMask(stored, f"the mask {of_row}", columns.trimap, _number(columns))
+        mask = StoredMask(stored, _name("mask", of_row, stored), columns.trimap, _number(columns))
     return replace(example, image=image, mask=mask)
+
+
+def _name(kind: str, of_row: str, stored: Stored) -> str:
+    """What messages call an image or mask; files are called by their paths."""
+    return "" if isinstance(stored, Path) else f"the {kind} {of_row}"
+
+
+def _numbers(value: Any, name: str) -> Any:
+    """Rows of label numbers as an array; all else as it is."""
+    if not isinstance(value, list) or not value or not all(isinstance(row, list) for row in value):
+        return value
+    try:
+        return np.array(value)
+    except ValueError as error:
+        raise Unusable(f"{name!r} is no mask: its rows are not of one length") from error
+
+
+def _is_file(value: Mapping[str, Any]) -> bool:
+    """Whether it is what `datasets` writes for a file."""
+    return bool({"bytes", "path"} & set(value))
 
 
 def _stored(value: Any, name: str, source: Source) -> Stored:
     """The bytes, the file, or the object that holds an image or mask; `datasets` writes {bytes, path}."""
-    if isinstance(value, Mapping) and {"bytes", "path"} & set(value):
+    if isinstance(value, Mapping) and _is_file(value):
         value = value.get("path") if value.get("bytes") is None else value["bytes"]
     if isinstance(value, bytes | bytearray):
         if not value:
@@ -48,13 +71,9 @@ def _stored(value: Any, name: str, source: Source) -> Stored:
             return source.file(str(value))
         except BadInput as error:
             raise Unusable(f"{name!r}: {error}") from None
-    if isinstance(value, StoredArray) or (is_picture(value) and not isinstance(value, StoredImage)):
+    if isinstance(value, StoredArray | np.ndarray) or (is_picture(value) and not isinstance(value, StoredImage)):
         return value if not hasattr(value, "detach") else value.detach().cpu().numpy()
     raise Unusable(f"{name!r} is {shown(value)}, where the bytes or the path of an image are needed")
-
-
-def _is_drawing(value: Any) -> bool:
-    return isinstance(value, list) or (isinstance(value, Mapping) and not {"bytes", "path"} & set(value))
 
 
 def _outlined(objects: Any, record: RowFields, columns: ImageColumns, image: StoredImage) -> Drawing | None:

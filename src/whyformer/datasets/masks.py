@@ -33,7 +33,10 @@ class StoredMask:
 
     def open(self) -> NDArray[np.uint8]:
         """1 for the foreground, 0 for the background, 255 for what is not labelled: [height, width] of the mask."""
-        labels = open_mask(loaded(self.source), self.name)
+        try:
+            labels = open_mask(loaded(self.source), self.name)
+        except ValueError as error:
+            raise BadInput(f"{self.name or 'the mask'} cannot be drawn: {error}") from None
         if self.trimap:
             return self._of_trimap(labels)
         wanted = labels != BACKGROUND if self.category is None else labels == self.category
@@ -111,7 +114,7 @@ def _of_runs(runs: Sequence[int], size: tuple[int, int]) -> NDArray[np.bool_]:
     """Which pixels the runs mark: as many are out, then as many in, and so on, column after column."""
     width, height = size
     if sum(runs) != width * height:
-        raise BadInput(f"the runs of a mask cover {sum(runs):,} pixels, and the image has {width} × {height}")
+        raise ValueError(f"its runs cover {sum(runs):,} pixels, and the image has {width} × {height}")
     return np.asarray(np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T)
 
 
