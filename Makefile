@@ -8,7 +8,7 @@ SEED ?= $(shell date +%s)
 .PHONY: demo check test coverage test-cpus mutants fuzz lint bench matrix clean
 
 demo: $(VENV)/installed
-	@$(BIN)/whyformer explain "a gorgeous, witty, seductive film that never once bores" --html $(DEMO)
+	@$(BIN)/whyformer demo --html $(DEMO)
 
 check: $(VENV)/installed-test
 	WHYFORMER_FUZZ_CASES=30 $(BIN)/python -m pytest -q --exitfirst --sample -m "not slow"

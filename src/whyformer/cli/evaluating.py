@@ -203,7 +203,10 @@ def reproduce_command(
         bool, typer.Option("--printed-texts", help="With --all: show no texts but those that the papers print.")
     ] = False,
     models: Annotated[Path | None, typer.Option(help="A folder of models in place of the hub.")] = None,
-    data: Annotated[Path | None, typer.Option(help="A folder of data sets in place of the hub.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="A folder of data sets in place of the hub; or COLUMN=FILE, other data for a column."),
+    ] = None,
     limit: Annotated[
         list[str] | None, typer.Option(help="How many texts are taken of each data set, or of a column: sst2=872.")
     ] = None,
@@ -243,7 +246,8 @@ def reproduce_command(
         return
 
     quiet_loading()
-    options: dict[str, Any] = {"models": models, "data": data, "seeds": seeds, "spacy": spacy, "treebank": treebank}
+    options: dict[str, Any] = {"models": models, "seeds": seeds, "spacy": spacy, "treebank": treebank}
+    options |= {"data": papers.given_data(data or [])}
     options |= {"engine": engine, "workers": workers, "device": device, "dtype": dtype, "on_error": on_error}
     options |= {"window_size": window_size, "overlap": overlap, "search": HeadSearch(**vars(search))}
     options |= {"instead": papers.other_models(instead or []), "heads": papers.given_heads(heads or [])}

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL.Image import Image
 from torch import Tensor, nn
 
 import whyformer.methods
@@ -71,10 +73,17 @@ class Explainer:
         return cls(load(name, **options), choices=choices)
 
     @overload
-    def explain(self, input: Text, /, method: str = ..., **options: Any) -> Explanation: ...
+    def explain(self, input: Text | Path | Image, /, method: str = ..., **options: Any) -> Explanation: ...
 
     @overload
-    def explain(self, input: Iterable[Text], /, method: str = ..., **options: Any) -> list[Explanation]: ...
+    def explain(
+        self, input: Tensor | NDArray[Any], /, method: str = ..., **options: Any
+    ) -> Explanation | list[Explanation]: ...
+
+    @overload
+    def explain(
+        self, input: Iterable[Text | Path | Image], /, method: str = ..., **options: Any
+    ) -> list[Explanation]: ...
 
     @overload
     def explain(self, input: None = ..., /, method: str = ..., *, text: Text, **options: Any) -> Explanation: ...
@@ -98,7 +107,7 @@ class Explainer:
 
     def explain(
         self,
-        input: Text | Iterable[Text] | None = None,
+        input: Any = None,
         /,
         method: str = "auto",
         *,
@@ -117,11 +126,12 @@ class Explainer:
         batch_size: int = 16,
         **options: Any,
     ) -> Explanation | list[Explanation]:
-        """Explain one text or pair, or a list of them: list in, list out, in order.
+        """Explain one text, pair or image, or a list of them: list in, list out, in order.
 
         A generator, a column (of pandas, numpy, datasets …) or a table with one column of texts is as good as a list.
         A tuple of two texts is a pair. A model that answers questions takes a question and its context, or a list of
-        each. `docs/tasks.md` shows every kind of model.
+        each. An image is a file, a PIL image, or an array or tensor: of uint8 its pixels, of fractions the model's own
+        `pixel_values`. `docs/tasks.md` shows every kind of model.
 
         Without a target what the model says is explained: of a classifier a class, of a question the best answer in
         the context, or none, of a language model the next token. A target is a class by index or name, of which the
@@ -301,13 +311,13 @@ class Explainer:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
         if self.task.compares:
             raise BadInput(NEEDED)
+        if isinstance(text, Dataset):
+            text = (example.input for example in text)
         if self.subject.takes_images:
             beside = {"question": question, "context": context, "choices": choices}
             if asked := next((name for name, value in beside.items() if value is not None), None):
                 raise BadInput(f"this model classifies images: leave {asked}= out")
             return images_of(text)
-        if isinstance(text, Dataset):
-            text = (example.text for example in text)
         alone = kind_of(text) is not None
         texts, single = self.task.inputs([text] if alone else text, question, context, choices)
         return texts, single or alone

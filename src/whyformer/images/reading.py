@@ -56,8 +56,8 @@ def is_values(value: Any) -> bool:
 
 
 def is_image(value: Any) -> bool:
-    """Whether something is an image, and not the name of a file, which may be a text."""
-    return is_values(value) or (not isinstance(value, str) and is_picture(value))
+    """Whether something is an image, and not the name of a file, or bytes, which may be a text."""
+    return is_values(value) or (not isinstance(value, str | bytes | bytearray) and is_picture(value))
 
 
 def images_of(value: Any) -> tuple[Iterable[Any], bool]:

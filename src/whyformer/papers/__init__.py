@@ -6,7 +6,7 @@ from whyformer.papers.output import csv, markdown, text, write
 from whyformer.papers.recipe import Column, Measure, Number, Reproduction, Row
 from whyformer.papers.result import Agreement, Entry, Part, Reproduced
 from whyformer.papers.runner import run
-from whyformer.papers.sources import given_heads, given_limits, given_lm_heads, other_models
+from whyformer.papers.sources import given_data, given_heads, given_limits, given_lm_heads, other_models
 
 __all__ = [
     "Agreement",
@@ -20,6 +20,7 @@ __all__ = [
     "Reproduction",
     "Row",
     "csv",
+    "given_data",
     "given_heads",
     "given_limits",
     "given_lm_heads",

@@ -16,7 +16,7 @@ from whyformer.show.grid import one_line
 from whyformer.storage import files
 from whyformer.storage.files import make_folder, regular
 
-BY_COLUMN = ("heads", "lm_heads", "instead")  # options that name columns, not all of which a recipe has
+BY_COLUMN = ("data", "heads", "lm_heads", "instead")  # options that name columns, not all of which a recipe has
 OF_MASKS = ("heads", "spacy", "treebank", "search")
 OF_HEADS = ("lm_heads",)
 
@@ -96,7 +96,7 @@ def _options(recipe: Reproduction, columns: Sequence[str], limit: Limit, options
     taken = {name: value for name, value in options.items() if name not in left_out}
     for name in BY_COLUMN:
         if isinstance(taken.get(name), Mapping):
-            taken[name] = {column: value for column, value in taken[name].items() if column in columns}
+            taken[name] = {column: value for column, value in taken[name].items() if column in (None, *columns)}
     if recipe.searches_all:
         limit = None
     elif isinstance(limit, Mapping):
@@ -112,7 +112,7 @@ def _check_names(recipes: Any, only: Sequence[str] | None, limit: Limit, options
         value = options.get(option)
         if isinstance(value, (str, Path)) and option == "heads":
             raise BadOption(f"{str(value)!r} is one head mask, and there are many columns: write COLUMN=FILE")
-        named += list(value) if isinstance(value, Mapping) else []
+        named += [column for column in value if column is not None] if isinstance(value, Mapping) else []
     for name in named:
         if name not in known:
             raise BadOption(f"no recipe has a column {name!r}; {nearest(name, known)}")

@@ -128,7 +128,8 @@ class Measure:
 
     `scale` turns the metric's numbers into the paper's unit. A measure with a `protocol` is taken while the model is
     run and explained as in the authors' code; with `pairs`, another metric is theirs on pairs of texts. A second
-    reading of a measure stands `beside` the published numbers of that one.
+    reading of a measure stands `beside` the published numbers of that one. `columns` are the labels of those that
+    have it, all if empty.
     """
 
     label: str
@@ -138,6 +139,7 @@ class Measure:
     protocol: str | None = None
     pairs: str | None = None
     beside: str | None = None
+    columns: tuple[str, ...] = ()
 
 
 class LeftOut(BadInput):
@@ -236,6 +238,10 @@ class Reproduction(ABC):
         """The measures that can be computed now."""
         waiting = self.waiting
         return tuple(measure for measure in self.measures if measure.label not in waiting)
+
+    def measures_of(self, column: Column) -> tuple[Measure, ...]:
+        """The measures of a column that can be computed now."""
+        return tuple(m for m in self.ready_measures if column.label in (m.columns or (column.label,)))
 
     @property
     def refusal(self) -> str | None:

@@ -135,7 +135,7 @@ class Reproduced:
     @property
     def agreements(self) -> tuple[Agreement, ...]:
         """How far our order of the methods is the published one, for each column and measure with published numbers."""
-        every = [_agreement(p.column, m, p.entries) for p in self.parts for m in self.recipe.ready_measures]
+        every = [_agreement(p.column, m, p.entries) for p in self.parts for m in self.recipe.measures_of(p.column)]
         return tuple(agreement for agreement in every if agreement.rows)
 
     @property
@@ -182,7 +182,7 @@ def entries_of(
     """The numbers of one column, beside the published ones; rows that wait have the published ones alone."""
     waiting, entries = recipe.waiting, []
     for row in recipe.rows_in(column):
-        for measure in recipe.ready_measures:
+        for measure in recipe.measures_of(column):
             published = recipe.published.get((row.label, column.label, measure.beside or measure.label))
             if row.label in waiting:
                 entries.append(Entry(column.label, row.label, "", measure.label, None, published))

@@ -17,6 +17,7 @@ from whyformer.papers.placeholders import filled
 from whyformer.papers.recipe import LeftOut, Reproduction
 from whyformer.papers.result import Part, ReadyColumn, Reproduced
 from whyformer.papers.sources import (
+    DataGiven,
     Given,
     Limit,
     Opened,
@@ -33,7 +34,7 @@ def run(
     *,
     out: str | Path | None = None,
     models: str | Path | None = None,
-    data: str | Path | None = None,
+    data: DataGiven = None,
     limit: Limit = None,
     instead: Mapping[str, str] | None = None,
     only: Sequence[str] | None = None,
@@ -63,7 +64,8 @@ def run(
     | `recipe` | one of `reproductions()` |
     | `out` | a folder: each column has its journal and its head mask in a folder below, which recipes of the same |
     | | data and model share; the same call goes on there |
-    | `models`, `data` | folders of models and data sets in place of the hub |
+    | `models`, `data` | folders of models and data sets in place of the hub; data may be given by the folder of a |
+    | | column too: whatever `open_dataset` opens |
     | `limit` | how many texts of each column are taken, or numbers by the folder of a column |
     | `instead` | other models, by the folder of a column: a folder below `models`, or whatever can be loaded |
     | `only` | the columns to run, by their folder; by default all |
@@ -86,8 +88,10 @@ def run(
         raise BadOption("measured=True (--measured) shows what a folder holds: give out= (--out)")
     if seeds is not None and seeds < 1:
         raise BadOption(f"seeds={seeds}: a random row needs at least one run")
-    models, data = (None if folder is None else Path(folder) for folder in (models, data))
-    columns = chosen_columns(recipe, only, instead or (), data)
+    by_column = data if isinstance(data, Mapping) else {None: data}
+    other_data = {name: Path(path) for name, path in by_column.items() if name is not None and path is not None}
+    models, data = (None if folder is None else Path(folder) for folder in (models, by_column.get(None)))
+    columns = chosen_columns(recipe, only, (*(instead or ()), *other_data), data)
     if isinstance(limit, Mapping):
         check_columns(recipe, (name for name in limit if name is not None))
     if out is not None:
@@ -95,6 +99,7 @@ def run(
     settings = Settings(
         models=models,
         data=data,
+        other_data=other_data,
         instead=instead or {},
         texts=tuple(texts),
         heads=heads_of_columns(recipe, columns, heads or {}),

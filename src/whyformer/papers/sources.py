@@ -14,6 +14,7 @@ from whyformer.models.loading import Subject, text_config
 from whyformer.papers.recipe import Column, Reproduction
 
 Given = Mapping[str, str | Path] | str | Path  # files or folders by column, or one alone
+DataGiven = Mapping[str | None, str | Path] | str | Path | None  # by column, with None for the others, or of all
 Limit = Mapping[str | None, int] | int | None  # how many texts: by column, with None for the others, or of each
 
 
@@ -21,7 +22,8 @@ Limit = Mapping[str | None, int] | int | None  # how many texts: by column, with
 class Settings:
     """What a run is given beside its recipe: where models, data, head masks and LM heads come from, how much is run.
 
-    `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded. `heads` has
+    `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded; `other_data`
+    has other data likewise, whatever can be opened. `heads` has
     files of head masks by a column's folder; the masks of other columns are found by the `search` in the `treebank` if
     there is one, else in their texts, parsed by the spaCy `pipeline` if there is one. `lm_heads` has folders or hub ids
     of LM heads by a column's folder. `limit` is how many texts are taken, of each column or by its folder, `seeds` how
@@ -31,6 +33,7 @@ class Settings:
 
     models: Path | None
     data: Path | None
+    other_data: Mapping[str, Path]
     instead: Mapping[str, str]
     texts: tuple[Text, ...]
     heads: Mapping[str, Path]
@@ -86,12 +89,14 @@ class Settings:
         searched = recipe.masked and column.folder not in self.heads and self.treebank is None
         if not recipe.reads_data(column, self.texts, searched=searched):
             return None
+        limit = None if recipe.searches_all else self.limit_of(column)
+        if (other := self.other_data.get(column.folder)) is not None:
+            return open_dataset(other, limit=limit, on_error=self.on_error)
         folder = self.data / recipes()[column.data].folder if self.data and not alone else None
         if folder is not None and not folder.is_dir():
             raise BadInput(
                 f"there is no folder {str(folder)!r}; --only {column.folder} takes the data of {str(self.data)!r}"
             )
-        limit = None if recipe.searches_all else self.limit_of(column)
         return open_dataset(column.data, local=self.data, limit=limit, on_error=self.on_error)
 
 
@@ -111,9 +116,9 @@ class Opened:
             stands = f", in place of {self.column.folder}" if self.column.folder in settings.instead else ""
             theirs = f"{self.column.architecture}, {self.column.model or 'not named'}"
             sentences.append(f"the model is {self.model} ({_shape(subject)}){stands}; the paper's is {theirs}")
-        if self.data is not None and settings.data is not None:
+        if self.data is not None and (settings.data is not None or self.column.folder in settings.other_data):
             about = recipes()[self.column.data]
-            hub = ":".join(filter(None, (about.hub, about.config)))
+            hub = ":".join(filter(None, (about.hub, about.config))) or about.name
             sentences.append(f"the data is {self.data.source.where}, in place of {hub}, split {about.split}")
         if settings.texts:
             sentences.append("the texts are others than the paper's")
@@ -178,6 +183,17 @@ def other_models(written: Sequence[str]) -> dict[str, str]:
 def given_heads(written: Sequence[str]) -> Given:
     """Head masks as they are written on the command line: `sst2=heads.json` for a column, or one file alone."""
     return _one_or_by_column(written, "a head mask is written as COLUMN=FILE, such as sst2=heads.json")
+
+
+def given_data(written: Sequence[str]) -> DataGiven:
+    """Data as it is written on the command line: one folder for all columns, `imagenet=FILE` for one of them."""
+    by_column: dict[str | None, str] = {}
+    for one in written:
+        column, _, path = one.rpartition("=")
+        if not path.strip() or ("=" in one and not column.strip()):
+            raise BadOption(f"data is written as FOLDER, or as COLUMN=FILE for one column; found {one!r}")
+        by_column[column.strip() or None] = path.strip()
+    return by_column or None
 
 
 def given_limits(written: Sequence[str]) -> Limit:

@@ -40,8 +40,9 @@ class TableRecipe(Reproduction):
         rows, settings = self.rows_of(column.column), column.settings
         methods = [method for row in rows for reading in row.seeded(settings.seeds) for method in reading]
         tables: dict[str | None, Table] = {}
-        for protocol in dict.fromkeys(measure.protocol for measure in self.ready_measures):
-            metrics = [measure.metric for measure in self.ready_measures if measure.protocol == protocol]
+        measures = self.measures_of(column.column)
+        for protocol in dict.fromkeys(measure.protocol for measure in measures):
+            metrics = [measure.metric for measure in measures if measure.protocol == protocol]
             metrics += [row.metric for row in rows if row.metric]
             tables[protocol] = _measured(column, methods, metrics, protocol)
         entries = entries_of(self, column.column, tables, settings.seeds)

@@ -135,7 +135,7 @@ class MethodFigure(TextFigure):
 
     def shown(self, done: dict[str, Explanation]) -> Iterator[Explanation]:
         """Every row."""
-        return (_called(label, explanation) for label, explanation in done.items())
+        return (called(label, explanation) for label, explanation in done.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,10 +156,10 @@ class LayerFigure(TextFigure):
         if whole.layers is None:
             raise BadInput(f"{self.name} needs the scores of each layer, which {whole.method} does not give")
         for number, scores in enumerate(whole.layers):
-            yield replace(_called(f"L{number}", whole), scores=scores)
+            yield replace(called(f"L{number}", whole), scores=scores)
         for label, explanation in done.items():
-            yield _called(label, explanation)
-        yield _called(self.essential[0], whole)
+            yield called(label, explanation)
+        yield called(self.essential[0], whole)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +175,9 @@ class DifferenceFigure(TextFigure):
         """
         theirs = done.pop(self.essential[0])
         share = shares(theirs)
-        yield replace(_called(self.essential[0], theirs), scores=share, signed=True)
+        yield replace(called(self.essential[0], theirs), scores=share, signed=True)
         for label, explanation in done.items():
-            yield replace(_called(f"less {label}", theirs), scores=share - shares(explanation), signed=True)
+            yield replace(called(f"less {label}", theirs), scores=share - shares(explanation), signed=True)
 
 
 def explained(subject: Subject, text: Text, spec: MethodSpec) -> Explanation:
@@ -215,6 +215,6 @@ def shares(explanation: Explanation) -> Array:
     return scores / total if total > 0 else scores
 
 
-def _called(label: str, explanation: Explanation) -> Explanation:
+def called(label: str, explanation: Explanation) -> Explanation:
     """The explanation under a label of the paper."""
     return replace(explanation, method=label, options={}, layers=None)

@@ -1,0 +1,25 @@
+"""The command that shows what an explanation is: a sentence and a photograph, with the models that come along."""
+
+from whyformer.cli.app import HtmlOption, app, check_files
+from whyformer.cli.streams import put, say
+from whyformer.explain.explainer import Explainer
+from whyformer.models.loading import BUNDLED
+from whyformer.storage.files import write
+
+SENTENCE = "a gorgeous, witty, seductive film that never once bores"
+PHOTOGRAPH = BUNDLED / "pets" / "chelsea.jpg"
+
+
+@app.command()
+def demo(*, html: HtmlOption = None) -> None:
+    """Explain a sentence and a photograph with the bundled models."""
+    check_files([html])
+    explanations = []
+    for model, example in (("sentiment", SENTENCE), ("pets", PHOTOGRAPH)):
+        explanation = Explainer.load(model).explain(example)
+        explanations.append(explanation)
+        put(str(explanation) + "\n", coloured=True)
+    if html:
+        from whyformer.show.html import page
+
+        say(f"wrote {write(html, page(explanations))}")
