@@ -40,7 +40,7 @@ def build_of_images(device: str, dtype: torch.dtype, attention: str, layers: int
     """ViT-B/16 with random weights, the same ones each time, for square images of a size."""
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"num_hidden_layers": layers, "attn_implementation": attention, "image_size": size}
-    model: Any = ViTForImageClassification(ViTConfig(**sizes, num_labels=1000))
+    model: Any = ViTForImageClassification(ViTConfig(**sizes))
     return model.to(device, dtype).eval()
 
 
@@ -53,7 +53,8 @@ def plain(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
     others = {name: tensor for name, tensor in inputs.items() if name not in ("input_ids", "special_tokens_mask")}
     embeddings = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
     logits = model(inputs_embeds=embeddings, **others).logits
-    return torch.autograd.grad(logits.amax(-1).sum(), embeddings)[0]
+    (gradient,) = torch.autograd.grad(logits.amax(-1).sum(), embeddings)
+    return gradient
 
 
 def seconds(call: Callable[[], object], device: str) -> float:

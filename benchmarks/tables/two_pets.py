@@ -53,10 +53,10 @@ def parser_of() -> argparse.ArgumentParser:
 
 def composed(data: Path, labels: tuple[str, ...], count: int) -> tuple[list[Image.Image], list[tuple[int, int]]]:
     """The images of two, and the classes of their left and right half."""
-    examples = [one for one in open_dataset(data, labels=labels) if one.image is not None]
-    classes = [int(one.label or 0) for one in examples]
+    examples = [(one.image, int(one.label or 0)) for one in open_dataset(data, labels=labels) if one.image is not None]
+    classes = [label for _, label in examples]
     pairs = pairs_of(classes, count)
-    opened = {n: examples[n].image.open() for pair in pairs for n in pair}
+    opened = {n: examples[n][0].open() for pair in pairs for n in pair}
     images = [side_by_side(opened[left], opened[right]) for left, right in pairs]
     return images, [(classes[left], classes[right]) for left, right in pairs]
 
