@@ -388,6 +388,10 @@ def test_coco_files_that_are_damaged(tmp_path: Path) -> None:
         list(open_dataset(path))
     with pytest.raises(BadInput, match="'images' is 5, not a list of objects"):
         list(open_dataset(f"coco:{write_coco(tmp_path / 'b', {**COCO, 'images': 5})}"))
+    long = write_coco(tmp_path / "d", {**COCO, "images": [{"id": 7, "file_name": "x" * 5_000}]})
+    with pytest.raises(BadInput, match="were looked for in") as error:
+        list(open_dataset(long))
+    assert len(str(error.value)) < 1_000
     outside = write_coco(tmp_path / "c", {**COCO, "images": [*COCO["images"], {"id": 1, "file_name": "../../x.png"}]})
     with pytest.raises(BadInput, match="lies outside"):
         list(open_dataset(outside))

@@ -9,7 +9,7 @@ from typing import Any
 
 from whyformer.datasets.source import DataFile, StoredRow
 from whyformer.errors import BadInput, BadOption, nearest, shown
-from whyformer.storage.files import inside, naming, read_json, regular
+from whyformer.storage.files import inside, mode_of, naming, read_json, regular
 
 HEAD = 1 << 16  # bytes by which the file is recognised
 _SPLIT = re.compile(r"(?:instances|annotations)_(.+)")
@@ -86,7 +86,7 @@ class CocoFile(DataFile):
         places = [*([root / split[1] for root in roots] if split else []), *roots]
         names = [str(image.get("file_name")) for image in self._content["images"][:1]]
         for place in places:
-            if all((place / name).is_file() for name in names):
+            if all(mode_of(place / name) for name in names):
                 return place
         tried = ", ".join(map(str, dict.fromkeys(places)))
         raise BadInput(f"the images of {self.where} were looked for in {tried}; put them into one of these")
