@@ -212,8 +212,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("integrated_gradients", {"baseline": "mask", "protocol": "allennlp"}, "leave `at` and `baseline` out"),
     (
         "integrated_gradients",
-        {"at": "pixels"},
-        "option at takes token_embeddings | embedding_output | none; found 'pixels'",
+        {"at": "nowhere"},
+        "option at takes token_embeddings | embedding_output | pixels | none; found 'nowhere'",
     ),
     (
         "integrated_gradients",

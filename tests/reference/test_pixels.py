@@ -99,9 +99,22 @@ def test_gradients_of_pixels() -> None:
     assert_close(scored("saliency", at="pixels", of="loss").total[0], by_patch(squares), 1e-9)
 
 
+@pytest.mark.parametrize("book", [None, "conservative"])
+def test_a_path_of_pixels(book: str | None) -> None:
+    """Three points between nothing and the image, as Gauss and Legendre weigh them."""
+    vit, given = model("vit_cls", "sdpa"), inputs("vit_cls", "x0")
+    end, total = given["pixel_values"], torch.zeros_like(given["pixel_values"])
+    for point, weight in ((0.5 - 0.15**0.5, 5 / 18), (0.5, 8 / 18), (0.5 + 0.15**0.5, 5 / 18)):
+        trace = whyformer.record(vit, {"pixel_values": end * point})
+        total += weight * trace.carried(trace.pixels, book, TARGET)
+    found = scored("integrated_gradients", at="pixels", baseline="zero", steps=3, book=book)
+    assert_close(found.diagnostics["pixels"][0], (total * end)[0].sum(0), 1e-6)  # captum's weights are float32
+    assert_close(found.total[0], by_patch((total * end)[0].sum(0)), 1e-6)
+
+
 def test_a_text_has_no_pixels() -> None:
     stock = families.build("bert")
-    for method in ("attn_lrp", "cp_lrp", "input_x_gradient", "saliency"):
+    for method in ("attn_lrp", "cp_lrp", "input_x_gradient", "saliency", "integrated_gradients"):
         with pytest.raises(BadOption, match="this input has no pixel_values"):
             whyformer.attribute(stock, families.batch(), method, at="pixels")
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.inputs.hiding import Zero
+from whyformer.inputs.images import Patches
 from whyformer.inputs.input import together
 from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.gradient import Protocol, _allennlp
-from whyformer.methods.places import At, GradientBook, Place, place_of
+from whyformer.methods.places import Anywhere, AtInput, GradientBook, Place, place_of
 from whyformer.methods.registry import Scores, method
 from whyformer.models.failures import named_failures
 from whyformer.perturb.copies import Copies
@@ -47,7 +48,7 @@ def integrated_gradients(
     prediction: Prediction,
     *,
     steps: Steps = None,
-    at: At = None,
+    at: AtInput = None,
     baseline: Baseline = "pad_attended",
     protocol: Protocol = None,
     book: GradientBook = None,
@@ -58,7 +59,8 @@ def integrated_gradients(
     tokens, or zero embeddings). The scores add up to the difference of the outputs at its two ends, `expected`; `delta`
     reports by how much they do not, and a warning tells if it is more than 5 %. Without `steps` there are 50, doubled
     up to 400 while the scores miss by that much. The path lies at the token embeddings; for images, and with
-    `at="embedding_output"`, after positions and norm. Thermostat's settings are `steps=25, at="embedding_output"`.
+    `at="embedding_output"`, after positions and norm; `at="pixels"` goes from an image whose patches are all hidden to
+    the image. Thermostat's settings are `steps=25, at="embedding_output"`.
     `protocol="allennlp"` is the Decoded paper's "Integrated": 10 steps from zero embeddings, special tokens included,
     left end of each step; the mean loss gradient times the token embedding, summed over width, absolute, as shares of
     the sum. `book` names the rule book whose balanced gradient is taken at each point (LibraGrad); then the scores do
@@ -69,13 +71,13 @@ def integrated_gradients(
     if protocol == "allennlp":
         if count < 2:
             raise BadOption(f"protocol='allennlp' needs steps of at least 2; found {count}")
-        if at == "embedding_output" or baseline not in ("pad_attended", "zero"):
+        if at in ("embedding_output", "pixels") or baseline not in ("pad_attended", "zero"):
             raise BadOption("protocol='allennlp' goes from zero to the token embeddings: leave `at` and `baseline` out")
         if book is not None:
             raise BadOption("protocol='allennlp' takes the plain gradient of the loss: leave `book` out")
         return _allennlp_integrated(prediction, attr, count)
 
-    place, most = _on_path(prediction, at), MOST_STEPS if steps is None and book is None else count
+    place, most = place_of(prediction, at), MOST_STEPS if steps is None and book is None else count
 
     def explain(example: Copies) -> tuple[Tensor, Report]:
         path, taken = replace(_Path.of(example, place), book=book), count
@@ -95,12 +97,6 @@ def integrated_gradients(
         advice=MORE_STEPS,
         on_path=True,
     )
-
-
-def _on_path(prediction: Prediction, at: Place | None) -> Place:
-    """The place of the path's points."""
-    place = place_of(prediction, at)
-    return "embedding_output" if place == "pixels" else place  # which says why there is none
 
 
 def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tensor:
@@ -262,19 +258,21 @@ def _nothing_left_at(model: nn.Module) -> Iterator[None]:
 class _Path:
     """The explained output of an example as a function of its embeddings, and the `start` and `end` of a path there.
 
-    `start` holds one baseline or several, [baselines, units, width], `end` the example itself, [1, units, width].
+    `start` holds one baseline or several, [baselines, units, width], `end` the example itself, [1, units, width]; at
+    pixels they are images, [1, channels, height, width], of which `patches` tells the units.
     """
 
     example: Copies
-    place: Place
+    place: Anywhere
     first_layer: int
     start: Tensor
     end: Tensor
     of_loss: bool = False
     book: str | None = None
+    patches: Patches | None = None
 
     @classmethod
-    def of(cls, example: Copies, place: Place) -> "_Path":
+    def of(cls, example: Copies, place: Anywhere) -> "_Path":
         """Run the example, and the example with a token or a blank patch in place of every free unit."""
         replacing = not isinstance(example.hide, Zero)  # zeros are zeros at the place itself
         free = example.free.nonzero().flatten().tolist()
@@ -283,6 +281,11 @@ class _Path:
         with exchanging(example.model, inputs, tensors.get("input_ids")):
             trace = record(example.model, tensors, relevance=False)
         example.ran(len(inputs))
+        if place == "pixels":
+            assert trace.pixels is not None
+            images = trace.pixels.detach().to(example.dtype)
+            start = images[1:] if replacing else torch.zeros_like(images)
+            return cls(example, place, -1, start, images[:1], patches=trace.patches)
         states = trace.embeddings if place == "token_embeddings" else trace.hidden[0]
         if states is None:
             raise BadOption("the model's token embeddings were not seen; use at='embedding_output'")
@@ -307,7 +310,11 @@ class _Path:
         """Copies of the example with these embeddings."""
         example, count = self.example, len(states)
         tensors = example.copies(count)
-        edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
+        edit = None
+        if self.place == "pixels":
+            tensors = {**tensors, "pixel_values": states.to(tensors["pixel_values"].dtype)}
+        else:
+            edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
         trace = record(example.model, tensors, relevance=relevance, edit=edit, first_layer=self.first_layer)
         versus = None if example.versus is None else example.versus.repeat_interleave(count, 0)
         chosen = example.target.repeat_interleave(count, 0), versus
@@ -326,10 +333,13 @@ class _Path:
     def _gradient(self, states: Tensor) -> Tensor:
         leaf = states.clone().requires_grad_()
         with torch.enable_grad(), named_failures("the model", backward=True):
-            if self.book is None:
+            if self.book is None and self.place != "pixels":
                 return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
-            copies = self._run(leaf, relevance=True)
-            return copies.trace.carried(leaf, self.book, copies.target, copies.versus)
+            copies = self._run(leaf, relevance=self.book is not None)
+            trace, chosen = copies.trace, (copies.target, copies.versus)
+            variable = leaf if trace.pixels is None or self.place != "pixels" else trace.pixels
+            carried = trace.carried(variable, self.book, *chosen) if self.book else trace.gradient(variable, *chosen)
+            return carried.to(states.dtype)
 
     @cached_property
     def at_ends(self) -> Tensor:
@@ -343,4 +353,7 @@ class _Path:
         report = adding_up(self.example, vectors, whole, nothing)
         if self.book is not None:  # a balanced gradient is no derivative: nothing is missed
             report[MISSES] = torch.zeros_like(report[MISSES])
-        return vectors.detach().sum(-1), report
+        if self.patches is None:
+            return vectors.detach().sum(-1), report
+        pixels = vectors.detach().sum(0)
+        return self.patches.sums(pixels[None])[0], {**report, "pixels": pixels}

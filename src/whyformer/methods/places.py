@@ -14,7 +14,6 @@ from whyformer.registry.options import Added, Names, Spelling
 
 Place = Literal["token_embeddings", "embedding_output"]
 Anywhere = Literal[Place, "pixels"]
-At = Annotated[Place | None, Spelling(in_keys={None: "token_embeddings"})]
 AtInput = Annotated[Anywhere | None, Spelling(in_keys={None: "token_embeddings"})]
 AtStates = Annotated[Literal["embedding_output", "pixels"] | None, Added()]
 AtRelevance = Annotated[  # a spelling of its own, until there was one for all

@@ -50,14 +50,14 @@ class Tail:
             notes.watch(lent, stack)
             with notes:
                 said = said_by(lent, lent(**arguments_of(lent, kwargs)))
-        name = type(model).__name__
-        if notes.states is None or said is None or notes.states.shape != trace.hidden[-1].shape:
+        name, last = type(model).__name__, trace.hidden[-1]
+        near = max(NEAR, 8 * torch.finfo(last.dtype).eps)
+        if notes.states is None or said is None or not _alike(notes.states, last, near):
             raise UnsupportedModel(f"what {name} does after its last layer was not seen, so no layer has a logit")
         tail = cls(notes.states, said[0], notes.steps)
         with torch.no_grad():
-            again = tail(trace.hidden[-1])
-        near = max(NEAR, 8 * torch.finfo(again.dtype).eps)
-        if again.shape != trace.logits.shape or not distance(again, trace.logits) <= near:
+            again = tail(last)
+        if not _alike(again, trace.logits, near):
             raise UnsupportedModel(
                 f"what {name} does after its last layer is not the same in another run, so no other layer has a logit"
             )
@@ -81,6 +81,10 @@ class Tail:
             made.update({id(before): after for before, after in pairs})
         logits: Tensor = made.get(id(self.logits), self.logits)
         return logits
+
+
+def _alike(one: Tensor, other: Tensor, near: float) -> bool:
+    return one.shape == other.shape and distance(one, other) <= near
 
 
 def _parts(before: Any, after: Any) -> list[tuple[Any, Any]]:
