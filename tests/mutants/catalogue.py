@@ -23,6 +23,8 @@ def same(module: str, function: str, old: str, new: str, tests: str, reason: str
 
 DERIVED = "reference/test_derivations.py"
 RULES = "reference/test_rules.py"
+BALANCED = "reference/test_balanced.py"
+PIXELS = "reference/test_pixels.py"
 MASKED = "reference/test_mask_lrp.py"
 DECODED = "reference/test_decoded.py"
 STEPWISE = "reference/test_stepwise.py"
@@ -192,7 +194,11 @@ of(
 of(
     "methods.gradient",
     f"{DERIVED}::test_grad_cam",
-    ("grads", "prediction.attention_gradients[-1] *", "prediction.attention_gradients[0] *", f"{DERIVED}::test_grads"),
+    ("grads", ".attention[-1] * _seen", ".attention[0] * _seen", f"{DERIVED}::test_grads"),
+    ("legrad", ".clamp(min=0)", "", f"{BALANCED}::test_legrad"),
+    ("legrad", "/ len(received)", "", f"{BALANCED}::test_legrad"),
+    ("legrad", "* _seen(attention.detach())", "", f"{BALANCED}::test_legrad_reads_as_the_head_does"),
+    ("saliency", "square().sum(1, keepdim=True).sqrt()", "abs()", f"{PIXELS}::test_gradients_of_pixels"),
     ("grads", "maps.mean(1)", "maps.sum(1)", f"{DERIVED}::test_grads"),
     (
         "grads",
@@ -290,12 +296,35 @@ of(
         "contract/test_conservation_reports.py",
     ),
     ("_from_value", "sent - arrived", "arrived - sent", "contract/test_conservation_reports.py"),
+    ("_with_gamma", "gamma, gamma_pixels)", "gamma, None)", PIXELS),
+    ("_with_gamma", "not gamma and not gamma_pixels", "not gamma", PIXELS),
     (
-        "_by_patch",
-        "(others, 0)",
-        "(0, others)",
-        "golden/test_images.py::test_relevance_of_pixels golden/test_images.py::test_class_specific_methods",
+        "transformer_attribution",
+        "prediction.attention_relevances(book)",
+        'prediction.attention_relevances("z_plus")',
+        "golden/test_images.py::test_ablations_by_book",
     ),
+)
+of("methods.places", PIXELS, ("place_of", 'else "pixels"', 'else "embedding_output"'))
+of(
+    "methods.full_grad",
+    f"{BALANCED}::test_full_grad {BALANCED}::test_a_bias_of_no_unit_is_refused",
+    ("full_grad", "if biases:", "if False:"),
+    ("_at_units", "return terms.T", "return terms.reshape(batch, units)"),
+    ("_at_units", "* prediction.reader.to(terms)", ""),
+)
+of(
+    "recorder.lrp.watch",
+    BALANCED,
+    ("Watch._noted", "if position == 0 and", "if position == 1 and"),
+    ("Watch._noted", "(gradient * bias).sum(-1)", "gradient.sum(-1)"),
+    ("Watch.at_map", "total += moved", "total = moved / 2"),
+)
+of(
+    "recorder.tail",
+    f"{BALANCED}::test_legrad {BALANCED}::test_legrad_follows_what_comes_after_the_head",
+    ("Tail.of", "if not _alike(again, trace.logits, near):", "if False:"),
+    ("_Notes._leave", "self._open.pop() == self.last", "self._open.pop() == 0"),
 )
 of(
     "recorder.lrp.head_gate",
@@ -560,7 +589,7 @@ of(
         "contract/test_hard_cases.py::test_the_two_forms_of_attn_lrp_differ_by_their_stabilisers",
     ),
     (
-        "Trace._pass",
+        "Trace.relevance",
         "t.detach() * g",
         "g",
         f"{GOLDEN}::test_attn_lrp_without_stabilisers_is_near_the_authors_explicit_form",
@@ -1313,8 +1342,8 @@ of(
     "recorder.trace",
     SQUARE,
     (
-        "Trace.relevance",
-        "sites = self._placed_sites if chosen.adds_per_example else self.sites",
+        "Trace._passed",
+        "sites = self._placed_sites if book.adds_per_example else self.sites",
         "sites = self.sites",
     ),
 )

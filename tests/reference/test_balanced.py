@@ -237,9 +237,11 @@ def test_legrad() -> None:
 
 def test_legrad_reads_as_the_head_does() -> None:
     """Through a pooler, at the last token, and as a mean."""
+    windows = 0
     for family, head in {
         "bert": lambda m, h: m.classifier(m.bert.pooler(h)),
         "gpt2": lambda m, h: m.score(m.transformer.ln_f(h))[:, -1],
+        "modernbert_mean": lambda m, h: m.classifier(m.head(m.model.final_norm(h).mean(1))),
     }.items():
         stock = families.build(family, torch.float64)
         given = families.alone(families.batch(), 0)
@@ -247,9 +249,11 @@ def test_legrad_reads_as_the_head_does() -> None:
         total = 0
         for attention, states in zip(trace.attention, trace.hidden[1:], strict=True):
             (gradient,) = torch.autograd.grad(head(stock, states)[0, TARGET], attention, retain_graph=True)
-            seen = (attention != 0).to(gradient)
+            seen = (attention != 0).to(gradient)  # not what a window leaves out
+            windows += int(((attention == 0) & (gradient > 0)).sum())
             total = total + (gradient.clamp(min=0) * seen)[0].mean((0, 1)) / len(trace.attention)
         assert_close(whyformer.attribute(stock, given, "legrad", target=TARGET)[0], total, 1e-9)
+    assert windows
 
 
 class Scaled(nn.Module):
@@ -311,7 +315,10 @@ def test_a_bias_of_no_unit_is_refused() -> None:
     site = prediction.traced.sites[0]
     batch, units = prediction.real.shape
     with pytest.raises(UnsupportedModel, match=r"which are not those of .* units: use biases=False"):
-        _at_units(prediction, site, torch.zeros(batch, units, 2))
+        _at_units(prediction, site, torch.zeros(batch, 2, 2 * units))
+    heads = torch.arange(batch * units * 2, dtype=torch.float32).reshape(batch, units, 2)
+    assert torch.equal(_at_units(prediction, site, heads), heads[..., 0] + heads[..., 1])
+    assert torch.equal(_at_units(prediction, site, heads.mT), heads[..., 0] + heads[..., 1])
     turned = torch.arange(batch * units, dtype=torch.float32).reshape(units, batch)
     assert torch.equal(_at_units(prediction, site, turned), turned.T)
     flat = torch.arange(batch * units, dtype=torch.float32)

@@ -43,6 +43,8 @@ def full_grad(prediction: Prediction, *, book: GradientBook = None, biases: bool
 def _at_units(prediction: Prediction, site: Site, terms: Tensor) -> Tensor:
     """Terms of a bias at the units where it was added, [batch, units]; of one in the head at what the head reads."""
     batch, units = prediction.real.shape
+    if terms.dim() == 3 and terms.shape[0] == batch and (terms.shape[1] == units) != (terms.shape[2] == units):
+        terms = terms.sum(2 if terms.shape[1] == units else 1)  # over heads
     if terms.numel() == batch:
         return terms.view(batch, 1) * prediction.reader.to(terms)
     if terms.shape == (units, batch) != (batch, units):
