@@ -21,6 +21,7 @@ from whyformer.inputs.images import ImageInput, Patches, Picture
 from whyformer.methods.registry import method_named
 from whyformer.metrics import Annotation, Case
 from whyformer.metrics.registry import metric_named
+from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import subject_of
 
 METHODS = "random,lrp,rollout,centre"
@@ -161,6 +162,18 @@ def test_a_plain_function_reads_images_too() -> None:
 
 
 # References
+
+
+def test_cells_of_images_are_searched_as_the_metric_hides() -> None:
+    of = {
+        label: chunk.Way.of(metric_specs([label])[0], images=True) for label in [*BOTH.split(","), "aopc", "deletion"]
+    }
+    assert of["positive_perturbation"] == ("right", "black", "cell", "max", False)
+    assert of["negative_perturbation"] == ("right", "black", "cell", "max", True)
+    assert of["aopc"] == ("predicted", "delete", "cell", "max", False)
+    assert of["deletion"] == ("predicted", "zero", "cell", "max", False)
+    words = metric_specs(["aopc(units=word, combine=max)"])[0]
+    assert chunk.Way.of(words, images=False) == ("predicted", "delete", "word", "max", False)
 
 
 def test_images_have_a_ceiling_and_a_chance() -> None:

@@ -1914,7 +1914,7 @@ of(
     ("Item.__getstate__", '"encoded": None, ', ""),
     ("batches", "tuple(item.encoded.pixels.shape)", "()"),
 )
-of("evaluation.chunk", IMAGE_DATA, ("Way.of", '("cell", "max") if images', '("token", "max") if images'))
+of("evaluation.chunk", IMAGE_DATA, ("Way.of", '"cell", "max"', '"token", "max"'))
 
 PICTURES = "inputs/test_pictures.py"
 DATA_OF_IMAGES = "datasets/test_images.py"
@@ -1933,7 +1933,7 @@ of(
     ("open_mask", "// np.uint8(scale)", ""),
     ("_labels", "array.min() < 0 or array.max() > LABELS", "False"),
     ("is_picture", "value.dtype in (np.uint8, torch.uint8) and ", ""),
-    ("stored_digest", "repr((numbers.shape, str(numbers.dtype))).encode() + numbers.tobytes()", "b''", IMAGES),
+    ("stored_digest", "repr((numbers.shape, str(numbers.dtype))).encode() + numbers.tobytes()", "b''", DATA_OF_IMAGES),
 )
 of(
     "datasets.masks",

@@ -85,10 +85,11 @@ class Way(NamedTuple):
     def of(cls, metric: MetricSpec, images: bool) -> "Way":
         """That of a metric; in images, cells are searched."""
         options: Mapping[str, Any] = metric.facts["options"]
-        units, combine = ("cell", "max") if images else (options["units"], options["combine"])
         target = "right" if metric.of.follows == "right" else options["target"]
         hide = hide_of(options["hide"], options.get("protocol"))
-        return cls(target, hide, units, combine, metric.of.lowest_first)
+        if images:
+            return cls(target, hide, "cell", "max", metric.of.lowest_first)
+        return cls(target, hide, options["units"], options["combine"], metric.of.lowest_first)
 
 
 class Runs(NamedTuple):
@@ -296,10 +297,8 @@ class ChunkRun:
         engine = None
         if way.units == "cell":
             engine = Outcomes(self.plan.subject.model, tokens_per_batch=self.plan.settings.tokens_per_batch)
-        target, *how = way
-        best = case.best(
-            target, **dict(zip(way._fields[1:], how, strict=True)), beam=self.plan.settings.beam, engine=engine
-        )
+        how: dict[str, Any] = {**way._asdict(), "beam": self.plan.settings.beam, "engine": engine}
+        best = case.best(**how)
         if engine is not None:
             self.outcomes.counts.add(engine.counts)
         return best

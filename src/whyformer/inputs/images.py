@@ -160,14 +160,10 @@ class ImageInput(TensorInput):
         return values
 
     def groups(self, kind: Any) -> list[list[int]]:
-        """The places of what is ranked and hidden as one: each patch, or those of each `cell` of a coarse grid."""
+        """The places of what is ranked and hidden as one: each patch."""
         if kind == "word":
             raise BadInput("words need texts: the units of an image are patches (units='token')")
-        return (
-            self.patches.cells()
-            if kind == "cell"
-            else [[place] for place in np.flatnonzero(self.patches.free).tolist()]
-        )
+        return [[place] for place in np.flatnonzero(self.patches.free).tolist()]
 
     @cached_property
     def key(self) -> bytes:
@@ -254,10 +250,11 @@ class ImageInput(TensorInput):
 def _covered(inputs: Sequence[ImageInput], device: torch.device) -> Tensor:
     """Images of one size with what is seen in place of their hidden pixels: [batch, channels, height, width]."""
     pixels = torch.cat([one.pixels.to(device) for one in inputs])
-    hiding = [row for row, one in enumerate(inputs) if one.covered is not None]
-    if not hiding:
+    masks = {row: one.covered for row, one in enumerate(inputs) if one.covered is not None}
+    if not masks:
         return pixels
-    packed = torch.from_numpy(np.stack([inputs[row].covered for row in hiding])).to(device)  # type: ignore[arg-type]
+    hiding = list(masks)
+    packed = torch.from_numpy(np.stack(list(masks.values()))).to(device)
     bits = packed[:, :, None] >> torch.arange(7, -1, -1, device=device, dtype=torch.uint8) & 1
     height, width = pixels.shape[2:]
     covered = bits.flatten(1)[:, : height * width].view(-1, 1, height, width).bool()

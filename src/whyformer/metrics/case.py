@@ -193,6 +193,8 @@ class Case:
 
     def units(self, units: Groups = "token") -> list[list[list[int]]]:
         """The places of each example that are ranked and hidden as one: tokens, or those of each word or cell."""
+        if units == "cell":
+            return [image.patches.cells() for image in self.images]
         return [one.groups(units) for one in self.inputs]
 
     @property
