@@ -52,6 +52,7 @@ $(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
 
 $(VENV)/installed-test: $(VENV)/installed
 	$(PIP) --group test
+	$(PIP) --upgrade --no-deps --target $(VENV)/timm --group timm
 	@touch $@
 
 $(VENV)/installed-lint: $(VENV)/installed-test
