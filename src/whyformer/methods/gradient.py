@@ -15,6 +15,7 @@ from whyformer.methods.places import (
     AtStates,
     GradientBook,
     Place,
+    check_cancelled,
     of_pixels,
     place_of,
     summed,
@@ -183,7 +184,10 @@ def input_x_gradient(prediction: Prediction, *, at: AtInput = None) -> Tensor | 
     place = place_of(prediction, at)
     if place == "pixels":
         gradient = _pixel_gradient(prediction)
-        return of_pixels(prediction, prediction.batch.tensors["pixel_values"].to(gradient) * gradient)
+        products = prediction.batch.tensors["pixel_values"].to(gradient) * gradient
+        scores, terms = of_pixels(prediction, products), of_pixels(prediction, products.abs())
+        check_cancelled(prediction, scores.total, terms.total, "use a method of relevance, such as attn_lrp", "pixels")
+        return scores
     if place == "embedding_output":
         products = prediction.hidden[0] * prediction.hidden_gradients[0]
         return summed(prediction, products, "no place is left where input_x_gradient means something")

@@ -25,7 +25,7 @@ AtRelevance = Annotated[  # a spelling of its own, until there was one for all
 GradientBook = Annotated[str | None, Names(GRADIENT_BOOKS, "rule_of"), Added()]  # None: torch's own derivatives
 
 # A sum this small beside its terms is rounding, or the small constant in a norm, which shows more in small numbers.
-CANCELLED: dict[Place, float] = {"token_embeddings": 1e-3, "embedding_output": 2e-5}
+CANCELLED: dict[Anywhere, float] = {"token_embeddings": 1e-3, "embedding_output": 2e-5, "pixels": 1e-3}
 
 
 def place_of(prediction: Prediction, at: Anywhere | None) -> Anywhere:
@@ -54,7 +54,7 @@ def of_pixels(prediction: Prediction, values: Tensor, report: dict[str, Any] | N
 
 
 def check_cancelled(
-    prediction: Prediction, scores: Tensor, terms: Tensor, advice: str, at: Place = "embedding_output"
+    prediction: Prediction, scores: Tensor, terms: Tensor, advice: str, at: Anywhere = "embedding_output"
 ) -> None:
     """Raise if sums [batch, units] are nothing beside their terms, for an example.
 

@@ -133,7 +133,7 @@ class ExplanationData:
 
     def by_word(self, combine: Literal["sum", "max"] | None = None) -> Self:
         """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
-        if self.image is not None:
+        if self.image is not None and not self.texts:
             raise BadOption("words are of texts: the units of an image are patches")
         combine = combine or ("max" if self.ranks else "sum")
         if combine not in ("sum", "max"):
