@@ -15,6 +15,7 @@ SOME = [
     *((zoo.MASKED, name) for name in ("bert", "roberta", "bart", "neomme")),
     *((zoo.CHOICE, name) for name in ("bert", "xlnet", "deberta-v2", "funnel")),
     *((zoo.ANSWER, name) for name in ("bert", "gpt2", "t5", "lxmert")),
+    *((zoo.IMAGE, name) for name in ("vit", "siglip", "dinov2_with_registers", "swin", "resnet", "siglip2", "pp_lcnet")),
 ]
 
 
@@ -36,7 +37,7 @@ def documented(head: zoo.Head, name: str) -> str:
 def test_an_architecture_is_explained_or_refused_as_documented(head: zoo.Head, name: str) -> None:
     row = matrix.look(name, head)
     assert row.verdict in documented(head, name).split(" or ")
-    if row.verdict in ("supported", "tokens"):
+    if row.verdict in matrix.OPENED:
         assert row.logits <= row.rounding
         assert row.invariance is None or row.invariance <= row.rounding
 

@@ -9,6 +9,10 @@ LONG = {
         "test_a_whole_process_on_a_terminal test_ctrl_c_is_one_line_whenever_it_comes"
     ),
     "contract/test_architectures.py": "test_a_compiled_model_is_explained_as_the_model_it_was_made_from",
+    "contract/test_image_architectures.py": (
+        "test_no_method_fails_without_a_name test_what_has_no_one_stack_is_explained_by_its_patches "
+        "test_recorded_logits_are_the_models_own"
+    ),
     "contract/test_odd_uses.py": "test_a_run_is_forgotten_with_its_scores",
     "contract/test_package.py": (
         "test_importing_the_package_does_not_import_what_it_may_not_need "

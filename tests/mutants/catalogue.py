@@ -1385,7 +1385,7 @@ of(
 of(
     "methods.places",
     f"{EDGES}::test_products_made_of_a_norms_constant_are_refused",
-    ("", '{"token_embeddings": 1e-3, "embedding_output": 2e-5}', '{"token_embeddings": 0.0, "embedding_output": 0.0}'),
+    ("", '{"token_embeddings": 1e-3, "embedding_output": 2e-5,', '{"token_embeddings": 0.0, "embedding_output": 0.0,'),
 )
 of(
     "evaluation.chunk",
@@ -1979,4 +1979,63 @@ of(
     ("Classes.label", "len(labels) == len(numbers)", "labels"),
     ("Classes.beside", "if len(names) == ILSVRC else {}", ""),
     ("_by_number", "synsets[numbers[int(place[1]) - 1]]", "synsets[numbers[int(place[1]) % len(numbers)]]"),
+)
+SEEN = "contract/test_image_architectures.py"
+GIVEN_IMAGES = "inputs/test_images.py"
+of(
+    "recorder.run",
+    SEEN,
+    ("_without_pooling", "attentions[kept - 1].probabilities.shape[-2] == 1", "True"),
+    ("_without_pooling", "not calls.holds_alone(kept - 1)", "False"),
+)
+of(
+    "recorder.patches",
+    f"{SEEN}::test_an_image_is_cut_into_few_cells_where_no_unit_goes_through_the_model",
+    ("_joined", "if count % n == 0", "if True"),
+    ("_joined", "-(-count // MOST_CELLS)", "1"),
+)
+of(
+    "recorder.patches",
+    GIVEN_IMAGES,
+    ("_owners", "several |= there & away", "several |= there & False"),
+    ("_owners", "owner[~seen] = NOWHERE", "pass"),
+    ("_grid", "by_row.index(tops[place]), by_column.index(lefts[place])", "0, 0"),
+)
+of(
+    "images.processing",
+    f"{GIVEN_IMAGES}::test_the_region_is_what_the_model_sees",
+    ("_region", "or is_plain(type(processor).__name__)", "or True"),
+    ("_region", "(1 - width / kept[1]) / 2", "0"),
+    ("_with_share", "cropped is None and short >= NOT_CROPPED", "False"),
+    ("_with_share", "int(short / share)", "short"),
+)
+of(
+    "images.processing",
+    f"{SEEN}::test_patches_that_were_cut_before_have_no_place_in_an_image",
+    ("_numbers", " and not isinstance(made, Mapping)", ""),
+)
+of(
+    "models.processors",
+    f"{GIVEN_IMAGES}::test_processors_that_do_more_are_refused",
+    ("PlainProcessor.__init__", "unknown or not (kind is None or is_plain(str(kind)))", "unknown"),
+)
+of(
+    "tasks.similarity",
+    "contract/test_similarity.py",
+    ("Side.embedded", " * width**-0.5", ""),
+    ("Side.compared", " * self.model.logit_scale.exp()", ""),
+    ("Side.compared", "None if bias is None else bias.expand(len(weight))", "None"),
+    ("tokenizer_for", "not in FULL", "in ()"),
+    ("OneSide.of", "multi_label=sigmoid", "multi_label=False"),
+)
+of(
+    "explain.similarity",
+    "contract/test_similarity.py",
+    ("Similarities._check", "if not close(", "if False and not close("),
+    ("Similarities.of", "self._by_text.against(", "(lambda _: None)("),
+)
+of(
+    "images.reading",
+    "contract/test_similarity.py::test_patches_are_found_once_for_a_model",
+    ("patches_of", "model.model if isinstance(model, ImageSide) else model", "model"),
 )
