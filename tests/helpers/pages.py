@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-EMPTY = ("meta", "input")  # elements that are not closed
+EMPTY = ("meta", "input", "img")  # elements that are not closed
 
 
 class Page(HTMLParser):

@@ -27,6 +27,7 @@ STYLE = f"""
 .why .shot .heat{{position:absolute;height:auto;opacity:var(--heat,1);box-shadow:0 0 0 4000px rgba(0,0,0,{1 - DIMMED:.2f})}}
 .why .shot .cell{{position:absolute;box-sizing:border-box;border:2px solid #000;outline:1px solid #fff;display:none}}
 .why .seeing{{display:flex;flex-wrap:wrap;gap:.4em 2em;margin:.8em 0;align-items:flex-start}}.why .seeing>*{{max-width:100%}}
+.why .seeing .classes{{grid-template-columns:max-content minmax(4em,12em) max-content}}.why .seeing td:first-child{{white-space:nowrap}}
 .why .tiles{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(13em,100%),1fr));gap:1.2em 1em;margin:.8em 0}}
 .why .tiles figure,.why .seeing figure{{margin:0;min-width:0}}.why figcaption{{font-size:.85em;overflow-wrap:anywhere}}
 .why .at{{margin:.2em 0 0;min-height:1.6em;font-variant-numeric:tabular-nums}}

@@ -212,9 +212,8 @@ def gauge_key(trust: Trust, name: str | None = None) -> str:
 
 def gauge_title(trust: Trust) -> str:
     """What a gauge measures."""
-    return (
-        f"how far the probability of {trust.target} falls on average while the highest-ranked {trust.kind}s are deleted"
-    )
+    done = "patches are covered" if trust.kind == "patch" else f"{trust.kind}s are deleted"
+    return f"how far the probability of {trust.target} falls on average while the highest-ranked {done}"
 
 
 def trust_numbers(trust: Trust) -> str:

@@ -11,9 +11,9 @@ from rich.text import Text
 from whyformer.escapes import visible
 from whyformer.inputs.images import score_grid
 from whyformer.results.explanation import ExplanationData
-from whyformer.show.colours import FAINT, as_hex, two_sided
+from whyformer.show.colours import FAINT, as_hex, strengths, two_sided
 from whyformer.show.layout import called
-from whyformer.show.overlay import blended, heat_strengths, picture_of
+from whyformer.show.overlay import blended, picture_of
 
 HALF = "▀"  # the upper half in the colour of the letters, the lower in that of the background
 WIDEST, TALLEST = 64, 26  # characters and lines of a picture
@@ -69,14 +69,14 @@ def _half_blocks(explanation: ExplanationData, width: int, peak: float | None) -
 
 
 def _shades(explanation: ExplanationData, width: int, peak: float | None) -> list[Text]:
-    """Of what the model saw, a character for the heat in each place; a patch is two of them wide if there is room."""
-    picture, grid = picture_of(explanation), score_grid(explanation.units, explanation.scores)
+    """Of what the model saw, a character for the score in each place; a patch is two of them wide if there is room."""
+    picture = picture_of(explanation)
+    grid = score_grid(explanation.units, strengths(explanation, peak if explanation.pixels is None else None))
     left, top, right, bottom = picture.region
-    across, height = (right - left) * picture.pixels.shape[1], (bottom - top) * picture.pixels.shape[0]
-    columns, lines = _fitted(across / height, min(width, 2 * grid.shape[1]), TALLEST)
-    heat = Image.fromarray(heat_strengths(explanation, peak).astype(np.float32))
-    strengths = np.asarray(heat.resize((columns, lines), Image.Resampling.BOX)).tolist()
-    return [Text("".join(map(_shade, line))) for line in strengths]
+    across, down = (right - left) * picture.pixels.shape[1], (bottom - top) * picture.pixels.shape[0]
+    columns, lines = _fitted(across / down, min(width, 2 * grid.shape[1]), TALLEST)
+    shrunk = Image.fromarray(grid.astype(np.float32)).resize((columns, lines), Image.Resampling.BOX)
+    return [Text("".join(map(_shade, line))) for line in np.asarray(shrunk).tolist()]
 
 
 def _shade(strength: float) -> str:

@@ -1,0 +1,155 @@
+"""Images on the command line: explain --image, compare --image."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.commands import Result, status_of
+from tests.helpers.explained_images import photo, vit_folder
+from whyformer import Comparison, Explainer, Explanation
+from whyformer.cli.app import Loading
+
+METHOD = ("--method", "rollout")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return vit_folder(tmp_path_factory.mktemp("vit"))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("photos")
+    return [photo(folder / "one.png"), photo(folder / "two.jpg", (300, 500), seed=1)]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def ran(*arguments: object) -> Result:
+        status = status_of(*arguments)
+        said = capsys.readouterr()
+        return Result(status, said.out, said.err)
+
+    return ran
+
+
+def test_an_image_is_explained(run: Any, model: Path, files: list[Path]) -> None:
+    result = run("explain", "--image", files[0], "-m", model, *METHOD)
+    assert result.status == 0, result.err
+    expected = Explainer.load(model).explain(str(files[0]), "rollout")
+    assert result.out.rstrip() == str(expected).rstrip()
+    assert re.search("^[·░▒▓█]{8}$", result.out, re.MULTILINE)
+
+
+def test_several_images_as_json_and_as_a_page(run: Any, model: Path, files: list[Path], tmp_path: Path) -> None:
+    page = tmp_path / "why.html"
+    result = run(
+        "explain",
+        "--image",
+        files[0],
+        "--image",
+        files[1],
+        "-m",
+        model,
+        *METHOD,
+        "--json",
+        "--html",
+        page,
+        "--target",
+        "owl",
+    )
+    explained = [Explanation.from_dict(json.loads(line)) for line in result.out.splitlines()]
+    assert [e.target.name for e in explained] == ["owl", "owl"]
+    assert [e.image.pixels.shape for e in explained if e.image] == [(40, 60, 3), (500, 300, 3)]
+    assert page.read_text().count('type="range"') == 2
+
+
+@pytest.mark.parametrize("ending", ["png", "csv", "json"])
+def test_one_is_written_in_any_format(run: Any, model: Path, files: list[Path], tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"why.{ending}"
+    result = run("explain", "--image", files[0], "-m", model, *METHOD, "--versus", "runner_up", "--out", out)
+    assert f"wrote {out}" in result.err
+    assert out.stat().st_size
+
+
+def test_compare(run: Any, model: Path, files: list[Path], tmp_path: Path) -> None:
+    page, out = tmp_path / "why.html", tmp_path / "why.json"
+    command = ("compare", "--image", files[0], "-m", model, "--methods", "rollout,gae")
+    result = run(*command, "--html", page, "--out", out)
+    assert result.status == 0, result.err
+    assert re.search(r"^rollout\s+gae\s*$", result.out, re.MULTILINE)
+    assert page.read_text().count('type="range"') == 1
+    assert [e.method for e in Comparison.load(out)] == ["rollout", "gae"]
+
+
+def test_out_is_for_texts_too(run: Any, tmp_path: Path) -> None:
+    assert run("explain", "a fine film", *METHOD, "--out", tmp_path / "why.md").status == 0
+    assert "| unit | rollout |" in (tmp_path / "why.md").read_text()
+    (tmp_path / "texts.txt").write_text("a fine film\na dull film\n")
+    result = run("explain", "--file", tmp_path / "texts.txt", *METHOD, "--out", tmp_path / "why.csv")
+    assert result.status == 2
+    assert "--out writes one explanation, and 2 were made" in result.err
+
+
+@pytest.mark.parametrize(
+    ("beside", "refused"),
+    [
+        (["a text"], "TEXT"),
+        (["--file", "texts.txt"], "--file"),
+        (["--text", "review"], "--text"),
+        (["--pair", "b"], "--pair"),
+        (["--question", "who?"], "--question"),
+        (["--context", "here"], "--context"),
+        (["--context-file", "here"], "--context-file"),
+        (["--choice", "a"], "--choice"),
+        (["--word", "a"], "--word"),
+        (["--position", "0"], "--position"),
+        (["--words"], "--words"),
+        (["--windows", "merge"], "--windows"),
+        (["--window-size", "8"], "--window-size"),
+        (["--overlap", "0"], "--overlap"),
+        (["--words", "--pair", "b"], "--pair, --words"),
+    ],
+)
+def test_what_is_of_texts_is_refused_by_name(run: Any, files: list[Path], beside: list[str], refused: str) -> None:
+    result = run("explain", "--image", files[0], *beside)
+    assert result.status == 2
+    assert result.err == f"whyformer: error: --image stands alone, and this is of texts: leave {refused} out\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (["explain", "--image", "missing.png", "-m", "MODEL"], "there is no file 'missing.png'"),
+        (["explain", "--image", "MODEL/config.json", "-m", "MODEL"], "is no image"),
+        (
+            ["explain", "--image", "PHOTO", "--image", "missing.png", "-m", "MODEL"],
+            r"image 1 \(counted from 0\): there is no",
+        ),
+        (["explain", "--image", "PHOTO", "-m", "sentiment"], "reads texts: --image needs a model that takes images"),
+        (["explain", "a text", "-m", "MODEL"], "takes images: give --image FILE"),
+        (["compare", "--image", "PHOTO", "--image", "PHOTO", "-m", "MODEL"], "give --image once; found 2"),
+        (["compare", "--image", "PHOTO", "--words"], "leave --words out"),
+        (["explain", "--image", "PHOTO", "--out", "why.xyz"], "has the ending of no output format"),
+        (["explain", "--image", "PHOTO", "--out", "nowhere/why.png"], "nowhere"),
+        (["explain", "--image", "PHOTO", "-m", "MODEL", "--target", "horse"], "horse"),
+    ],
+)
+def test_an_error_is_one_line(run: Any, model: Path, files: list[Path], arguments: list[str], pattern: str) -> None:
+    said = [a.replace("MODEL", str(model)).replace("PHOTO", str(files[0])) for a in arguments]
+    result = run(*said)
+    assert result.status == 2
+    assert result.err.count("\n") == 1
+    assert re.search(pattern, result.err), result.err
+
+
+@pytest.mark.parametrize(("images", "name"), [(True, "pets"), (False, "sentiment")])
+def test_without_a_model_that_of_the_kind_is_loaded(monkeypatch: pytest.MonkeyPatch, images: bool, name: str) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(Explainer, "load", lambda name, **_: asked.append(name))
+    Loading().explainer(images=images)
+    Loading(model="mine").explainer(images=images)
+    assert asked == [name, "mine"]
