@@ -88,6 +88,6 @@ def image_grid(rows: Sequence[Sequence[Explanation]], scale: Scale = "row") -> "
     What all of a column have in common, the method or the target, stands above it, and what all of a row have in
     common at its left. Colours are beside the largest score of each picture, or of all (`scale="shared"`).
     """
-    from whyformer.show.image_figures import image_grid as drawn
+    from whyformer.show.images import image_grid as drawn
 
     return drawn(rows, scale)

@@ -12,7 +12,7 @@ from whyformer.escapes import literal
 from whyformer.inputs.units import Unit
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.show.colours import Scale, common_peak, largest, strengths, two_sided
-from whyformer.show.image_figures import image_figure
+from whyformer.show.images import image_figure
 from whyformer.show.layout import called, headline, in_answer, layer_rows, picture_in, question, shown_places
 from whyformer.show.pictures import tiled
 from whyformer.show.scales import DIVERGING, SEQUENTIAL, colour_bar
