@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import dual
 from tests.helpers.commands import Result, status_of
 from tests.helpers.explained_images import photo, vit_folder
 from whyformer import Comparison, Explainer, Explanation
@@ -97,7 +98,6 @@ def test_out_is_for_texts_too(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beside", "refused"),
     [
-        (["a text"], "TEXT"),
         (["--file", "texts.txt"], "--file"),
         (["--text", "review"], "--text"),
         (["--pair", "b"], "--pair"),
@@ -133,6 +133,8 @@ def test_what_is_of_texts_is_refused_by_name(run: Any, files: list[Path], beside
         (["explain", "a text", "-m", "MODEL"], "takes images: give --image FILE"),
         (["compare", "--image", "PHOTO", "--image", "PHOTO", "-m", "MODEL"], "give --image once; found 2"),
         (["compare", "--image", "PHOTO", "--words"], "leave --words out"),
+        (["explain", "a text", "--image", "PHOTO", "-m", "MODEL"], "takes images alone: leave TEXT out"),
+        (["compare", "a text", "--image", "PHOTO", "-m", "MODEL"], "takes images alone: leave TEXT out"),
         (["explain", "--image", "PHOTO", "--out", "why.xyz"], "has the ending of no output format"),
         (["explain", "--image", "PHOTO", "--out", "nowhere/why.png"], "nowhere"),
         (["explain", "--image", "PHOTO", "-m", "MODEL", "--target", "horse"], "horse"),
@@ -153,3 +155,19 @@ def test_without_a_model_that_of_the_kind_is_loaded(monkeypatch: pytest.MonkeyPa
     Loading().explainer(images=images)
     Loading(model="mine").explainer(images=images)
     assert asked == [name, "mine"]
+
+
+def test_a_text_beside_an_image_is_for_models_that_compare_them(
+    run: Any, files: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Loading, "explainer", lambda *_, **__: Explainer(dual.subject("clip"), choices=False))
+    page = tmp_path / "why.html"
+    result = run("explain", "a red cat", "--image", files[0], "--image", files[1], *METHOD, "--html", page)
+    assert result.status == 0, result.err
+    assert result.out.count("why a red cat?") == 2
+    assert re.search("^[·░▒▓█]{8}$", result.out, re.MULTILINE)
+    assert re.search("^a red cat$", result.out, re.MULTILINE)
+    assert page.read_text().count('<div class="text">') == 2
+    alone = run("explain", "--image", files[0])
+    assert alone.err == "whyformer: error: CLIPModel compares images with texts: give a TEXT too\n"
+    assert "give --image FILE and a TEXT" in run("explain", "a red cat").err

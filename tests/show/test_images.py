@@ -19,9 +19,10 @@ from tests.helpers.explained_images import PATCH, explained
 from tests.helpers.pages import Page
 from whyformer import BadInput, BadOption, Comparison, Explanation
 from whyformer.inputs.images import Picture
+from whyformer.inputs.units import Unit
 from whyformer.results.trust import Trust
 from whyformer.show import terminal
-from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, largest
+from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, largest, strengths
 from whyformer.show.html import fragment, page
 from whyformer.show.overlay import OPACITY, blended, cells, enlarged, heat_strengths, layer, seen_part
 from whyformer.tasks.label import Label
@@ -119,6 +120,19 @@ def test_cells_are_fractions_of_the_whole_picture(signed: Explanation) -> None:
     assert down == pytest.approx([0.0, 0.25, 0.5, 0.75])
     assert scores[:4] == ["+0.1", "+0", "+0", "-4"]
     assert scores[8] == "+2"
+
+
+def test_an_image_and_a_text_have_each_their_own_scale(signed: Explanation) -> None:
+    words = (Unit("a", span=(0, 1), part=0), Unit("cat", span=(2, 5), part=0))
+    both = replace(
+        signed, units=(*signed.units, *words), scores=np.array([*signed.scores, 10.0, 100.0]), texts=("a cat",)
+    )
+    assert np.array_equal(heat_strengths(both), heat_strengths(signed))
+    assert strengths(both)[-2:].tolist() == [0.1, 1.0]
+    assert largest(both) == 4
+    assert Page(page([both])).texts == ["a cat"]
+    assert str(both).count("a cat\n") == 1
+    assert "cat,,,,,100.0" in both.render("csv")
 
 
 # figures
@@ -342,7 +356,7 @@ def test_methods_stand_side_by_side_where_there_is_room(
 
 
 def test_trust_of_patches_is_said_of_patches(signed: Explanation) -> None:
-    object.__setattr__(signed, "trusted", Trust(0.5, (0.1, 0.2), 0.6, "cat", 12, "patch", 30))  # type: ignore[arg-type]
+    object.__setattr__(signed, "trusted", Trust(0.5, (0.1, 0.2), 0.6, "cat", 12, "patch", 30))
     assert "patches" in str(signed)
     assert "patchs" not in str(signed) + page([signed]) + str(Comparison((signed,)))
 

@@ -125,14 +125,18 @@ class AskedFlags:
         if images and refused:
             raise BadOption(f"--image stands alone, and this is of texts: leave {', '.join(refused)} out")
 
-    def explainer(self, loading: Loading, *, choices: bool = True) -> Explainer:
-        """The model, if it reads what is to be explained."""
+    def explainer(self, loading: Loading, text: str | None, *, choices: bool = True) -> Explainer:
+        """The model, if it reads what is to be explained; TEXT beside an image is for models that compare the two."""
         explainer = loading.explainer(choices=choices, images=bool(self.image))
         takes, name = explainer.subject.takes_images, type(explainer.subject.model).__name__
-        if takes and not self.image:
-            raise BadOption(f"{name} takes images: give --image FILE, and no text")
+        compares = explainer.task.compares
         if self.image and not takes:
             raise BadOption(f"{name} reads texts: --image needs a model that takes images")
+        if takes and not self.image:
+            raise BadOption(f"{name} takes images: give --image FILE{' and a TEXT' if compares else ', and no text'}")
+        if self.image and compares != (text is not None):
+            how = "compares images with texts: give a TEXT too" if compares else "takes images alone: leave TEXT out"
+            raise BadOption(f"{name} {how}")
         return explainer
 
     @property
@@ -251,13 +255,13 @@ def explain(
     options: dict[str, str],
 ) -> None:
     """Explain a prediction: which tokens, or which patches of an image, made the model say that."""
-    asked.check_images({"TEXT": text, "--file": file, "--text": column, "--words": words, **long.used})
+    asked.check_images({"--file": file, "--text": column, "--words": words, **long.used})
     way = None if effort is None else effort_named(effort)
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
     shown.check()
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
     inputs = asked.inputs(text, file, column, on_error)
-    explainer = asked.explainer(loading, choices=not no_cache)
+    explainer = asked.explainer(loading, text, choices=not no_cache)
     if file is not None and explainer.subject.task == "answer":
         inputs = as_questions(inputs["text"], file)
     chosen = explainer.method(method, way)
@@ -267,8 +271,11 @@ def explain(
         checked = _word_steps(chosen) | checked
     done: list[Explanation] = []
     try:
-        checked |= {**asked.outputs, **vars(long), "batch_size": batch_size, "progress": not trust}
-        stream = explainer.stream(method=method, effort=way, **inputs, **checked)
+        checked |= {**asked.outputs, **vars(long), "batch_size": batch_size, "method": method, "effort": way}
+        if explainer.task.compares:
+            stream = iter(explainer.explain(asked.image, text=text, **checked))
+        else:
+            stream = explainer.stream(**inputs, **checked, progress=not trust)
         while some := [e.by_word() if words else e for e in islice(stream, max(1, batch_size))]:
             if trust:
                 explainer.trust(some)
@@ -302,7 +309,7 @@ def compare(
     loading: Loading,
 ) -> None:
     """Explain one prediction by several methods, one under the other; of an image, side by side."""
-    asked.check_images({"TEXT": text, "--words": words, **long.used}, most=1)
+    asked.check_images({"--words": words, **long.used}, most=1)
     for name in names_of(names):
         if name not in (*EVERY, "auto"):
             method_specs(name)  # what is wrong with a name is said before a model is loaded
@@ -311,7 +318,7 @@ def compare(
         methods_for(None, names, way)
     shown.check()
     inputs = {name: values[0] for name, values in asked.inputs(text).items() if values}
-    explainer = asked.explainer(loading)
+    explainer = asked.explainer(loading, text)
     chosen = names if names in EVERY else [_written(explainer, name, way, words) for name in names_of(names)]
     comparison = explainer.compare(inputs.pop("text", None), chosen, **asked.outputs, **inputs, **vars(long))
     if words:

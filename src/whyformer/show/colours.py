@@ -26,15 +26,20 @@ def two_sided(explanation: ExplanationData) -> bool:
 def strengths(explanation: ExplanationData, peak: float | None = None) -> Array:
     """Scores divided by the largest magnitude among the units that are shown, or by `peak`; 0 for special tokens.
 
-    Those of an order are below 0 where a unit spoke against the target when it was hidden.
+    Those of an order are below 0 where a unit spoke against the target when it was hidden. Of an image with a text
+    each side has its own peak: they add up each by itself.
     """
-    sizes, signs = scaled(_visible(explanation), peak), _signs(explanation)
+    visible, patches, signs = _visible(explanation), _patches(explanation), _signs(explanation)
+    sizes = scaled(np.where(patches, visible, 0.0), peak) + scaled(np.where(patches, 0.0, visible), peak)
     return sizes if signs is None else np.where(signs < 0, -sizes, sizes)
 
 
 def largest(explanation: ExplanationData) -> float:
-    """The largest magnitude among the units that are shown, or among the pixels if those have scores."""
-    return _peak(_visible(explanation) if explanation.pixels is None else explanation.pixels)
+    """The largest magnitude among the units that are shown; of an image among its patches, or its pixels."""
+    if explanation.pixels is not None:
+        return _peak(explanation.pixels)
+    visible = _visible(explanation)
+    return _peak(visible if explanation.image is None else visible[_patches(explanation)])
 
 
 def common_peak(explanations: Iterable[ExplanationData], scale: Scale) -> float | None:
@@ -42,6 +47,10 @@ def common_peak(explanations: Iterable[ExplanationData], scale: Scale) -> float 
     if scale not in ("row", "shared"):
         raise BadOption(f"scale={scale!r}: known: row (each row by its own largest score), shared (all by one)")
     return max(map(largest, explanations), default=0.0) if scale == "shared" else None
+
+
+def _patches(explanation: ExplanationData) -> NDArray[np.bool_]:
+    return np.array([unit.box is not None for unit in explanation.units], dtype=bool)
 
 
 def _visible(explanation: ExplanationData) -> Array:
