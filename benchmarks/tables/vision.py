@@ -39,8 +39,8 @@ BALANCED = (
 RELEVANCE = "cp_lrp,attn_lrp,cp_lrp(gamma=0.05),attn_lrp(gamma=0.05),cp_lrp(gamma=0.25),attn_lrp(gamma=0.25)"
 ONE_PASS = ",".join((ATTENTION, OF_THE_PAPER, PLAIN, BALANCED, RELEVANCE))
 DEAR = (
-    "random,attn_lrp,attcat(states=inputs, book=conservative),occlusion,integrated_gradients,"
-    "integrated_gradients(book=conservative),smooth_grad,stepwise(steps=3),stepwise(steps=10)"
+    "random,attn_lrp,attcat(states=inputs, book=conservative),occlusion,integrated_gradients(steps=50),"
+    "integrated_gradients(steps=50, book=conservative),stepwise(steps=3),stepwise(steps=10)"
 )
 SEGMENTATION = "pixel_accuracy,mean_average_precision,mean_iou,pointing_game"
 PERTURBATION = (
