@@ -36,6 +36,10 @@ LONG = {
         "test_numbers_that_do_not_go_with_those_in_the_folder_are_refused "
         "test_a_run_that_is_complete_does_nothing_more test_the_table_is_that_of_the_records"
     ),
+    "evaluation/test_image_data.py": (
+        "test_a_journal_is_gone_on_with test_images_have_a_ceiling_and_a_chance "
+        "test_a_table_has_the_numbers_of_the_metrics"
+    ),
     "evaluation/test_journal.py": (
         "test_chunks_are_streamed test_a_tail_torn_at_any_byte_is_cut_off "
         "test_killed_at_random_moments_nothing_is_lost_or_doubled"

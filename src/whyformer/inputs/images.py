@@ -255,7 +255,7 @@ def _covered(inputs: Sequence[ImageInput], device: torch.device) -> Tensor:
         return pixels
     hiding = list(masks)
     packed = torch.from_numpy(np.stack(list(masks.values()))).to(device)
-    bits = packed[:, :, None] >> torch.arange(7, -1, -1, device=device, dtype=torch.uint8) & 1
+    bits = packed[:, :, None] >> torch.arange(7, -1, -1, device=device).to(torch.uint8) & 1
     height, width = pixels.shape[2:]
     covered = bits.flatten(1)[:, : height * width].view(-1, 1, height, width).bool()
     fillings = [inputs[row]._filling.to(device) for row in hiding]
