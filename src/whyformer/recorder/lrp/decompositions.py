@@ -64,7 +64,8 @@ def _added_product(added: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float
 
 def _normalized(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
     """`normalize`: a vector over one number, its length."""
-    return x / torch.linalg.vector_norm(x, p, dim, keepdim=True).clamp_min(eps)
+    length: Tensor = torch.linalg.vector_norm(x, p, dim, keepdim=True)
+    return x / length.clamp_min(eps)
 
 
 def _in_place_of(function: Callable[..., Any]) -> Callable[..., Tensor]:

@@ -38,7 +38,7 @@ class Watch:
     def _noted(self, site: Site, gradient: Tensor, rule: Rule, layer_of: Mapping[Node, int]) -> tuple[Tensor, Finish]:
         sent, finish = rule(site, gradient)
         layer, bias = layer_of.get(site.node), None if site.kind == "attend" else site.operands[-1]
-        if bias is not None:
+        if bias is not None and gradient.numel():  # an adapter may be given no example
             self.biases.append((site, (gradient * bias).sum(-1)))
         if layer is None:
             return sent, finish
