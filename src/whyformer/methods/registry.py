@@ -23,7 +23,7 @@ RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and 
         *("model", "method", "methods", "target", "versus", "word", "words", "position", "options", "effort"),
         *("batch_size", "progress", "trust", "html", "json", "device", "dtype", "allow_pickle", "trust_remote_code"),
         *("no_cache", "debug", "help", "asked", "loading", "choice", "column", "on_error", "as_json", "revision"),
-        *("windows", "window_size", "overlap"),
+        *("windows", "window_size", "overlap", "image", "out"),
     )
 )
 
