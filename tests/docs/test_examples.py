@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from whyformer.perturb import HIDES
 
 ROOT = Path(__file__).parents[2]
 REVIEWS = "text,label\na gorgeous and witty film,POSITIVE\na dull and lifeless mess,NEGATIVE\nnot bad at all,POSITIVE\n"
+PHOTO = Path(whyformer.__file__).parent / "bundled" / "pets" / "chelsea.jpg"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -29,13 +31,19 @@ def commands() -> list[str]:
     return [line for line in lines if line.startswith("whyformer ")]
 
 
+def prepare(folder: Path) -> None:
+    """The files that examples speak of."""
+    (folder / "reviews.csv").write_text(REVIEWS)
+    shutil.copy(PHOTO, folder / "cat.jpg")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_python(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "reviews.csv").write_text(REVIEWS)
+    prepare(tmp_path)
     monkeypatch.setattr(METHODS, "known", dict(METHODS.known))
     monkeypatch.setattr(METRICS, "known", dict(METRICS.known))
     monkeypatch.setattr(HIDES, "known", dict(HIDES.known))
@@ -66,7 +74,7 @@ def test_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path))
-    (tmp_path / "reviews.csv").write_text(REVIEWS)
+    prepare(tmp_path)
     if "report runs/a" in command:
         kept = "--examples" in command
         whyformer.Explainer.load("sentiment").evaluate("reviews.csv", "random", out="runs/a", keep_scores=kept)
