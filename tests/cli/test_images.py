@@ -135,7 +135,10 @@ def test_what_is_of_texts_is_refused_by_name(run: Any, files: list[Path], beside
         (["compare", "--image", "PHOTO", "--words"], "leave --words out"),
         (["explain", "a text", "--image", "PHOTO", "-m", "MODEL"], "takes images alone: leave TEXT out"),
         (["compare", "a text", "--image", "PHOTO", "-m", "MODEL"], "takes images alone: leave TEXT out"),
-        (["explain", "--image", "PHOTO", "--out", "why.xyz"], "has the ending of no output format"),
+        (
+            ["explain", "--image", "PHOTO", "--out", "why.xyz", "-m", "sentiment"],
+            "why.xyz' has the ending of no output format",
+        ),
         (["explain", "--image", "PHOTO", "--out", "nowhere/why.png"], "nowhere"),
         (["explain", "--image", "PHOTO", "-m", "MODEL", "--target", "horse"], "horse"),
     ],

@@ -51,6 +51,8 @@ KEPT = "evaluation/test_kept_scores.py"
 DOCUMENTS = "evaluation/test_merged_documents.py"
 EXAMPLES = "show/test_examples_page.py"
 SHOWN = "show/test_show.py"
+SHOWN_IMAGES = "show/test_images.py"
+OF_IMAGES = "cli/test_images.py"
 RECIPES = "evaluation/test_reproduce.py"
 OF_HEADS = "evaluation/test_reproduce_heads.py"
 ALL = "evaluation/test_reproduce_all.py"
@@ -2039,3 +2041,54 @@ of(
     "contract/test_similarity.py::test_patches_are_found_once_for_a_model",
     ("patches_of", "model.model if isinstance(model, ImageSide) else model", "model"),
 )
+of(
+    "show.overlay",
+    SHOWN_IMAGES,
+    ("heat_strengths", "if explanation.pixels is not None", "if False"),
+    ("heat_strengths", "strengths(explanation, peak)", "strengths(explanation)"),
+    ("layer", ">= 0", "<= 0"),
+    ("layer", "np.minimum(1, np.abs(strength))", "np.abs(strength)"),
+    ("blended", "DIMMED * grey", "grey.copy()"),
+    ("enlarged", "longer <= TINY", "longer <= 0"),
+    ("seen_part", "max(round(right * width), first[0] + 1)", "round(right * width)"),
+    ("cells", "left + (right - left) * x / width", "x / width"),
+)
+of(
+    "show.colours",
+    SHOWN_IMAGES,
+    ("strengths", "np.where(patches, visible, 0.0), peak)", "visible, peak)"),
+    ("largest", "visible[_patches(explanation)]", "visible"),
+)
+of(
+    "show.images",
+    SHOWN_IMAGES,
+    ("_Names.above", "row == 0 if", "True if"),
+    ("_Names.above", "else not _shared(part, self.rows[row])", "else False"),
+    ("image_grid", "if new[number] else None", "if True else None"),
+    ("image_figure", 'scale or "row"', 'scale or "shared"'),
+)
+of(
+    "show.image_html",
+    SHOWN_IMAGES,
+    ("image_card", "max(NARROWEST, width)", "width"),
+    ("image_card", "max(1, TALLEST * width // height)", "width + NARROWEST"),
+    ("_picture", "escape(alt)", "alt"),
+    ("_shot", "two_sided(explanation)", "False"),
+)
+of(
+    "show.preview",
+    SHOWN_IMAGES,
+    ("_shade", "FOR if strength > 0", "FOR if strength < 0"),
+    ("_fitted", "round(2 * lines * wide)", "columns"),
+    ("previews", "(width + GAP) // (wide + GAP)", "len(blocks)"),
+)
+of(
+    "cli.explaining",
+    OF_IMAGES,
+    ("AskedFlags.check_images", "value or (value == 0 and value is not False)", "value"),
+    ("AskedFlags.check_images", "len(images) > most", "len(images) > 2"),
+    ("AskedFlags.explainer", "self.image and not takes", "False"),
+    ("ShownFlags.save", "len(results) != 1", "not results"),
+    ("ShownFlags.check", "if self.out is not None", "if False"),
+)
+of("cli.app", OF_IMAGES, ("Loading.explainer", '"pets" if images', '"sentiment" if images'))

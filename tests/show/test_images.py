@@ -326,7 +326,9 @@ def test_half_blocks_are_as_wide_as_fits(signed: Explanation, monkeypatch: pytes
 def test_a_picture_has_no_more_lines_than_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     coloured(monkeypatch, 200)
     tall = explained(np.ones((8, 2)), size=(800, 200))
-    assert sum(line.startswith("▀") for line in terminal.explanation_text(tall).plain.split("\n")) <= 26
+    rows = [line for line in terminal.explanation_text(tall).plain.split("\n") if line.startswith("▀")]
+    assert len(rows) == 26
+    assert {len(row) for row in rows} == {13}  # and keeps its shape: characters are twice as high as wide
 
 
 def test_without_colours_heat_is_characters(signed: Explanation, unsigned: Explanation) -> None:

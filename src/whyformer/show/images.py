@@ -36,7 +36,7 @@ class Tile(NamedTuple):
     def tall(self) -> float:
         """Its height, in widths."""
         height, width, _ = self.pixels.shape
-        return min(TALLEST, height / width)
+        return min(TALLEST, float(height / width))
 
 
 def image_figure(result: ExplanationData | ComparisonData[Any], scale: Scale | None = None) -> Figure:
