@@ -83,7 +83,7 @@ TEXTS_AND_OPTIONS: dict[str, Case] = {
     "page": (lambda e: e.explain(TEXT).to_html("/no/such/folder/x"), BadInput, "could not write '/no/such/folder/x'"),
     "save": (lambda e: e.explain(TEXT).save("/no/such/folder/x"), BadInput, "could not write '/no/such/folder/x'"),
     "no model": (lambda _: Explainer("bert-base"), BadInput, "found str; to load one by name use Explainer.load"),
-    "no tokenizer": (lambda e: Explainer(e.subject.model), BadInput, "a tokenizer is needed"),
+    "no tokenizer": (lambda e: Explainer(e.subject.model), BadInput, "a tokenizer, or an image processor, is needed"),
     "no tensors": (
         lambda e: whyformer.attribute(e.subject.model, {}),
         BadInput,

@@ -15,7 +15,7 @@ SOME = [
     *((zoo.MASKED, name) for name in ("bert", "roberta", "bart", "neomme")),
     *((zoo.CHOICE, name) for name in ("bert", "xlnet", "deberta-v2", "funnel")),
     *((zoo.ANSWER, name) for name in ("bert", "gpt2", "t5", "lxmert")),
-    *((zoo.IMAGE, name) for name in ("vit", "siglip", "dinov2_with_registers", "swin", "resnet", "siglip2", "pp_lcnet")),
+    *((zoo.IMAGE, name) for name in ("vit", "siglip", "dinov2_with_registers", "swin", "resnet", "siglip2")),
 ]
 
 

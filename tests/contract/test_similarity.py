@@ -1,6 +1,7 @@
 """CLIP, SigLIP and their kin: the similarity of an image and a text, explained on both sides."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,19 @@ def test_a_processor_brings_tokenizer_and_image_processor() -> None:
     processor.image_processor, processor.tokenizer = dual.subject("clip").processor, dual.tokenizer()
     both = Explainer(dual.build("clip"), processor)
     explanation = both.explain(dual.photo(), text=TEXTS, method="rollout")
+    expected = explainer().explain(dual.photo(), text=TEXTS, method="rollout")
+    assert np.allclose(explanation.scores, expected.scores, atol=1e-5)
+
+
+def test_a_pipeline_brings_both_readers() -> None:
+    subject = dual.subject("clip")
+    pipeline = SimpleNamespace(
+        task="zero-shot-image-classification",
+        model=subject.model,
+        tokenizer=subject.tokenizer,
+        image_processor=subject.processor,
+    )
+    explanation = Explainer(pipeline).explain(dual.photo(), text=TEXTS, method="rollout")
     expected = explainer().explain(dual.photo(), text=TEXTS, method="rollout")
     assert np.allclose(explanation.scores, expected.scores, atol=1e-5)
 

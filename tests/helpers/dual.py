@@ -47,9 +47,11 @@ def build(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
     text = {**TEXT, "eos_token_id": EOS, "projection_dim": 24, "project_dim": 24, "projection_size": 32}
     config = MODELS[name](text_config=text, vision_config=dict(VISION), projection_dim=24)
     model = hf.AutoModelForZeroShotImageClassification.from_config(config)
-    for parameter in model.parameters():
+    for path, parameter in model.named_parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.25)
+        elif path == "logit_bias":
+            nn.init.constant_(parameter, -1.5)
     return model.to(dtype).eval()
 
 

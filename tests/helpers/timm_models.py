@@ -1,10 +1,10 @@
 """Models of timm, explained in a process of their own, which prints what was found as JSON.
 
-timm imports torchvision. The wheel of torchvision on PyPI is built for CUDA: beside a torch for CPUs it has no operators,
-and then it cannot be imported, nor can transformers, which looks for it. So `make test` installs both in a folder apart,
-without what they depend on, and only this process looks there. Where the operators are missing, the two that torchvision
-asks for by name as it is imported, which find boxes in images, are given a name and nothing behind it; no model here
-calls them.
+timm imports torchvision. The wheel of torchvision on PyPI is built for CUDA: beside a torch for CPUs it has no
+operators, and then it cannot be imported, nor can transformers, which looks for it. So `make test` installs both in a
+folder apart, without what they depend on, and only this process looks there. Where the operators are missing, the two
+that torchvision asks for by name as it is imported, which find boxes in images, are given a name and nothing behind it;
+no model here calls them.
 """
 
 import json

@@ -125,6 +125,19 @@ def test_units_in_another_order_than_that_of_the_image_are_found() -> None:
     assert covered_once(patches)
 
 
+class Overlapping(Shuffled):
+    """Each unit sees some pixels of its neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = nn.Conv2d(3, 16, 6, 4, padding=1)
+
+
+def test_units_that_share_pixels_have_no_patches() -> None:
+    with pytest.raises(UnsupportedModel, match="pixels that overlap"):
+        _ = record(Overlapping().eval(), {"pixel_values": vision.images(1, 8, 12)}).patches
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_patches_are_found_in_every_precision(dtype: torch.dtype) -> None:
     patches = record(vit(dtype=dtype), {"pixel_values": vision.images(1).to(dtype)}).patches

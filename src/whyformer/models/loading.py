@@ -34,7 +34,9 @@ PIPELINES = {  # the task of the model in each
     "fill-mask": "masked_word",
     "text-generation": "next_token",
     "image-classification": "classes",
+    "zero-shot-image-classification": "similarity",
 }
+OF_IMAGES = ("image-classification", "zero-shot-image-classification")
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -109,7 +111,7 @@ def subject_of(model: Any, tokenizer: Any = None, labels: Sequence[str] | None =
     if tokenizer is None and hasattr(model, "model") and (hasattr(model, "tokenizer") or is_processor(model)):
         _check_pipeline(model)
         image = getattr(model, "image_processor", None)
-        model, tokenizer = model.model, model.tokenizer if image is None else image
+        model, tokenizer = model.model, model.tokenizer if image is None else model  # which has both
     model = unwrapped(model)
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model is needed, found {type(model).__name__}; to load one by name use Explainer.load")
@@ -131,7 +133,8 @@ def _check_pipeline(pipeline: Any) -> None:
     """Raise for a pipeline that asks its model another question than is explained."""
     task = getattr(pipeline, "task", None)
     says = task_name(pipeline.model) if isinstance(pipeline.model, nn.Module) else None
-    if task is None or PIPELINES.get(task) == (says or "classes"):
+    sees = getattr(pipeline, "image_processor", None) is not None
+    if task is None or (PIPELINES.get(task) == (says or "classes") and sees == (task in OF_IMAGES)):
         return
     advice = (
         "pass its model and tokenizer, Explainer(pipeline.model, pipeline.tokenizer), if that model is one of these"

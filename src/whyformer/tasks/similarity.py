@@ -25,6 +25,7 @@ class Side(nn.Module):
     """
 
     features: str  # the name of the model's function that gives this side's features
+    fixed: Tensor  # embeddings of the other side, [count, width]
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -47,12 +48,14 @@ class Side(nn.Module):
         features = getattr(self.model, self.features)(**tensors)
         pooled = features if isinstance(features, Tensor) else features.pooler_output
         width = pooled.shape[-1]
-        return F.rms_norm(pooled, (width,), eps=0.0) * width**-0.5
+        embedded: Tensor = F.rms_norm(pooled, (width,), eps=0.0) * width**-0.5
+        return embedded
 
     def compared(self, tensors: Mapping[str, Any]) -> Tensor:
         """The similarity with each of what is fixed, [batch, count]."""
-        weight = self.fixed * self.model.logit_scale.exp()
-        bias = getattr(self.model, "logit_bias", None)
+        model: Any = self.model
+        weight = self.fixed * model.logit_scale.exp()
+        bias = getattr(model, "logit_bias", None)
         return F.linear(self.embedded(tensors), weight, None if bias is None else bias.expand(len(weight)))
 
 
@@ -104,7 +107,7 @@ class FullTokenizer:
 
 def tokenizer_for(model: nn.Module, tokenizer: Any) -> Any:
     """What reads texts as the model saw them in training."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if getattr(config, "model_type", None) not in FULL:
         return tokenizer
     return FullTokenizer(tokenizer, int(config.text_config.max_position_embeddings))
