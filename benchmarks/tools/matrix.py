@@ -311,10 +311,9 @@ def _why(row: Row) -> str:
         return row.failed or row.built.replace("|", "\\|")
     if row.verdict == "refused":
         return _short(row.refused["input_x_gradient"])
-    if row.verdict == "patches":
-        return f"{_short(row.layers)}; gives {_given(row)}"
     batch = f"scores depend on the batch ({_number(row.invariance)})" if _varies(row) else ""
-    return "; ".join(reason for reason in (_short(row.layers), _refusals(row), batch) if reason)
+    others = f"gives {_given(row)}" if row.verdict == "patches" else _refusals(row)
+    return "; ".join(reason for reason in (_short(row.layers), others, batch) if reason)
 
 
 def _varies(row: Row) -> bool:
@@ -335,7 +334,8 @@ def _line(row: Row, *cells: str) -> str:
 
 
 def _given(row: Row) -> str:
-    return ", ".join(f"`{m}`" for m in TOKEN_METHODS if m not in row.refused)
+    tried = whyformer.list_methods() if row.head == zoo.IMAGE.name else TOKEN_METHODS
+    return ", ".join(f"`{m}`" for m in tried if m not in row.refused)
 
 
 def _refusals(row: Row) -> str:

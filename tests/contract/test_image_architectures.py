@@ -194,13 +194,13 @@ def test_a_pooling_head_is_explained_by_every_kind_of_method(method: str) -> Non
 def test_masked_autoencoders_are_refused_and_their_encoder_is_explained() -> None:
     torch.manual_seed(0)
     config = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    small = {**config, "image_size": 32, "patch_size": 8}
+    small: dict[str, Any] = {**config, "image_size": 32, "patch_size": 8}
     decoder = {"decoder_hidden_size": 32, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 4}
     masked = hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**small, **decoder)).eval()
     plain = PlainProcessor({"size": {"height": 32, "width": 32}})
     with pytest.raises(UnsupportedModel, match="ViTMAEForPreTraining"):
         Explainer(masked, plain).explain(vision.images(1)[0], "rollout")
-    classifier = hf.ViTForImageClassification(hf.ViTConfig(**small, num_labels=3)).eval()
+    classifier = hf.ViTForImageClassification(hf.ViTConfig(**small)).eval()
     encoder = {name: weight for name, weight in masked.vit.state_dict().items() if name in classifier.vit.state_dict()}
     classifier.vit.load_state_dict(encoder, strict=False)
     assert len(Explainer(classifier, plain).explain(vision.images(1)[0], "rollout").units) == 17
@@ -225,3 +225,32 @@ def test_no_method_fails_without_a_name(name: str) -> None:
     assert not row.failed
     assert row.logits <= row.rounding
     assert row.invariance is None or row.invariance <= row.rounding
+
+
+@pytest.mark.parametrize("name", ["cvt", "levit", "resnet"])
+@pytest.mark.parametrize("relevance", [False, True])
+def test_gradients_of_one_image_are_those_of_finite_differences(name: str, relevance: bool) -> None:
+    """Models with batch norms, of which torch's own gradient is wrong for a batch of one."""
+    pixels = zoo.batch(model(name), head=zoo.IMAGE)["pixel_values"][1:2]
+    recorded = record(model(name), {"pixel_values": pixels}, relevance=relevance)
+    step = torch.randn(pixels.shape, dtype=pixels.dtype, generator=torch.Generator().manual_seed(0)) * 1e-6
+    with torch.no_grad():
+        after, before = (model(name)(pixel_values=pixels + sign * step).logits[0, 1] for sign in (1, -1))
+    expected = float(after - before) / 2
+    assert float((recorded.gradient(recorded.pixels, 1) * step).sum()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_batch_norm_is_a_factor_and_a_shift(affine: bool) -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(4, affine=affine)
+    small = nn.Sequential(nn.Conv2d(3, 4, 2, 2), norm, nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).double()
+    small(vision.images(5, 4, 4).double())  # which settles its statistics
+    small.eval()
+    pixels = vision.images(2, 4, 4).double()
+    recorded = record(small, {"pixel_values": pixels})
+    with torch.no_grad():
+        assert close(recorded.logits.detach(), small(pixels))
+    scores = whyformer.attribute(small, {"pixel_values": pixels}, "attn_lrp", target=1)
+    assert bool(torch.isfinite(scores).all())
+    assert float(scores.abs().max()) > 0

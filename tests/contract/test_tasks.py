@@ -94,12 +94,7 @@ def assert_near(found: Tensor, expected: Tensor, within: float = 1e-6) -> None:
     assert (found - expected).abs().max() <= within * expected.abs().max()
 
 
-def test_patches_cannot_be_hidden_step_by_step() -> None:
-    with pytest.raises(BadInput, match="units are hidden in texts"):
-        whyformer.list_methods()["stepwise"](predicted("image", None), **options("stepwise"))
-
-
-EVERYWHERE = [(name, task) for name in families.METHODS for task in MODELS if (name, task) != ("stepwise", "image")]
+EVERYWHERE = [(name, task) for name in families.METHODS for task in MODELS]
 
 
 @pytest.mark.parametrize(("name", "task"), EVERYWHERE)

@@ -32,7 +32,8 @@ SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attenti
 @cache
 def vit(size: tuple[int, int] = (32, 32), patch: int = 8, dtype: torch.dtype = torch.float32) -> hf.PreTrainedModel:
     torch.manual_seed(3)
-    config = hf.ViTConfig(**SMALL, image_size=list(size), patch_size=patch, num_labels=3)
+    config = hf.ViTConfig(**SMALL, image_size=list(size), patch_size=patch)
+    config.num_labels = 3
     model = hf.ViTForImageClassification(config)
     for parameter in model.parameters():
         if parameter.dim() > 1:
@@ -133,9 +134,18 @@ class Overlapping(Shuffled):
         self.cut = nn.Conv2d(3, 16, 6, 4, padding=1)
 
 
-def test_units_that_share_pixels_have_no_patches() -> None:
+class Everywhere(Shuffled):
+    """Each unit sees all pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = nn.Sequential(nn.Conv2d(3, 16, 4, 4), nn.InstanceNorm2d(16))
+
+
+@pytest.mark.parametrize("kind", [Overlapping, Everywhere])
+def test_units_that_share_pixels_have_no_patches(kind: type[Shuffled]) -> None:
     with pytest.raises(UnsupportedModel, match="pixels that overlap"):
-        _ = record(Overlapping().eval(), {"pixel_values": vision.images(1, 8, 12)}).patches
+        _ = record(kind().eval(), {"pixel_values": vision.images(1, 8, 12)}).patches
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -381,6 +391,7 @@ def test_the_region_is_what_the_model_sees(name: str, size: tuple[int, int]) -> 
 def test_what_is_hidden_is_seen_no_more_and_the_rest_stays(name: str) -> None:
     whole = encoded()
     hidden = whole.without([1, 6], hide_named(name))
+    assert isinstance(hidden, ImageInput)
     shown, before = hidden.shown(torch.device("cpu")), whole.pixels
     expected = {
         "mean": before.mean((2, 3), keepdim=True).expand_as(before),

@@ -2025,7 +2025,7 @@ of(
     "tasks.similarity",
     "contract/test_similarity.py",
     ("Side.embedded", " * width**-0.5", ""),
-    ("Side.compared", " * self.model.logit_scale.exp()", ""),
+    ("Side.compared", " * model.logit_scale.exp()", ""),
     ("Side.compared", "None if bias is None else bias.expand(len(weight))", "None"),
     ("tokenizer_for", "not in FULL", "in ()"),
     ("OneSide.of", "multi_label=sigmoid", "multi_label=False"),
@@ -2092,3 +2092,8 @@ of(
     ("ShownFlags.check", "if self.out is not None", "if False"),
 )
 of("cli.app", OF_IMAGES, ("Loading.explainer", '"pets" if images', '"sentiment" if images'))
+    "recorder.mode",
+    SEEN,
+    ("Recorder._instead", "if name == BATCH_NORM:", "if False:"),
+    ("_settled_batch_norm", "- mean * factor", "- mean"),
+)

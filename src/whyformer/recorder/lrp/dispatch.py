@@ -215,6 +215,7 @@ def _index_add(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gov
 
 _ACTIVATIONS = (
     *("gelu", "tanh", "relu", "silu", "sigmoid", "clamp", "hardtanh", "leaky_relu", "elu", "softplus", "mish"),
+    *("hardswish", "hardsigmoid"),
     "erf",
 )
 
