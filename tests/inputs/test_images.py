@@ -103,7 +103,7 @@ class Shuffled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.cut = nn.Conv2d(3, 16, 4, 4)
+        self.cut: nn.Module = nn.Conv2d(3, 16, 4, 4)
         self.special = nn.Parameter(torch.randn(1, 1, 16))
         self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True) for _ in range(2))
         self.head = nn.Linear(16, 3)
