@@ -31,7 +31,7 @@ GRID = 5  # patches down and across; 20 pixels
 def subject(size: int = 20, crop: bool = False) -> Subject:
     """A vision transformer of random weights, and what reads its images."""
     torch.manual_seed(0)
-    config = hf.ViTConfig(**SIZES, image_size=size, num_labels=3, id2label=dict(enumerate(LABELS)))
+    config = hf.ViTConfig(**SIZES, image_size=size, id2label=dict(enumerate(LABELS)))
     model = hf.ViTForImageClassification(config).double().eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:

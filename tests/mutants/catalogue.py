@@ -1467,7 +1467,7 @@ of(
 of(
     "perturb.remains",
     f"{RECORDED}::test_special_tokens_stay_special_behind_deleted_ones",
-    ("remains", "] = row.special", "] = texts[n].input.special[: len(row)]"),
+    ("_batch_of", "] = row.special", "] = False"),
 )
 of(
     "metrics.faithfulness",
@@ -1771,7 +1771,7 @@ of(
     ("_columns", "if not asked:", "if False:"),
     (
         "_options",
-        "for column, value in taken[name].items() if column in columns",
+        "for column, value in taken[name].items() if column in (None, *columns)",
         "for column, value in taken[name].items()",
     ),
     ("_options", "if recipe.searches_all:", "if False:"),
@@ -2092,6 +2092,7 @@ of(
     ("ShownFlags.check", "if self.out is not None", "if False"),
 )
 of("cli.app", OF_IMAGES, ("Loading.explainer", '"pets" if images', '"sentiment" if images'))
+of(
     "recorder.mode",
     SEEN,
     ("Recorder._instead", "if name == BATCH_NORM:", "if False:"),

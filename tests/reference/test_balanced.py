@@ -246,7 +246,7 @@ def test_legrad_reads_as_the_head_does() -> None:
         stock = families.build(family, torch.float64)
         given = families.alone(families.batch(), 0)
         trace = whyformer.record(stock, given)
-        total = 0
+        total = torch.zeros(())
         for attention, states in zip(trace.attention, trace.hidden[1:], strict=True):
             (gradient,) = torch.autograd.grad(head(stock, states)[0, TARGET], attention, retain_graph=True)
             seen = (attention != 0).to(gradient)  # not what a window leaves out
