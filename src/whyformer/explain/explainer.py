@@ -31,7 +31,7 @@ from whyformer.inputs.images import ImageInput
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
-from whyformer.methods.default import Effort, methods_for, with_layer, with_options
+from whyformer.methods.default import Effort, methods_for, usual_method_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.heads import HEADS
@@ -299,7 +299,7 @@ class Explainer:
         return self._specs([name], effort)[0]
 
     def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
-        specs = methods_for(self.subject if self.choices else None, names, effort)
+        specs = methods_for(self.subject, names, effort, choices=self.choices)
         return tuple(with_layer(spec, self.subject.model) for spec in specs)
 
     @property
@@ -450,8 +450,9 @@ def attribute(
     `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
     the units are those of the chosen row.
     """
-    spec = with_options(methods_for(None, [method], effort)[0], model, options)
     batch: Batch = batch_of(model, inputs)
+    usual = usual_method_for(model, batch) if method == "auto" else None
+    spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
     if batch.choices is not None:
         return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.relevance)).total
     prediction = Prediction(model, batch, target, versus, relevance=spec.relevance)

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, WhyformerError, shown
@@ -15,11 +16,14 @@ from whyformer.inputs.images import ImageInput, Patches, Picture
 from whyformer.inputs.kinds import InputKind, register_input
 from whyformer.inputs.pictures import is_picture, open_picture
 from whyformer.models.loading import Subject
-from whyformer.recorder import record
+from whyformer.recorder import Layers, record
 from whyformer.tasks.similarity import ImageSide
 
 NEEDED = "an image is a file, a PIL image, an array or a tensor, or a list of them"
 
+BLANK = 224  # pixels a side, of an image that only asks what a model is made of
+
+_STACKED: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # whether a model of images has one stack of layers
 _PATCHES: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], Patches]] = WeakKeyDictionary()
 
 
@@ -107,7 +111,9 @@ def patches_of(model: nn.Module, values: Tensor) -> Patches:
     size = tuple(values.shape[1:])
     if size not in of_model:
         try:
-            of_model[size] = record(model, {"pixel_values": values}, relevance=False).patches
+            trace = record(model, {"pixel_values": values}, relevance=False)
+            of_model[size] = trace.patches
+            _STACKED[model] = isinstance(trace.layers, Layers)
         except (WhyformerError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # code of others, about a size that it does not take
@@ -117,6 +123,21 @@ def patches_of(model: nn.Module, values: Tensor) -> Patches:
                 f"({reason[:200]}): give the image processor that it was trained with"
             ) from error
     return of_model[size]
+
+
+def is_stacked(subject: Subject) -> bool:
+    """Whether a model of images has one stack of layers, as a ViT and unlike a Swin; asked once, of a blank image."""
+    if subject.model not in _STACKED:
+        size = getattr(getattr(subject.model, "config", None), "image_size", None)
+        side = size if isinstance(size, int) else BLANK
+        Images().encode(subject, Image.new("RGB", (side, side)))
+    return _STACKED[subject.model]
+
+
+def is_stacked_for(model: nn.Module, values: Tensor) -> bool:
+    """The same for a model without a processor, asked of the first of its images."""
+    patches_of(model, values[:1])
+    return _STACKED[model]
 
 
 def _values(value: Any) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Any, Literal, cast, get_args
 from torch import nn
 
 from whyformer.errors import BadOption
+from whyformer.images import is_stacked, is_stacked_for
+from whyformer.inputs.encoding import Batch
 from whyformer.methods.recorded import best_layer, recorded
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import EVERY, MethodSpec, method_specs
@@ -15,15 +17,33 @@ from whyformer.registry.specs import Written, names_of
 Effort = Literal["fast", "balanced", "best"]
 
 AUTO = "attn_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
+AUTO_OF_IMAGES = "full_grad(book=attn)"  # of those in docs/results-vision.md, for models with one stack of layers
 EFFORT: Effort = "fast"  # by default
 STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" is one pass
 
 
-def auto_method(subject: Subject | None = None, effort: str | None = None) -> MethodSpec:
-    """What `auto` means: the winner recorded for this model, or else the method that wins in general."""
+def usual_method(subject: Subject | None) -> str:
+    """The method that wins in general: of texts, or of images if the model has one stack of layers."""
+    of_images = subject is not None and subject.takes_images and subject.task == "classes"
+    return AUTO_OF_IMAGES if of_images and subject is not None and is_stacked(subject) else AUTO
+
+
+def usual_method_for(model: nn.Module, batch: Batch) -> str:
+    """The same for ready tensors."""
+    of_images = batch.is_images and batch.tensors["pixel_values"].dim() == 4
+    return AUTO_OF_IMAGES if of_images and is_stacked_for(model, batch.tensors["pixel_values"]) else AUTO
+
+
+def auto_method(
+    subject: Subject | None = None, effort: str | None = None, *, usual: str | None = None, choices: bool = True
+) -> MethodSpec:
+    """What `auto` means: the winner recorded for this model, or else the `usual` method, which wins in general.
+
+    Without `choices`, what is recorded is not looked at.
+    """
     way = effort_named(EFFORT if effort is None else effort)
-    choice = None if subject is None else recorded(subject)
-    one_pass = method_specs([AUTO])[0] if choice is None else choice.spec
+    choice = None if subject is None or not choices else recorded(subject)
+    one_pass = method_specs([usual or usual_method(subject)])[0] if choice is None else choice.spec
     try:
         return with_effort(one_pass, way)
     except BadOption as error:
@@ -52,8 +72,18 @@ def effort_named(effort: str) -> Effort:
     return cast(Effort, effort)
 
 
-def methods_for(subject: Subject | None, written: Written, effort: str | None = None) -> tuple[MethodSpec, ...]:
-    """The methods named; `auto`, with this effort, and `layer=best` are what they mean for this model."""
+def methods_for(
+    subject: Subject | None,
+    written: Written,
+    effort: str | None = None,
+    *,
+    usual: str | None = None,
+    choices: bool = True,
+) -> tuple[MethodSpec, ...]:
+    """The methods named; `auto`, with this effort, and `layer=best` are what they mean for this model.
+
+    `usual` and `choices` are as for `auto_method`.
+    """
     names = [] if written in EVERY else names_of(written)
     if effort is not None and "auto" not in names:
         raise BadOption(
@@ -63,7 +93,8 @@ def methods_for(subject: Subject | None, written: Written, effort: str | None = 
         )
     if written in EVERY:
         return _fitting(subject, method_specs(written))
-    specs = method_specs([auto_method(subject, effort).label if name == "auto" else name for name in names])
+    how: dict[str, Any] = {"usual": usual, "choices": choices}
+    specs = method_specs([auto_method(subject, effort, **how).label if name == "auto" else name for name in names])
     if set(EVERY) & set(names):
         specs = _fitting(subject, specs, names)
     return specs if subject is None else tuple(with_layer(spec, subject.model) for spec in specs)
