@@ -233,7 +233,7 @@ def test_what_comes_later_does_not_matter(name: str, task: str) -> None:
     given = build(task), inputs(task), name
     scores = whyformer.attribute(*given, target=(7, 2), **options(name))
     assert not scores[:, 3:].any()
-    if name not in ("attcat", "smooth_grad"):  # one averages over all queries, the other draws noise for the whole text
+    if name not in ("attcat", "legrad", "smooth_grad"):  # two average over all queries, one draws noise for the whole
         cut = {n: t[:, :3] for n, t in inputs(task).items()}
         expected = whyformer.attribute(given[0], cut, name, target=7, **options(name))
         assert_near(scores[:, :3], expected)

@@ -391,7 +391,7 @@ def test_coco_files_that_are_damaged(tmp_path: Path) -> None:
     long = write_coco(tmp_path / "d", {**COCO, "images": [{"id": 7, "file_name": "x" * 5_000}]})
     with pytest.raises(BadInput, match="were looked for in") as error:
         list(open_dataset(long))
-    assert len(str(error.value)) < 1_000
+    assert len(str(error.value)) < 2_000
     outside = write_coco(tmp_path / "c", {**COCO, "images": [*COCO["images"], {"id": 1, "file_name": "../../x.png"}]})
     with pytest.raises(BadInput, match="lies outside"):
         list(open_dataset(outside))

@@ -1,6 +1,7 @@
 """Every script of `benchmarks/` runs, at a tiny size: what it prints has the rows that were asked for."""
 
 import copy
+import io
 import json
 import os
 import shlex
@@ -10,10 +11,13 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from PIL import Image
 
 from benchmarks.tables import mnli_labels
-from tests.helpers import cases, evaluated, token_outputs
+from tests.helpers import cases, evaluated, image_cases, token_outputs
 from tests.helpers.conllu import ENGLISH
 from tests.helpers.rows import write_jsonl, write_parquet
 from whyformer.datasets import open_dataset
@@ -71,6 +75,14 @@ SCRIPTS = {  # what each is given, and what it prints
         ["## sst2: ", "## ag_news: ", "attcat", "## movies: "],
     ),
     "tables/stepwise.py": ("--models {models} --data {data} --out {out} --only movies", ["## movies: ", "token_f1"]),
+    "tables/two_pets.py": (
+        "--model {models}/vit-pets --data {data}/pets --out {out} --pairs 3 --methods 'rollout,attcat(book=attn)'",
+        ["3 pairs; of ", "| `rollout` | 50.0 [50.0, 50.0] |", "| `attcat(book=attn)` | "],
+    ),
+    "tables/vision.py": (
+        "--models {models} --data {data} --out {out} --only pets,tiny_imagenet --limit 3 --methods centre,gae",
+        ["## pets: ", "mean_iou", "## tiny_imagenet: ", "`gae`"],
+    ),
     "tools/word_frequencies.py": (
         "{counts} --documents 9 --words 1 --out {out}",
         ["1 words that stand in 7 documents"],
@@ -82,10 +94,11 @@ SUMMARIES = {  # of what the first has measured
         *("`token_f1` ↑ | k = 10 |", "`token_f1(window=inside)` ↑ | k = 10 |"),
     ],
     "tables/stepwise.py": ["## Movie Reviews", "## Steps beside one pass"],
+    "tables/vision.py": ["### Pets, 400 images with masks: pixel_accuracy", "### Tiny-ImageNet, 1,000 images: "],
 }
 SLOW = {  # longer than three seconds
     *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "experiments/stepwise_variants.py"),
-    *("tables/mnli_labels.py", "tables/results.py", "tables/stepwise.py"),
+    *("tables/mnli_labels.py", "tables/results.py", "tables/stepwise.py", "tables/vision.py"),
 }
 NLI = ("entailment", "neutral", "contradiction")
 PAIR = ("the film is a fine film, and the actors like it", "the film is not bad at all")
@@ -100,6 +113,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         copy.deepcopy(subject.model).float().save_pretrained(folder / "models" / name)
         subject.tokenizer.save_pretrained(folder / "models" / name)
     save_nli(folder / "models" / "nli", NLI)
+    save_images(folder)
     write_jsonl(folder / "data" / "mnli.jsonl", [pair(label) for label in range(3)])
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(cases.TEXTS)]
     for name in ("sst2", "ag_news"):
@@ -118,6 +132,28 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     write_parquet(folder / "counts.parquet", [{"word": "film", "doc_freq": 7}, {"word": "rare", "doc_freq": 1}])
     places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts", "counts": "counts.parquet"}
     return {name: str(folder / place) for name, place in places.items()}
+
+
+def save_images(folder: Path) -> None:
+    """Two models of images, and the images that they are measured on."""
+    own = image_cases.subject()
+    for name, data in (("vit-pets", "pets"), ("vit-tiny-imagenet", "tiny_imagenet")):
+        copy.deepcopy(own.model).float().save_pretrained(folder / "models" / name)
+        fields = {**own.processor.to_dict(), "image_processor_type": "ViTImageProcessor"}
+        (folder / "models" / name / "preprocessor_config.json").write_text(json.dumps(fields))
+        rows = []
+        for number, row in enumerate(image_cases.rows(4)):
+            mask = np.where(row["mask"] == 255, 3, np.where(row["mask"] == 1, 1, 2)).astype(np.uint8)
+            stored = {"image": {"bytes": png(row["image"])}, "trimap": {"bytes": png(mask)}, "label": number % 3}
+            rows.append(stored)
+        (folder / "data" / data).mkdir(parents=True)
+        write_parquet(folder / "data" / data / "test.parquet", rows)
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def save_nli(folder: Path, labels: tuple[str, ...]) -> Subject:

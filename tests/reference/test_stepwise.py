@@ -375,14 +375,26 @@ def test_a_mask_needs_a_tokenizer_that_has_one() -> None:
         whyformer.attribute(families.build("bert"), families.batch(), "stepwise", hide="mask")
 
 
-def test_an_image_has_no_tokens() -> None:
+def test_patches_of_an_image_are_hidden_step_by_step() -> None:
     model = hf.ViTForImageClassification(
         hf.ViTConfig(
             hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, image_size=8, patch_size=4
         )
     )
-    with pytest.raises(BadInput, match=r"units are hidden in texts: input_ids, .*; found pixel_values"):
-        whyformer.attribute(model, {"pixel_values": torch.zeros(1, 3, 8, 8)}, "stepwise", of="rollout")
+    torch.manual_seed(0)
+    pixels = torch.randn(2, 3, 8, 8)
+    found = whyformer.attribute(model, {"pixel_values": pixels}, "stepwise", of="rollout", steps=2)
+    for image, scores in zip(pixels[:, None], found, strict=True):
+        first = whyformer.attribute(model, {"pixel_values": image}, "rollout")[0, 1:]
+        gone = first.argsort(descending=True)[:2]
+        covered = image.clone()
+        for patch in gone.tolist():
+            row, column = divmod(patch, 2)
+            covered[0, :, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] = image.mean((2, 3))[0][:, None, None]
+        then = whyformer.attribute(model, {"pixel_values": covered}, "rollout")[0, 1:]
+        left = [patch for patch in then.argsort(descending=True).tolist() if patch not in gone.tolist()]
+        assert scores[1:].argsort(descending=True).tolist() == [*gone.tolist(), *left]
+        assert scores[0] == 0  # [CLS] has no pixels
 
 
 def test_a_model_that_does_not_run_on_what_is_left_is_named() -> None:

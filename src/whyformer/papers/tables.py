@@ -180,7 +180,8 @@ def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:
     limited = f" (at most {limit} were asked for)" if limit is not None else ""
     without = f", {left_out:,} left out by the metric" if left_out else ""
     theirs = f"; the paper has {texts:,}" if texts else ""
-    return f"{measured:,} texts were measured{limited}{without}{theirs}"
+    what = "images" if column.subject.takes_images else "texts"
+    return f"{measured:,} {what} were measured{limited}{without}{theirs}"
 
 
 def _fewer_runs(rows: Sequence[Row], seeds: int | None) -> list[str]:
