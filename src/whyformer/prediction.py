@@ -21,6 +21,7 @@ from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
 
 Queries = Literal["reader", "mean", "all"]
+SHADES = 100  # steps of 1 that are told apart where an image is known again
 
 
 @dataclass(frozen=True)
@@ -334,6 +335,8 @@ class Prediction:
     def generators(self, seed: int) -> list[torch.Generator]:
         """A random stream for each example; it depends on the seed and on the example's own tokens alone."""
         content = next(self.batch.tensors[name] for name in CONTENT if name in self.batch.tensors)
+        if self.batch.is_images:
+            content = (content.double() * SHADES).round()  # an image that was saved is the same but for rounding
         if content.is_floating_point():
             content = content.to(torch.float32)
         streams = []

@@ -240,8 +240,8 @@ def test_one_label_of_a_mask_is_foreground() -> None:
     row = {"image": plain(), "mask": mask_file([[0, 1, 255, 9]])}
     assert next(iter(open_dataset([row], category="9"))).mask.open().tolist() == [[0, 0, 255, 1]]
     assert open_dataset([row], category="9").digest != open_dataset([row]).digest
-    for category in ("dog", "0", "255"):
-        with pytest.raises(BadOption, match=f"category='{category}': the masks in 'mask' have numbers from 1 to 254"):
+    for category in ("dog", "0", "256"):
+        with pytest.raises(BadOption, match=f"category='{category}': the masks in 'mask' have numbers from 1 to 255"):
             list(open_dataset([row], category=category))
     with pytest.raises(BadOption, match="a trimap has one object"):
         list(open_dataset([{"image": plain(), "trimap": mask_file(TRIMAP)}], category="1"))
@@ -645,3 +645,14 @@ def test_the_ground_truth_of_the_development_kit(tmp_path: Path) -> None:
 def test_a_thousand_synsets_are_all_of_them(tmp_path: Path) -> None:
     write_images(tmp_path, [f"n{i:08}/a.png" for i in range(5, 1005)])
     assert [e.label for e in open_dataset(tmp_path)] == list(range(1000))
+
+
+def test_a_mask_of_0_and_255_alone_is_asked_about() -> None:
+    rows = [{"image": np.zeros((4, 4, 3), np.uint8), "mask": np.array([[0, 255], [255, 0]], np.uint8)}]
+    (example,) = open_dataset(rows)
+    assert example.mask is not None
+    with pytest.raises(BadInput, match=r"holds 0 and 255 alone.*category='255'"):
+        example.mask.open()
+    (named,) = open_dataset(rows, category="255")
+    assert named.mask is not None
+    assert named.mask.open().tolist() == [[0, 1], [1, 0]]

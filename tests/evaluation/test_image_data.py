@@ -237,3 +237,10 @@ def test_methods_are_recommended_on_images() -> None:
 def test_an_explainer_evaluates_images() -> None:
     explainer = whyformer.Explainer(subject().model, subject().processor)
     assert explainer.evaluate(rows(2), "random", metrics="mean_iou", progress=False)["random", "mean_iou"].n == 2
+
+
+def test_a_mask_of_another_shape_is_refused() -> None:
+    picture = Picture(np.zeros((30, 60, 3), np.uint8), (20, 20))
+    assert seen_mask(np.ones((15, 30), np.uint8), picture).shape == (20, 20)
+    with pytest.raises(BadInput, match=r"its mask is 60 × 30 .*of another shape than the image, 30 × 60"):
+        seen_mask(np.ones((60, 30), np.uint8), picture)

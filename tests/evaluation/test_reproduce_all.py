@@ -46,7 +46,7 @@ def test_one_page_of_what_can_be_run(tmp_path: Path, data: Path, few: None) -> N
     options: dict[str, Any] = {"data": data, "instead": {"sst2": "sentiment"}, "only": ["sst2", "imagenet"]}
     found = run_all(tmp_path / "out", say=said.append, **options)
     assert list(found.done) == ["attcat-table-1", "attcat-figure-4"]
-    assert "images" in found.refused["transformer-attribution-table-1"]
+    assert "--model imagenet=NAME" in found.refused["transformer-attribution-table-1"]
     assert said == [f"{name} ({n} of 3)" for n, name in enumerate((TABLE.name, *(f.name for f in FIGURES)), 1)]
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     listed = (tmp_path / "out" / "index.md").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """Images: what a model is given for them, which pixels its units stand for, and how some of them are hidden."""
 
+import io
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,9 @@ from tests.helpers import vision
 from whyformer import BadInput, Explainer, UnsupportedModel
 from whyformer.errors import BadOption
 from whyformer.images import images_of, read_again, reading
-from whyformer.images.processing import processed
+from whyformer.images.processing import Colours, processed
 from whyformer.inputs.images import NOWHERE, ImageInput, Patches, blurred, heat_map
+from whyformer.inputs.units import Unit
 from whyformer.models import processors
 from whyformer.models.processors import PlainProcessor
 from whyformer.perturb.hides import hide_named
@@ -489,3 +491,52 @@ def test_a_function_that_fails_is_named() -> None:
 
     with pytest.raises(BadInput, match=r"cannot process an image of \(56, 40\) pixels: out of film$"):
         Explainer(vit(), broken).explain(photo(), "rollout")
+
+
+def test_heat_lies_where_the_patches_lie() -> None:
+    units = [
+        Unit(str(n), "patch", box=(8 * (n % 3), 8 * (n // 3), 8 * (n % 3) + 8, 8 * (n // 3) + 8)) for n in range(9)
+    ]
+    heat = heat_map(units, np.arange(1.0, 10.0), (30, 30))
+    assert heat.shape == (30, 30)
+    assert not heat[24:].any()  # six rows that no patch covers
+    assert not heat[:, 24:].any()
+    assert heat[4, 4] < heat[12, 12] < heat[20, 20]
+    assert np.isclose(heat[23, 23], 9)
+
+
+def test_the_fields_that_clip_writes_as_one_number() -> None:
+    fields: dict[str, Any] = {"size": 16, "crop_size": 16, "do_center_crop": True, "resample": 3}
+    fields |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 24, 3), dtype=np.uint8))
+    mine = PlainProcessor({**fields, "feature_extractor_type": "CLIPFeatureExtractor"})(photo)["pixel_values"]
+    theirs = hf.CLIPImageProcessorPil(**fields)(images=photo, return_tensors="pt")["pixel_values"]
+    assert torch.allclose(mine, theirs, atol=1e-6)
+    with pytest.raises(UnsupportedModel, match="does not say its image_mean, image_std, size"):
+        PlainProcessor({"feature_extractor_type": "CLIPFeatureExtractor"})
+
+
+def test_black_is_known_where_a_processor_does_what_it_says() -> None:
+    class Twice(PlainProcessor):
+        def __call__(self, images: Image.Image, **_: Any) -> dict[str, torch.Tensor]:
+            return {"pixel_values": 2 * super().__call__(images)["pixel_values"]}
+
+    assert Colours.of(PlainProcessor({})) is not None
+    assert Colours.of(Twice({})) is None
+
+
+def test_names_for_another_number_of_classes_are_refused() -> None:
+    model = hf.ViTForImageClassification(hf.ViTConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1))
+    with pytest.raises(BadOption, match=r"1 names for 2 outputs"):
+        Explainer(model, PlainProcessor({}), labels=["cat"])
+
+
+def test_a_text_beside_an_image_is_for_models_that_compare_them() -> None:
+    model = hf.ViTForImageClassification(
+        hf.ViTConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, image_size=16, patch_size=8)
+    )
+    explainer = Explainer(model, PlainProcessor({"size": {"height": 16, "width": 16}}))
+    with pytest.raises(BadInput, match="reads no text beside one"):
+        explainer.explain(torch.zeros(3, 16, 16), text="a cat")
+    with pytest.raises(BadInput, match="found an open file"):
+        explainer.explain(io.BytesIO(b""))

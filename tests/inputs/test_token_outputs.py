@@ -303,7 +303,7 @@ def test_a_classifier_has_no_words_and_positions(asked: dict[str, Any]) -> None:
 
 
 @each
-@pytest.mark.parametrize("method", whyformer.list_methods())
+@pytest.mark.parametrize("method", families.METHODS)
 def test_no_batch_matters(method: str, task: str, kind: str) -> None:
     own = explainer(task, kind)
     given = texts(task, kind)

@@ -1893,7 +1893,6 @@ of(
 of(
     "metrics.case",
     IMAGES,
-    ("Case.maps", 'mode="bilinear", align_corners=False', 'mode="nearest"'),
     ("Case._scored", "if PIXELS in made.diagnostics", "if False"),
     ("Case.best", "order[::-1]", "order"),
     ("Case.without_pixels", '"mean" if hide == "delete" else hide', '"mean"'),
@@ -1902,6 +1901,8 @@ of(
     "inputs.images",
     IMAGES,
     ("_covered", "torch.arange(7, -1, -1", "torch.arange(0, 8, 1"),
+    ("upsampled", 'mode="bilinear", align_corners=False', 'mode="nearest"'),
+    ("upsampled", "(bottom - top, right - left)", "size", "inputs/test_images.py"),
     ("Patches.cells", "min(CELLS, count)", "min(4, count)"),
     ("ImageInput.kind", "int((~self.gone).sum())", "0"),
 )

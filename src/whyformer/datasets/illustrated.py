@@ -93,9 +93,9 @@ def _number(columns: ImageColumns) -> int | None:
     """The label number that is foreground, if one was asked for."""
     if columns.category is None:
         return None
-    if columns.trimap or not columns.category.isdecimal() or not 0 < int(columns.category) < 255:
+    if columns.trimap or not columns.category.isdecimal() or not 0 < int(columns.category) <= 255:
         kind = (
-            "a trimap has one object" if columns.trimap else f"the masks in {columns.mask!r} have numbers from 1 to 254"
+            "a trimap has one object" if columns.trimap else f"the masks in {columns.mask!r} have numbers from 1 to 255"
         )
         raise BadOption(f"category={columns.category!r}: {kind}; names are those of objects with polygons")
     return int(columns.category)

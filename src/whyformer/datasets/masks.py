@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, shown
-from whyformer.inputs.pictures import Stored, StoredImage, loaded, open_mask, stored_digest
+from whyformer.inputs.pictures import Stored, StoredArray, StoredImage, loaded, open_mask, stored_digest
 
 FOREGROUND, BACKGROUND, UNLABELLED = 1, 0, 255
 TRIMAP = {1: FOREGROUND, 2: BACKGROUND, 3: UNLABELLED}
@@ -39,7 +39,15 @@ class StoredMask:
             raise BadInput(f"{self.name or 'the mask'} cannot be drawn: {error}") from None
         if self.trimap:
             return self._of_trimap(labels)
+        drawn = isinstance(self.source, StoredArray)  # with a crowd alone, for one
+        if self.category is None and not drawn and set(np.unique(labels).tolist()) == {BACKGROUND, UNLABELLED}:
+            raise BadInput(
+                f"{self.name or 'the mask'} holds 0 and 255 alone, and 255 means that a pixel is not labelled: save "
+                "the foreground as 1, or name it, category='255'"
+            )
         wanted = labels != BACKGROUND if self.category is None else labels == self.category
+        if self.category == UNLABELLED:
+            return np.asarray(wanted, dtype=np.uint8)
         return np.where(labels == UNLABELLED, UNLABELLED, wanted).astype(np.uint8)
 
     def _of_trimap(self, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:

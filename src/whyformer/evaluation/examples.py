@@ -112,6 +112,9 @@ def _image_item(subject: Subject, example: Example) -> Item:
     return Item(example.row, light, Annotation(gold, mask=mask), content, stored=example)
 
 
+OTHER_SHAPE = 0.05  # how far the ratio of a mask's sides may be from that of its image
+
+
 def seen_mask(mask: NDArray[np.uint8], picture: Picture) -> NDArray[np.uint8]:
     """The part of a mask that the model sees, as large as what it sees; the nearest label of each pixel."""
     height, width = mask.shape
@@ -122,6 +125,12 @@ def seen_mask(mask: NDArray[np.uint8], picture: Picture) -> NDArray[np.uint8]:
             f"its mask is {height} × {width} (height × width), and which part of the image the model sees is not "
             f"known: its image processor does not say; give masks of the size that it makes, "
             f"{picture.size[0]} × {picture.size[1]}"
+        )
+    shown = picture.pixels.shape
+    if abs(height * shown[1] - width * shown[0]) > OTHER_SHAPE * height * shown[1]:
+        raise BadInput(
+            f"its mask is {height} × {width} (height × width), of another shape than the image, {shown[0]} × "
+            f"{shown[1]} as it is shown: save masks of upright images, as an image that its EXIF data turn is read"
         )
     left, top, right, bottom = picture.region
     box = (left * width, top * height, right * width, bottom * height)

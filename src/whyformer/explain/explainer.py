@@ -153,9 +153,10 @@ class Explainer:
         if self.task.compares:
             beside = {"question": question, "context": context, "choices": choices, "versus": versus}
             beside |= {"word": word, "position": position, "window_size": window_size, "overlap": overlap}
+            beside |= {"windows": None if windows == "cut" else windows}
             spec = with_options(self.method(method, effort), self.subject.model, options)
             return self._similarity(input, text, spec, target, beside)
-        texts, single = self._inputs(input if text is None else text, question, context, choices)
+        texts, single = self._inputs(self._one_of(input, text), question, context, choices)
         asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
         long = Windows.of(window_size, overlap, windows)
         options = {**options, "effort": effort, "batch_size": batch_size, "progress": True}
@@ -188,7 +189,7 @@ class Explainer:
 
         A generator is read as it goes, a batch at a time.
         """
-        texts, single = self._inputs(input if text is None else text, question, context, choices)
+        texts, single = self._inputs(self._one_of(input, text), question, context, choices)
         asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
         long = Windows.of(window_size, overlap, windows)
         options = {**options, "effort": effort, "batch_size": batch_size, "progress": progress}
@@ -250,7 +251,7 @@ class Explainer:
         """
         chosen = self._specs(methods, effort)
         relevance = any(spec.relevance for spec in chosen)
-        texts, single = self._inputs(input if text is None else text, question, context, choices)
+        texts, single = self._inputs(self._one_of(input, text), question, context, choices)
         if not single:
             needed = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
             raise BadInput(f"{needed} needed to compare methods, found several: call compare for each")
@@ -307,10 +308,16 @@ class Explainer:
         """What the model says."""
         return task_of(self.subject.model) or classes_of(self.subject.model)
 
+    def _one_of(self, first: Any, text: Any) -> Any:
+        """What is explained: what is given first, or as `text=`."""
+        if self.subject.takes_images and first is not None and text is not None and not self.task.compares:
+            raise BadInput("this model classifies images, and reads no text beside one: leave text= out")
+        return first if text is None else text
+
     def _inputs(self, text: Any, question: Any, context: Any, choices: Any) -> tuple[Iterable[Any], bool]:
         """The texts or pairs that are meant, if this model takes them; and whether it is a single one."""
         if self.task.compares:
-            raise BadInput(NEEDED)
+            raise BadInput(f"{NEEDED}, and explain() alone takes such models")
         if isinstance(text, Dataset):
             text = (example.input for example in text)
         if self.subject.takes_images:

@@ -18,6 +18,7 @@ from whyformer.models.borrow import borrowed
 from whyformer.models.loading import Subject, name_classes
 from whyformer.rounding import close
 from whyformer.tasks.similarity import NEEDED, ImageSide, TextSide, prompts_of, tokenizer_for
+from whyformer.tasks.targets import plain_target
 
 _CHECKED: "WeakSet[nn.Module]" = WeakSet()  # models whose own similarity is known to be that of their sides
 
@@ -74,6 +75,8 @@ def explained_similarity(
     """Why an image, or each of several, goes with a text; `unknown` are options that mean nothing here."""
     if asked := [name for name, value in unknown.items() if value is not None]:
         raise BadOption(f"{asked[0]} means nothing to a model that compares images with texts: leave it out")
+    if isinstance(plain_target(target), list | tuple):
+        raise BadOption("one target is needed for a model that compares images with texts: call explain for each")
     each, single = images_of(images)
     explanations = [similarities.of(image, target) for image in each]
     return explanations[0] if single else explanations

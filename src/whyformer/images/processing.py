@@ -16,6 +16,9 @@ from whyformer.models.processors import edges, is_plain, resized
 LARGEST_SHOWN = 768  # pixels, of the longer side
 EXACT = 1e-4  # how far normalised colours may be from those that the model was given
 WHOLE = (0.0, 0.0, 1.0, 1.0)
+BLACK = 64  # pixels a side, of an image that asks what black becomes
+
+_CHECKED: dict[int, Any] = {}  # processors that make of black what they say
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,21 @@ class Colours:
 
     @classmethod
     def of(cls, processor: Any) -> "Colours | None":
-        """Those of a processor; None for one that does not say."""
+        """Those of a processor; None for one that does not say, or that makes other numbers than it says."""
         if getattr(processor, "do_rescale", None) is None:
             return None
+        stated = cls._stated(processor)
+        if stated is None or id(processor) in _CHECKED:
+            return stated
+        black = _numbers(processor, Image.new("RGB", (BLACK, BLACK)))
+        expected = torch.tensor(stated.black).view(1, 3, 1, 1)
+        if black.shape[1] != 3 or float((black.float().cpu() - expected).abs().max()) > EXACT:
+            return None
+        _CHECKED[id(processor)] = processor
+        return stated
+
+    @classmethod
+    def _stated(cls, processor: Any) -> "Colours | None":
         scale = float(processor.rescale_factor) if processor.do_rescale else 1.0
         normalises = getattr(processor, "do_normalize", False)
         mean = tuple(processor.image_mean) if normalises else (0.0,) * 3

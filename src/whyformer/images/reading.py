@@ -39,7 +39,8 @@ class Images(InputKind):
     def encode(self, subject: Subject, value: Any) -> ImageInput:
         """The image as the model sees it."""
         if not subject.takes_images:
-            raise BadInput(f"{type(subject.model).__name__} reads texts: a text is needed; found an image")
+            kind = type(value).__name__
+            raise BadInput(f"{type(subject.model).__name__} reads texts: a text is needed; found {kind}, an image")
         colours = Colours.of(subject.processor)
         if is_values(value):
             values = _values(value)
@@ -72,6 +73,10 @@ def images_of(value: Any) -> tuple[Iterable[Any], bool]:
         raise BadInput(f"{NEEDED}; found {type(value).__name__} with {', '.join(map(str, value))[:80]}")
     if isinstance(value, Tensor | np.ndarray) and value.ndim == 4:
         return list(value), False
+    if hasattr(value, "read"):
+        raise BadInput(f"{NEEDED}; found an open file: give its path, or its bytes")
+    if isinstance(value, Tensor | np.ndarray) and value.ndim in (2, 3) and value.dtype != object:
+        return [value], True
     if isinstance(value, str | Path | bytes) or is_image(value):
         return [value], True
     if not isinstance(value, Iterable):
@@ -120,7 +125,8 @@ def patches_of(model: nn.Module, values: Tensor) -> Patches:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise BadInput(
                 f"{type(model).__name__} cannot run on an image of {size[0]} channels and {size[1]} × {size[2]} pixels "
-                f"({reason[:200]}): give the image processor that it was trained with"
+                f"({reason[:200]}): give the image processor that it was trained with; a tensor of fractions is what "
+                "the model takes, channels first, and pixels are given as uint8"
             ) from error
     return of_model[size]
 

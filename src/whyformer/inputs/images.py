@@ -46,6 +46,12 @@ class Patches:
         return boxes
 
     @cached_property
+    def within(self) -> Box:
+        """The box of all pixels that belong to a patch."""
+        rows, columns = np.nonzero(self.owner != NOWHERE)
+        return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+    @cached_property
     def free(self) -> Flags:
         """Which units are patches, [units]: all others are special, as `[CLS]`."""
         free = np.zeros(self.units, dtype=bool)
@@ -102,9 +108,17 @@ def heat_map(units: Sequence[Unit], scores: Floats, size: tuple[int, int]) -> Fl
 
     Chefer et al. 2021, section 3.4. Special units have no place in it.
     """
-    grid = score_grid(units, scores)
-    upsampled = F.interpolate(torch.from_numpy(grid)[None, None], size=size, mode="bilinear", align_corners=False)
-    return upsampled[0, 0].numpy()
+    grid = torch.from_numpy(score_grid(units, scores))[None]
+    lefts, tops, rights, bottoms = zip(*(unit.box for unit in units if unit.box is not None), strict=True)
+    heat: Floats = upsampled(grid, size, (min(lefts), min(tops), max(rights), max(bottoms)))[0].numpy()
+    return heat
+
+
+def upsampled(grids: Tensor, size: tuple[int, int], within: Box) -> Tensor:
+    """Grids of scores, [batch, rows, columns], as images of `size` (height, width); 0 outside of what patches cover."""
+    left, top, right, bottom = within
+    inner = F.interpolate(grids[:, None], size=(bottom - top, right - left), mode="bilinear", align_corners=False)
+    return F.pad(inner[:, 0], (left, size[1] - right, top, size[0] - bottom))
 
 
 def score_grid(units: Sequence[Unit], scores: Floats) -> Floats:

@@ -7,14 +7,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.hiding import Hide
-from whyformer.inputs.images import ImageInput
+from whyformer.inputs.images import ImageInput, upsampled
 from whyformer.inputs.input import Flags, Kind, Places, TensorInput
 from whyformer.inputs.units import Span
 from whyformer.methods.registry import Scores
@@ -179,8 +178,8 @@ class Case:
         if (pixels := scored.diagnostics.get(PIXELS)) is not None:
             return cast(Tensor, pixels.detach().double())
         grid = scored.total.detach().double()[:, torch.from_numpy(patches.grid).to(scored.total.device)]
-        size = tuple(patches.owner.shape)
-        return F.interpolate(grid[:, None], size=size, mode="bilinear", align_corners=False)[:, 0]
+        height, width = patches.owner.shape
+        return upsampled(grid, (height, width), patches.within)
 
     def settled(self, prediction: Prediction) -> "Case":
         """The same case, small enough to be kept until it is asked the same again: a prediction without its graph."""

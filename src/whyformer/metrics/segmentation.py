@@ -31,7 +31,7 @@ def share_of_right_pixels(records: Sequence[Mapping[str, int]], **_: Any) -> flo
 def mean_of_two_ious(records: Sequence[Mapping[str, Sequence[int]]], **_: Any) -> float:
     """The mean over background and foreground of what both have / what either has, each over all images."""
     both, either = (np.sum([record[name] for record in records], axis=0) for name in ("both", "either"))
-    return float(np.mean((both / either)[either > 0])) if np.any(either) else math.nan
+    return float(np.mean(both[either > 0] / either[either > 0])) if np.any(either) else math.nan
 
 
 @metric(

@@ -123,6 +123,10 @@ def subject_of(model: Any, tokenizer: Any = None, labels: Sequence[str] | None =
     if processor is not None:
         tokenizer = getattr(tokenizer, "tokenizer", None)
     if labels is not None:
+        outputs = getattr(getattr(model, "config", None), "num_labels", None) or getattr(model, "num_classes", None)
+        stated = task_name(model) in (None, "classes") and isinstance(outputs, int)
+        if stated and outputs not in (0, len(labels)):
+            raise BadOption(f"labels: {len(labels)} names for {outputs} outputs; give one for each")
         name_classes(model, labels)
     config = getattr(model, "config", None)
     name = getattr(config, "_name_or_path", "") or type(model).__name__

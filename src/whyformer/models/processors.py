@@ -27,6 +27,7 @@ NAMES = frozenset(
     {"image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"}
 )
 KNOWN = DEFAULTS.keys() | NAMES
+STATED = frozenset({"size", "image_mean", "image_std"})  # what processors of different classes take differently
 PLAIN = frozenset(  # processors that do what their fields say, in this order: resize, crop, scale, normalise
     f"{name}ImageProcessor"
     for name in (
@@ -95,7 +96,14 @@ class PlainProcessor:
                 f"what it does is not known here{what}: install them, or give Explainer a function from images to "
                 "tensors"
             )
+        if kind is not None and (missing := sorted(STATED - described.keys())):
+            raise UnsupportedModel(
+                f"the image processor {kind} needs packages that are not installed (torchvision, for one), and its "
+                f"file does not say its {', '.join(missing)}: install them, or save it again with all its fields"
+            )
         self.described = {**DEFAULTS, **described}
+        if isinstance(self.described["size"], int) and self.described["do_center_crop"]:
+            self.described["size"] = {"shortest_edge": self.described["size"]}  # as CLIP and its kin mean it
         for name, value in self.described.items():
             setattr(self, name, value)
 

@@ -31,7 +31,7 @@ _IMAGE_ROWS = (
     *_ROWS[1:-1],
     Row("theirs", "transformer_attribution", also=("transformer_attribution(first_layer=1)",)),
 )
-_PRIORS = (Row("random", "random(seed={seed})", runs=1), Row("centre of the image", "centre"))
+_PRIORS = (Row("random", "random"), Row("centre of the image", "centre"))
 _IMAGE_NOTES = (
     "rollout and theirs: the second reading leaves the first block out, as the authors' code does (start_layer=1)",
     "rollout: the paper does not normalise rows; they add up to the same number, so it is the same up to a factor",

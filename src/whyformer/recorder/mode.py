@@ -149,7 +149,7 @@ class Recorder(TorchFunctionMode):
         self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, attends: bool
     ) -> Any:
         """Call a function as a site, or written out in steps that can be sites, or as it is."""
-        governable = GOVERNABLE.get(name)
+        governable = None if name in POOLS and self.pixels is None else GOVERNABLE.get(name)
         governed = governable(func, args, kwargs) if governable else None
         if governed is not None:
             return self._govern(governed, attends=attends)
@@ -263,6 +263,7 @@ def _is_for_units(parameter: Tensor, states: Tensor) -> bool:
 
 KEEPING = SoftmaxLineage.CASTS | SoftmaxLineage.SHAPES | SoftmaxLineage.MOVES  # of each number its value
 BATCH_NORM = "batch_norm"
+POOLS = frozenset({"avg_pool1d", "avg_pool2d"})  # of texts they join units, of which methods know nothing
 LOOKING = frozenset({"conv2d"})  # functions that cut an image into what units see
 DROPOUT = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
 TAKING = frozenset({"cat", "concat", "add", "__add__", "__radd__"})  # functions in which a parameter takes relevance
