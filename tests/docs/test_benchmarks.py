@@ -1,7 +1,6 @@
 """Every script of `benchmarks/` runs, at a tiny size: what it prints has the rows that were asked for."""
 
 import copy
-import io
 import json
 import os
 import shlex
@@ -11,10 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-from PIL import Image
 
 from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, image_cases, token_outputs
@@ -113,7 +109,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         copy.deepcopy(subject.model).float().save_pretrained(folder / "models" / name)
         subject.tokenizer.save_pretrained(folder / "models" / name)
     save_nli(folder / "models" / "nli", NLI)
-    save_images(folder)
+    for name, data in (("vit-pets", "pets"), ("vit-tiny-imagenet", "tiny_imagenet")):
+        image_cases.save(folder / "models" / name)
+        image_cases.write(folder / "data" / data / "test.parquet")
     write_jsonl(folder / "data" / "mnli.jsonl", [pair(label) for label in range(3)])
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(cases.TEXTS)]
     for name in ("sst2", "ag_news"):
@@ -132,28 +130,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     write_parquet(folder / "counts.parquet", [{"word": "film", "doc_freq": 7}, {"word": "rare", "doc_freq": 1}])
     places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts", "counts": "counts.parquet"}
     return {name: str(folder / place) for name, place in places.items()}
-
-
-def save_images(folder: Path) -> None:
-    """Two models of images, and the images that they are measured on."""
-    own = image_cases.subject()
-    for name, data in (("vit-pets", "pets"), ("vit-tiny-imagenet", "tiny_imagenet")):
-        copy.deepcopy(own.model).float().save_pretrained(folder / "models" / name)
-        fields = {**own.processor.to_dict(), "image_processor_type": "ViTImageProcessor"}
-        (folder / "models" / name / "preprocessor_config.json").write_text(json.dumps(fields))
-        rows = []
-        for number, row in enumerate(image_cases.rows(4)):
-            mask = np.where(row["mask"] == 255, 3, np.where(row["mask"] == 1, 1, 2)).astype(np.uint8)
-            stored = {"image": {"bytes": png(row["image"])}, "trimap": {"bytes": png(mask)}, "label": number % 3}
-            rows.append(stored)
-        (folder / "data" / data).mkdir(parents=True)
-        write_parquet(folder / "data" / data / "test.parquet", rows)
-
-
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 def save_nli(folder: Path, labels: tuple[str, ...]) -> Subject:

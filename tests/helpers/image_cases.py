@@ -1,13 +1,19 @@
 """Small image classifiers, photographs made in place, and cases with seeded scores of their patches."""
 
+import copy
+import io
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers as hf
 from numpy.typing import NDArray
+from PIL import Image
 
+from tests.helpers.rows import write_parquet
 from whyformer.inputs.encoding import collate
 from whyformer.inputs.kinds import read
 from whyformer.metrics import Annotation, Case
@@ -60,6 +66,34 @@ def rows(count: int = 4, masks: bool = True) -> list[dict[str, Any]]:
     """Rows of a data set: images with their labels, and masks."""
     masked = [{"mask": marked(n)} if masks else {} for n in range(count)]
     return [{"image": photo(n), "label": LABELS[n % 3], **masked[n]} for n in range(count)]
+
+
+def save(folder: Path) -> Path:
+    """The model in a folder, in float32, with what reads its images."""
+    whole = subject()
+    copy.deepcopy(whole.model).float().save_pretrained(folder)
+    fields = {**whole.processor.to_dict(), "image_processor_type": "ViTImageProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(fields))
+    return folder
+
+
+def write(path: Path, count: int = 4) -> Path:
+    """Images with trimaps and labels in a Parquet file."""
+    stored = []
+    for number, row in enumerate(rows(count)):
+        trimap = np.where(row["mask"] == 255, 3, np.where(row["mask"] == 1, 1, 2)).astype(np.uint8)
+        fields = {name: {"bytes": png(pixels)} for name, pixels in (("image", row["image"]), ("trimap", trimap))}
+        stored.append({**fields, "label": number % 3})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_parquet(path, stored)
+    return path
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """An image, or a mask, as a file."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def case(

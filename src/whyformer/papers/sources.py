@@ -189,8 +189,9 @@ def given_data(written: Sequence[str]) -> DataGiven:
     """Data as it is written on the command line: one folder for all columns, `imagenet=FILE` for one of them."""
     by_column: dict[str | None, str] = {}
     for one in written:
-        column, _, path = one.rpartition("=")
-        if not path.strip() or ("=" in one and not column.strip()):
+        column, sign, path = one.partition("=")  # a file may have the sign in its name
+        column, path = (column, path) if sign else ("", column)
+        if not path.strip() or (sign and not column.strip()):
             raise BadOption(f"data is written as FOLDER, or as COLUMN=FILE for one column; found {one!r}")
         by_column[column.strip() or None] = path.strip()
     return by_column or None
