@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ EXACT = 1e-4  # how far normalised colours may be from those that the model was 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 BLACK = 64  # pixels a side, of an image that asks what black becomes
 
-_CHECKED: dict[int, Any] = {}  # processors that make of black what they say
+_DOES: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether a processor makes of black what it says
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,13 @@ class Colours:
         if getattr(processor, "do_rescale", None) is None:
             return None
         stated = cls._stated(processor)
-        if stated is None or id(processor) in _CHECKED:
-            return stated
-        black = _numbers(processor, Image.new("RGB", (BLACK, BLACK)))
-        expected = torch.tensor(stated.black).view(1, 3, 1, 1)
-        if black.shape[1] != 3 or float((black.float().cpu() - expected).abs().max()) > EXACT:
+        if stated is None:
             return None
-        _CHECKED[id(processor)] = processor
-        return stated
+        if processor not in _DOES:
+            black = _numbers(processor, Image.new("RGB", (BLACK, BLACK))).float().cpu()
+            expected = torch.tensor(stated.black).view(1, 3, 1, 1)
+            _DOES[processor] = black.shape[1] == 3 and float((black - expected).abs().max()) <= EXACT
+        return stated if _DOES[processor] else None
 
     @classmethod
     def _stated(cls, processor: Any) -> "Colours | None":

@@ -24,8 +24,9 @@ STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" 
 
 def usual_method(subject: Subject | None) -> str:
     """The method that wins in general: of texts, or of images if the model has one stack of layers."""
-    of_images = subject is not None and subject.takes_images and subject.task == "classes"
-    return AUTO_OF_IMAGES if of_images and subject is not None and is_stacked(subject) else AUTO
+    if subject is None or not subject.takes_images or subject.task != "classes":
+        return AUTO
+    return AUTO_OF_IMAGES if is_stacked(subject) else AUTO
 
 
 def usual_method_for(model: nn.Module, batch: Batch) -> str:

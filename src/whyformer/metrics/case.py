@@ -217,15 +217,15 @@ class Case:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
         way = hide_named(hide)
         steps_of = zip(self.inputs, without, strict=True)
-        return self.said([[one.without(places, way) for places in steps] for one, steps in steps_of])
+        return self.answers([[one.without(places, way) for places in steps] for one, steps in steps_of])
 
     def without_pixels(self, covered: Sequence[Sequence[Flags]], hide: str) -> list[Tensor]:
         """What the model says of each image with these pixels hidden, [height, width]: [steps, classes] for each."""
         fill = "mean" if hide == "delete" else hide
         images = zip(self.images, covered, strict=True)
-        return self.said([[image.without_pixels(flags, fill) for flags in steps] for image, steps in images])
+        return self.answers([[image.without_pixels(flags, fill) for flags in steps] for image, steps in images])
 
-    def said(self, inputs: Sequence[Sequence[TensorInput]]) -> list[Tensor]:
+    def answers(self, inputs: Sequence[Sequence[TensorInput]]) -> list[Tensor]:
         """What the model says of several inputs for each example, [inputs, classes] for each."""
         flat = [one for steps in inputs for one in steps]
         return list(self.outcomes.of(flat, self.classes).split([len(steps) for steps in inputs]))

@@ -166,15 +166,15 @@ def _floor(share: float, count: int) -> int:
     return math.floor(round(share * count, 9))
 
 
-def _right(said: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
+def _right(shares: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
     """1 where the model says the class of an example, [batch, steps]."""
-    return torch.stack([(p.argmax(-1) == index).double() for p, index in zip(said, classes, strict=True)])
+    return torch.stack([(p.argmax(-1) == index).double() for p, index in zip(shares, classes, strict=True)])
 
 
 def _followed(case: Case, deletion: Deletion, revealing: bool) -> Measured:
     at = deletion.at(TENTHS)
     weights = area_weights(at)
-    said = case.probabilities(deletion.steps(case, at, revealing=revealing), deletion.hide)
+    shares = case.probabilities(deletion.steps(case, at, revealing=revealing), deletion.hide)
     classes = case.chosen(deletion.target).tolist()
-    curve = torch.stack([p[:, index] for p, index in zip(said, classes, strict=True)])
+    curve = torch.stack([p[:, index] for p, index in zip(shares, classes, strict=True)])
     return Measured((curve * weights).sum(1), curve, at)

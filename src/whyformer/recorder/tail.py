@@ -49,12 +49,12 @@ class Tail:
             lent, kwargs = stack.enter_context(borrowed(model, inputs))
             notes.watch(lent, stack)
             with notes:
-                said = said_by(lent, lent(**arguments_of(lent, kwargs)))
+                outputs = said_by(lent, lent(**arguments_of(lent, kwargs)))
         name, last = type(model).__name__, trace.hidden[-1]
         near = max(NEAR, 8 * torch.finfo(last.dtype).eps)
-        if notes.states is None or said is None or not _alike(notes.states, last, near):
+        if notes.states is None or outputs is None or not _alike(notes.states, last, near):
             raise UnsupportedModel(f"what {name} does after its last layer was not seen, so no layer has a logit")
-        tail = cls(notes.states, said[0], notes.steps)
+        tail = cls(notes.states, outputs[0], notes.steps)
         with torch.no_grad():
             again = tail(last)
         if not _alike(again, trace.logits, near):
