@@ -2099,3 +2099,24 @@ of(
     ("Recorder._instead", "if name == BATCH_NORM:", "if False:"),
     ("_settled_batch_norm", "- mean * factor", "- mean"),
 )
+
+RECIPES_OF_IMAGES = "evaluation/test_image_recipes.py"
+of(
+    "images.composing",
+    RECIPES_OF_IMAGES,
+    ("side_by_side", "width - width % 2", "width"),
+    ("pairs_of", "and (second, first) not in pairs", ""),
+)
+of("methods.default", RECIPES_OF_IMAGES, ("usual_method", "if is_stacked(subject)", "if True"))
+of("papers.sources", RECIPES_OF_IMAGES, ("given_data", 'one.partition("=")', 'one.rpartition("=")'))
+of(
+    "papers.image_figures",
+    RECIPES_OF_IMAGES,
+    ("TwoObjectFigure.images", "(classes[left], classes[right])", "(classes[left],)"),
+)
+of("papers.transformer_attribution", RECIPES_OF_IMAGES, ("_perturbation", "scale=100 / RANGE", "scale=100"))
+of(
+    "papers.recipe",
+    RECIPES_OF_IMAGES,
+    ("Reproduction.measures_of", "(m.columns or (column.label,))", "(column.label,)"),
+)
