@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 del TYPE_CHECKING
 
 __all__ = [
+    "Agreement",
     "AnimationWarning",
     "BadInput",
     "BadOption",
@@ -18,6 +19,7 @@ __all__ = [
     "Dataset",
     "Explainer",
     "Explanation",
+    "Explanations",
     "Measured",
     "MissingExtra",
     "NoAttention",
@@ -31,6 +33,7 @@ __all__ = [
     "TruncationWarning",
     "Trust",
     "UncoveredOperation",
+    "UnknownWord",
     "UnknownWordsWarning",
     "UnsupportedModel",
     "WhyformerError",

@@ -5,6 +5,7 @@ WhyformerError
  │   ├─ UncoveredOperation    it calls a function that has no rule
  │   └─ NoAttention           it computes no attention that could be seen
  ├─ BadInput                  there is something wrong with the text or tensors
+ │   └─ UnknownWord           a word that is not in the text; a KeyError too
  ├─ BadOption                 a method, target, label or option that does not exist
  └─ MissingExtra              an optional package is not installed
 
@@ -49,6 +50,12 @@ class NoAttention(UnsupportedModel):
 
 class BadInput(WhyformerError):
     """The text or the tensors to be explained cannot be used."""
+
+
+class UnknownWord(BadInput, KeyError):
+    """A word that is not in the text."""
+
+    __str__ = Exception.__str__  # a KeyError shows its message in quotes
 
 
 class BadOption(WhyformerError):

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.inputs.images import ImageInput, Patches
+from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Trace, record
 from whyformer.recorder.lrp.books import book_named, gradient_book
-from whyformer.recorder.run import CONTENT, expanded
+from whyformer.recorder.run import expanded
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
 
@@ -122,6 +123,10 @@ class Prediction:
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
         return Prediction(self.model, self.batch, target, versus, run=self._run)
+
+    def of_classes(self, target: Target) -> "Prediction":
+        """The same run, the same explained of other classes."""
+        return self.towards(target, self._versus)
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""

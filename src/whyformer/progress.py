@@ -1,6 +1,6 @@
 """How far something long is: whoever works reports it, and whoever watches is told, however far apart they are.
 
-    with counting("heads"):            # a bar on standard error, where a person is watching
+    with counting("heads"):            # a bar on standard error, or a line now and then where nobody is watching
         for number, item in enumerate(items):
             with part(number, len(items)):
                 report(1, 2)           # half of this part is done
@@ -11,13 +11,15 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 
 from whyformer.escapes import visible
 
 Listener = Callable[[int, int], None]  # called with what is done, and of how much
 STEPS = 1000  # that each of several parts is divided into
+OFTEN = 10.0  # seconds between two lines, at least
+TENTH = 0.1
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("progress", default=None)
 
@@ -52,9 +54,9 @@ def part(number: int, parts: int) -> Iterator[None]:
 
 
 @contextmanager
-def counting(description: str) -> Iterator[None]:
+def counting(description: str, count: int | None = None) -> Iterator[None]:
     """Within it, reports move a bar."""
-    with bar(description) as listener, listening(listener):
+    with bar(description, count) as listener, listening(listener):
         yield
 
 
@@ -66,13 +68,19 @@ def watched() -> bool:
 
 
 @contextmanager
-def bar(description: str) -> Iterator[Listener]:
-    """A bar that a listener moves; it stays away from fast jobs. A generator listens only between its results."""
+def bar(description: str, count: int | None = None) -> Iterator[Listener]:
+    """A bar that a listener moves; it stays away from fast jobs. A generator listens only between its results.
+
+    Where nobody watches there is a line now and then; `count` is how many texts or rows the whole is, if that is known.
+    """
+    if not watched():
+        yield Lines(description, count)
+        return
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
 
-    drawn = Progress(console=Console(file=sys.stderr), transient=True, disable=not watched())
+    drawn = Progress(console=Console(file=sys.stderr), transient=True)
     first: tuple[float, int] | None = None
     with ExitStack() as shown:
 
@@ -87,3 +95,47 @@ def bar(description: str) -> Iterator[Listener]:
                 drawn.update(task, completed=done, total=total)
 
         yield move
+
+
+class Lines:
+    """A listener that says how far it is in a line on standard error: after ten seconds, then ever more rarely.
+
+    There is another line when the time has doubled, or when a tenth more is done, and never two within ten seconds.
+    """
+
+    def __init__(self, description: str, count: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.description, self.count, self._clock = description, count, clock
+        self._start: tuple[float, float] | None = None  # when the first report came, and what share was done by then
+        self._last = (0.0, 0.0)  # how long it had taken at the last line, and what share was done
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take a report, and say so if it is time."""
+        share, now = min(1.0, done / max(total, 1)), self._clock()
+        self._start = self._start or (now, share)
+        passed, since = now - self._start[0], share - self._start[1]
+        later, more = passed - self._last[0], share - self._last[1]
+        if later < OFTEN or share >= 1 or not (passed >= 2 * self._last[0] or more >= TENTH):
+            return
+        self._last = (passed, share)
+        parts = [f"{100 * share:.0f} %"]
+        if self.count is not None:
+            parts = [f"{share * self.count:,.0f} of {self.count:,} ({parts[0]})"]
+            parts += [f"{since * self.count / passed:.3g} a second"] if since > 0 else []
+        parts += [f"about {duration(passed / since * (1 - share))} left"] if since > 0 else []
+        tell(f"{self.description}: {', '.join(parts)}")
+
+
+def tell(text: str) -> None:
+    """A line on standard error, wherever that goes."""
+    with suppress(OSError):  # then there is no place left to tell it
+        if sys.stderr is not None:
+            sys.stderr.write(f"whyformer: {visible(' '.join(text.split()))}\n")
+            sys.stderr.flush()
+
+
+def duration(seconds: float) -> str:
+    """A time for people: `40 s`, `3 min`, `2 h 10 min`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -12,6 +12,7 @@ from whyformer.errors import PluginWarning as PluginWarning
 from whyformer.errors import RandomnessWarning as RandomnessWarning
 from whyformer.errors import TruncationWarning as TruncationWarning
 from whyformer.errors import UncoveredOperation as UncoveredOperation
+from whyformer.errors import UnknownWord as UnknownWord
 from whyformer.errors import UnknownWordsWarning as UnknownWordsWarning
 from whyformer.errors import UnsupportedModel as UnsupportedModel
 from whyformer.errors import WhyformerError as WhyformerError
@@ -19,11 +20,13 @@ from whyformer.errors import WhyformerWarning as WhyformerWarning
 from whyformer.evaluation.recommend import Recommendation as Recommendation
 from whyformer.evaluation.table import Table as Table
 from whyformer.evaluation.word_table import TokenTable as TokenTable
+from whyformer.explain.attribution import attribute as attribute
 from whyformer.explain.explainer import Explainer as Explainer
-from whyformer.explain.explainer import attribute as attribute
 from whyformer.explain.explanation import Comparison as Comparison
 from whyformer.explain.explanation import Explanation as Explanation
+from whyformer.explain.explanation import Trust as Trust
 from whyformer.explain.explanation import image_grid as image_grid
+from whyformer.explain.explanations import Explanations as Explanations
 from whyformer.methods.registry import Scores as Scores
 from whyformer.methods.registry import list_methods as list_methods
 from whyformer.methods.registry import method as method
@@ -32,4 +35,4 @@ from whyformer.metrics.registry import list_metrics as list_metrics
 from whyformer.metrics.registry import metric as metric
 from whyformer.recorder import Trace as Trace
 from whyformer.recorder import record as record
-from whyformer.results.trust import Trust as Trust
+from whyformer.results.agreement import Agreement as Agreement

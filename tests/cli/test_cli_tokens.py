@@ -1,5 +1,6 @@
 """The command `tokens`: words by class, what classes share, their pictures."""
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -40,9 +41,9 @@ def test_tables_are_printed_written_and_drawn(data: Path, tmp_path: Path, capsys
     assert "attcat(states=inputs): two classes" in said.out
     assert "NEGATIVE (3 texts)" in said.out
     assert "witty" in said.out
-    assert [line.split()[-1] for line in said.err.splitlines()] == [
-        str(path) for path in (out, overlap, shared, clouds)
-    ]
+    remark, *written = said.err.splitlines()
+    assert "6 texts have no label of this model, the first is row 0: label 'whatever' is none of the labels" in remark
+    assert [line.split()[-1] for line in written] == [str(path) for path in (out, overlap, shared, clouds)]
     assert overlap.read_bytes().startswith(b"\x89PNG")
     assert clouds.read_bytes().startswith(b"\x89PNG")
     assert "<svg" in shared.read_text()
@@ -54,7 +55,7 @@ def test_tables_are_printed_written_and_drawn(data: Path, tmp_path: Path, capsys
     assert status_of("tokens", "--from", out, "--format", "markdown", "--lines", 1, "--top", 3) == 0
     printed = capsys.readouterr().out
     assert "| classes | shared of the top 3 | words |" in printed
-    assert printed.count("| 1 |") == 2
+    assert printed.count("\n| 1 |") == 2
 
 
 def test_the_words_of_an_evaluation(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +67,51 @@ def test_the_words_of_an_evaluation(data: Path, tmp_path: Path, capsys: pytest.C
     assert status_of("tokens", "--from", tmp_path / "run", "--out", tmp_path / "t.json") == 0
     assert capsys.readouterr().out.startswith("rollout: two classes share")
     assert sum(load_tables(tmp_path / "t.json")["rollout"].texts.values()) == len(ROWS)
+
+
+def test_the_words_that_a_model_leans_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = ("POSITIVE", "NEGATIVE", "NEGATIVE", "NEGATIVE", "positive", 0)
+    rows = [{"text": text, "y": label} for text, label in zip(ROWS, labels, strict=True)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page, words, out = (tmp_path / name for name in ("w.html", "w.csv", "t.json"))
+    chosen = ("--data", data, "--label", "y", "--methods", "attn_lrp", "--lines", 3)
+    assert status_of("tokens", *chosen, "--check", 2, "--html", page, "--out", words) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[0] == "attn_lrp: the words that the model leans on"
+    assert lines[1].endswith("reviews.jsonl · 6 texts")
+    assert lines[3].split("   ")[-1].strip() == "rows"
+    assert "without it" in lines[3]
+    assert "in the data" in lines[3]
+    assert sum(" % → " in line for line in lines) == 3
+    assert "deleted (2 texts)" in said.out
+    assert "have no label" not in said.err
+    written = list(csv.DictReader(words.read_text().splitlines()))
+    assert {row["word"] for row in written} >= {"witty", "worst"}
+    (witty,) = (row for row in written if row["word"] == "witty")
+    assert (witty["texts"], witty["texts POSITIVE"], witty["rows"].split()) == ("2", "2", ["0", "4"])
+    assert (witty["label"], float(witty["label_share"]), witty["checked"]) == ("POSITIVE", 1.0, "2")
+    assert float(witty["after"]) < float(witty["before"])
+    assert '<a href="#row-4">4</a>' in page.read_text()
+    assert 'id="row-4"' in page.read_text()
+
+    assert status_of("tokens", *chosen, "--wrong", "--check", 0, "--out", out) == 0
+    said = capsys.readouterr()
+    assert "1 text of which it is wrong" in said.out
+    assert "without it" not in said.out
+    assert [word.rows for word in load_tables(out)["attn_lrp"].leaning.words] == [(2,)] * 4
+    assert status_of("tokens", "--from", out, "--html", page) == 0
+    assert 'id="row-2"' in page.read_text()
+
+
+def test_sums_of_an_evaluation_have_no_texts(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = tmp_path / "plain.jsonl"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
+    chosen = ("--methods", "rollout", "--metrics", "token_overlap", "--out", tmp_path / "run")
+    assert status_of("evaluate", "--data", texts, *chosen) == 0
+    for option, name, told in (("--html", "w.html", "here are sums alone"), ("--out", "w.csv", "would have no rows")):
+        assert status_of("tokens", "--from", tmp_path / "run", option, tmp_path / name) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_tokens_in_place_of_words(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +171,7 @@ def test_ctrl_c_prints_and_writes_what_is_done(data: Path, tmp_path: Path, capsy
         assert status_of("tokens", "--data", data, "--methods", "stopping", "--chunk", 4, "--out", out) == 0
     said = capsys.readouterr()
     assert "interrupted: this is of the first 4 texts" in said.err
-    assert said.out.startswith("stopping: two classes share")
+    assert "stopping: two classes share" in said.out
     assert sum(load_tables(out)["stopping"].texts.values()) == 4
 
 
@@ -164,6 +210,10 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--data", "DATA", "--out", "."], "could not write '.': it is a folder; give a file in it"),
         (["--data", "DATA", "--methods", "nothing"], "there is no method 'nothing'"),
         (["--data", "DATA", "--idf", "no.csv"], "could not read the word frequencies"),
+        (["--from", "t.json", "--wrong"], "--wrong is for texts that are explained"),
+        (["--from", "t.json", "--check", "0"], "--check is for texts that are explained"),
+        (["--data", "DATA", "--check", "-1"], "check=-1: a word is deleted from 0 (it is not checked) to 100 texts"),
+        (["--data", "DATA", "--wrong"], "none of the 6 texts has a label of the model's (row 0: label 'whatever' is"),
         (["--data", "DATA", "--limit", "1", "--overlap", "o.png"], "the model calls all 1 texts POSITIVE"),
     ],
 )
@@ -172,7 +222,8 @@ def test_errors_are_one_line(
 ) -> None:
     monkeypatch.chdir(data.parent)
     assert status_of("tokens", *(str(data) if argument == "DATA" else argument for argument in arguments)) == 2
-    error = capsys.readouterr().err.strip().splitlines()
+    lines = capsys.readouterr().err.strip().splitlines()
+    error = [line for line in lines if "have no label of this model" not in line]
     assert len(error) == 1
     assert error[0].startswith("whyformer: error: ")
     assert said in error[0]
@@ -184,7 +235,7 @@ def test_a_missing_extra_is_said_before_anything_is_run(
     monkeypatch.setitem(sys.modules, "wordcloud", None)
     monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_: pytest.fail("a model was loaded"))
     assert status_of("tokens", "--data", data, "--clouds", data.parent / "c.png") == 2
-    assert "pip install 'whyformer[clouds]'" in capsys.readouterr().err
+    assert "pip install wordcloud" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_a_text_beside_an_image_is_for_models_that_compare_them(
     assert result.out.count("why a red cat?") == 2
     assert re.search("^[·░▒▓█]{8}$", result.out, re.MULTILINE)
     assert re.search("^a red cat$", result.out, re.MULTILINE)
-    assert page.read_text().count('<div class="text">') == 2
+    assert page.read_text().count('<div class="text short">') == 2
     alone = run("explain", "--image", files[0])
     assert alone.err == "whyformer: error: CLIPModel compares images with texts: give a TEXT too\n"
     assert "give --image FILE and a TEXT" in run("explain", "a red cat").err

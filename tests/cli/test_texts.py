@@ -116,6 +116,12 @@ def test_lines(explained: Explained, refused: Callable[..., str], monkeypatch: p
     assert explained() == [["a good film\nof two lines"]]
 
 
+@pytest.mark.parametrize("name", ["cat.jpg", "CAT.PNG"])
+def test_an_image_is_no_file_of_texts(name: str, refused: Callable[..., str]) -> None:
+    Path(name).write_bytes(b"\xff\xd8\xff")
+    assert f"'{name}' is an image by its name, and --file is of texts: give --image '{name}'" in refused("--file", name)
+
+
 def test_long_lines(explained: Explained) -> None:
     long = "a" * 100_000
     Path("long.txt").write_text(f"{long}\n")

@@ -31,7 +31,7 @@ def test_a_class_is_sent_1_and_a_difference_of_two_nothing(
         assert (report["sum"] + report["absorbed"] - sent).abs().max() <= 1e-6
 
 
-@pytest.mark.parametrize("method", ["attn_lrp", "cp_lrp"])
+@pytest.mark.parametrize("method", ["attn_lrp", "cp_lrp", "layer_lrp"])
 def test_what_did_not_arrive_was_absorbed(method: str) -> None:
     prediction, report = reported(method, None)
     logits = prediction.trace.logits[:, 1].detach()

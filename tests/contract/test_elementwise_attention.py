@@ -55,7 +55,7 @@ def test_products_of_single_numbers_pass_relevance_as_a_matrix_product_does(meth
 
 
 @pytest.mark.parametrize("name", WEIGHING)
-@pytest.mark.parametrize("method", ["attcat", "transformer_attribution", "lrp", "gae"])
+@pytest.mark.parametrize("method", ["attcat", "transformer_attribution", "lrp", "layer_lrp", "gae"])
 def test_their_maps_are_not_seen(method: str, name: str) -> None:
     with pytest.raises(whyformer.NoAttention, match="product of single numbers"):
         whyformer.attribute(model(WEIGHING[name]), INPUTS, method, target=1)

@@ -180,7 +180,9 @@ def test_attention_behind_the_layers_that_mixes_units_is_not_left_out() -> None:
     assert isinstance(recorded.layers, UnsupportedModel)
 
 
-@pytest.mark.parametrize("method", ["alti", "attn_lrp", "cp_lrp", "transformer_attribution", "gae", "mask_lrp"])
+@pytest.mark.parametrize(
+    "method", ["alti", "attn_lrp", "cp_lrp", "layer_lrp", "transformer_attribution", "gae", "mask_lrp"]
+)
 def test_a_pooling_head_is_explained_by_every_kind_of_method(method: str) -> None:
     options: dict[str, Any] = {"head_mask": "random", "rate": 0.5} if method == "mask_lrp" else {}
     pixels = {"pixel_values": vision.images(2, 8, 12).double()}

@@ -3,10 +3,13 @@
 import json
 import os
 import shutil
+import socket
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -349,16 +352,73 @@ def test_a_hub_id_with_pickles_only(good: Path, hub: Path, tmp_path: Path, no_pi
     ("name", "message"),
     [
         ("sentimnt", r"could not load 'sentimnt': there is no bundled model \(did you mean 'sentiment'\?"),
-        (
-            "some/model",
-            r"could not load 'some/model': there is no bundled model or folder of that name, and on the hub",
-        ),
+        ("some/model", r"load 'some/model': there is no bundled model or folder of that name, and on the hub:"),
+        ("bert-base-uncased", r"known: pets, sentiment\) or folder of that name, and on the hub: it does not answer"),
+        ("some/folder/model", r"or folder of that name, and models of the hub are written owner/name"),
+        ("some model", r"or folder of that name, and models of the hub are written owner/name"),
     ],
 )
 def test_a_name_that_nobody_knows(name: str, message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         Explainer.load(name)
     assert "pickle" not in str(caught.value)
+
+
+def test_a_folder_with_a_name_that_is_near_is_named(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(good, tmp_path / "models" / "sst2")
+    (tmp_path / "models" / "sst").mkdir()  # without a model
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"or folder \(did you mean 'models/sst2'\?\) of that name"):
+        Explainer.load("models/sst1")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A hub that hangs up at once; one number for each call."""
+    from huggingface_hub import constants
+
+    seen: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        def hang_up() -> None:
+            with suppress(OSError):  # when the server is closed
+                while True:
+                    with server.accept()[0]:
+                        seen.append(len(seen))
+
+        Thread(target=hang_up, daemon=True).start()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", place)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{place}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        )
+        yield seen
+
+
+@pytest.mark.parametrize("name", ["some/model", "bert-base-uncased"])
+def test_a_hub_that_does_not_answer_is_asked_once(name: str, hub: Path, calls: list[int]) -> None:
+    with pytest.raises(BadInput, match=r"on the hub: it does not answer \(\w+\), and its cache here does not hold"):
+        Explainer.load(name)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ["sentimnt", "Pet", "some/folder/model"])
+def test_a_mistyped_name_is_answered_without_the_hub(name: str, hub: Path, calls: list[int]) -> None:
+    with pytest.raises(BadInput, match="models of the hub are written owner/name"):
+        Explainer.load(name)
+    assert not calls
+
+
+@pytest.mark.parametrize("name", ["some/model", "sentiments"])
+def test_what_the_cache_holds_is_read_where_the_hub_does_not_answer(
+    good: Path, hub: Path, calls: list[int], name: str
+) -> None:
+    cached(good, hub, name)
+    assert Explainer.load(name).subject.revision == COMMIT
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", [None, 5, b"sentiment", "", " ", "a\0b", "x" * 300, "x/" * 3000, "\ud800", Path("\0")])

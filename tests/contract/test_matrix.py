@@ -50,5 +50,18 @@ def test_the_document_counts_what_it_lists() -> None:
     assert PAGE.count("\n| `") == len(zoo.names())
 
 
+@pytest.mark.parametrize(
+    ("found", "rounding", "mark"),
+    [(3e-14, 1e-4, "3e-14"), (1e-5, 1e-4, "1e-05 (float32)"), (6e-4, 1e-4, "6e-04 (float32)"), (0.9, 1e-4, "9e-01")],
+)
+def test_a_distance_that_is_rounding_of_the_model_itself_is_marked(found: float, rounding: float, mark: str) -> None:
+    line = f"| `some` | 0 | – | {mark} |"
+    assert line in matrix.page([matrix.Row("some", rounding=rounding, invariance=found)])
+
+
+def test_a_distance_in_a_model_of_float64_alone_is_not_marked() -> None:
+    assert "| 1e-05 |" in matrix.page([matrix.Row("some", rounding=1e-9, invariance=1e-5)])
+
+
 def test_bert_absorbs_nothing() -> None:
     assert matrix.look("bert").absorbed == 0

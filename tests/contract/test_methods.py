@@ -182,6 +182,13 @@ def test_a_good_method_passes() -> None:
     assert not check_method(as_method(good), families.build("bert"), families.batch())
 
 
+def test_a_method_without_negative_scores_is_not_signed() -> None:
+    found = check_method(as_method(good, signed=True), families.build("bert"), families.batch())
+    assert [violation.found for violation in found] == [
+        "declared as signed, but not even between two classes a score is negative"
+    ]
+
+
 @pytest.mark.parametrize(("function", "clause"), BROKEN, ids=lambda x: getattr(x, "__name__", x))
 def test_a_broken_method_is_caught(function: Callable[..., Tensor], clause: str) -> None:
     violations = check_method(as_method(function), families.build("bert"), families.batch())

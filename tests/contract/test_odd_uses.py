@@ -4,15 +4,18 @@ import copy
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import T5Config, T5ForConditionalGeneration
 
 import whyformer
 from tests.helpers import families
 from whyformer import Explainer
+from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.rounding import close
 
 
@@ -171,3 +174,29 @@ def test_threads_may_share_a_trace() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda book: trace.relevance(trace.attention[0], book, 1), books))
     assert all(close(r, expected[book]) for r, book in zip(found, books, strict=True))
+
+
+def test_a_wrapped_model_keeps_the_names_of_its_classes() -> None:
+    subject = Explainer.load("sentiment").subject
+    wrapped = Explainer(nn.DataParallel(subject.model), subject.tokenizer)
+    assert wrapped.subject.labels == ("NEGATIVE", "POSITIVE")
+    assert wrapped.explain("a gorgeous film", check=0).prediction.label == "POSITIVE"
+
+
+def test_a_model_that_writes_a_text_from_another_is_refused_in_words() -> None:
+    tokenizer = Explainer.load("sentiment").subject.tokenizer
+    sizes = {"d_model": 16, "d_ff": 32, "d_kv": 8, "num_layers": 1, "num_heads": 2}
+    config: Any = T5Config(vocab_size=len(tokenizer), **sizes)
+    config.decoder_start_token_id = 0
+    model = T5ForConditionalGeneration(config).eval()
+    with pytest.raises(UnsupportedModel, match=r"T5For.* cannot be explained: it needs decoder_input_ids"):
+        Explainer(model, tokenizer).explain("a gorgeous film")
+    inputs = {name: torch.ones(1, 3, dtype=torch.long) for name in ("input_ids", "attention_mask")}
+    with pytest.raises(UnsupportedModel, match="write a text from another"):
+        whyformer.attribute(model, inputs, target=1)
+
+
+@pytest.mark.parametrize("name", ["some/where", Path("some/where")])
+def test_the_name_of_a_tokenizer_is_none(name: str | Path) -> None:
+    with pytest.raises(BadInput, match="found the name 'some/where': load it with"):
+        Explainer(Explainer.load("sentiment").subject.model, name)

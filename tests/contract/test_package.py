@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -23,7 +24,8 @@ from tests.helpers.long import LONG
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
 FILES = sorted(SOURCE.rglob("*.py"))
-LAYERS: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["whyformer"]["layers"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LAYERS: list[str] = PROJECT["tool"]["whyformer"]["layers"]
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
@@ -154,6 +156,29 @@ def test_the_tests_that_are_called_long_are_there() -> None:
 
 
 @pytest.mark.slow
+def test_everything_that_is_bundled_has_a_source_and_a_licence() -> None:
+    told = (SOURCE / "bundled" / "LICENSES.md").read_text(encoding="utf-8")
+    files = [file for file in (SOURCE / "bundled").rglob("*") if file.is_file() and file.name != "LICENSES.md"]
+    assert len(files) > 5
+    assert not [file.name for file in files if file.name not in told]
+    assert "(src/whyformer/bundled/LICENSES.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_extras_are_documented_and_what_is_missing_is_part_of_one() -> None:
+    extras: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [extra for extra in extras if f"\n| `{extra}` |" not in readme]
+    packages = {re.split("[<>=]", package)[0] for several in extras.values() for package in several}
+    hints = [hint for file in FILES for hint in re.findall(r"pip install '?([\w\[\]]+)", file.read_text("utf-8"))]
+    assert len(hints) >= 4
+    assert set(hints) <= packages
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = python("-m", "whyformer", "--version")
+    assert (done.returncode, done.stdout) == (0, importlib.metadata.version("whyformer") + "\n")
+
+
 def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
     """A wheel made from the sdist explains with its bundled model, in a folder that is not this one."""
     isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-isolation"]

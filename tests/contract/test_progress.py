@@ -2,9 +2,11 @@
 
 import threading
 
+import pytest
+
 from tests.helpers import cases
 from whyformer import Explainer
-from whyformer.progress import listening, part, report
+from whyformer.progress import Lines, duration, listening, part, report
 
 
 def test_parts_of_parts_add_up() -> None:
@@ -37,3 +39,35 @@ def test_a_stream_listens_only_while_it_explains() -> None:
             assert not told[number:]
             report(number, 2)
     assert told == [(0, 2), (1, 2)]
+
+
+def told_by(
+    reports: list[tuple[float, int]], capsys: pytest.CaptureFixture[str], count: int | None = None
+) -> list[str]:
+    """The lines that reports of so many of 1,000 at these seconds lead to."""
+    times = iter([seconds for seconds, _ in reports])
+    lines = Lines("work", count, clock=lambda: next(times))
+    for _, done in reports:
+        lines(done, 1000)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_where_nobody_watches_there_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    reports = [(float(second), second) for second in range(1000)]
+    told = told_by(reports, capsys)
+    assert told[0] == "whyformer: work: 1 %, about 16 min left"
+    assert [line.split()[2] for line in told] == ["1", "2", "4", "8", *(str(n) for n in range(16, 100, 10))]
+    assert 10 <= len(told) <= 14
+
+
+def test_a_line_says_how_many_and_how_fast(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told_by([(0, 500), (9.9, 520), (20, 600)], capsys, count=2000) == [
+        "whyformer: work: 1,200 of 2,000 (60 %), 10 a second, about 80 s left"
+    ]
+    assert told_by([(0, 0), (30, 0)], capsys) == ["whyformer: work: 0 %"]
+    assert told_by([(0, 0), (30, 1000)], capsys) == []
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (100, "2 min"), (7800, "2 h 10 min")])
+def test_times_for_people(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

@@ -38,7 +38,7 @@ def test_the_value_is_shown(problem: str | None, texts: tuple[str, ...]) -> None
     assert (e.target.index, e.target.name, e.prediction.label) == (0, "score", "score")
     assert str(e).startswith(f"score {expected:.4g}\nwhy score?")
     assert "%" not in str(e)
-    assert f"<h2>score {expected:.4g}</h2>" in page([e])
+    assert f">score {expected:.4g}</h2>" in page([e])
 
 
 def test_a_name_in_the_configuration_is_used() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import dual
-from whyformer import BadInput, Explainer, Explanation, UnsupportedModel
+from whyformer import BadInput, Explainer, Explanation, Explanations, UnsupportedModel
 from whyformer.errors import BadOption
 from whyformer.explain import similarity as explained
 from whyformer.models.loading import Subject
@@ -129,7 +129,7 @@ def alone(method: str) -> Explanation:
 def test_several_images() -> None:
     images = [dual.photo(seed) for seed in range(2)]
     together = explainer().explain(images, text=TEXTS, method="rollout", target=1)
-    assert isinstance(together, list)
+    assert isinstance(together, Explanations)
     for image, one in zip(images, together, strict=True):
         alone = explainer().explain(image, text=TEXTS, method="rollout", target=1)
         assert np.allclose(one.scores, alone.scores, atol=1e-5)

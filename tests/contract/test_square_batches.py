@@ -21,6 +21,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "attcat": {},
     "attn_lrp": {},
     "cp_lrp": {},
+    "layer_lrp": {},
     "transformer_attribution": {},
     "gae": {},
     "lrp": {"book": "z_plus"},

@@ -141,8 +141,8 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return real(name)
 
     monkeypatch.setattr("whyformer.datasets.source.import_module", gone)
-    for source in ("hub:imdb", path):
-        with pytest.raises(MissingExtra, match=r"pip install 'whyformer\[data\]'"):
+    for source, needed in (("hub:imdb", "datasets"), (path, "pyarrow")):
+        with pytest.raises(MissingExtra, match=f"this data needs {needed}: pip install {needed}"):
             open_dataset(source)
 
 

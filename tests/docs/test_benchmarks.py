@@ -25,6 +25,7 @@ TESTED_ELSEWHERE = {"tools/call_graph.py", "tools/matrix.py"}  # contract/test_c
 TINY = "--layers 1 --tokens 8 --batches 1 --rounds 1"
 SCRIPTS = {  # what each is given, and what it prints
     "cost/baselines.py": ("--limit 2 --batch 2 --methods attcat,occlusion", ["2 texts of ", "| `occlusion` | "]),
+    "cost/checking.py": (TINY, ["batch 1, 8 tokens", "forward + backward", "attn_lrp, check=3 "]),
     "cost/decoded.py": (
         f"{TINY} --vocabulary 50",
         ["batch 1, 8 tokens, 50 tokens in the vocabulary", "all layers, without"],
@@ -40,9 +41,18 @@ SCRIPTS = {  # what each is given, and what it prints
     "cost/flow.py": ("--units 8,12", ["8 units, 12 layers: ", "12 units"]),
     "cost/precision.py": ("--texts {texts}.txt --limit 2 --methods attcat", ["2 texts", "| `attcat` | float32 |"]),
     "cost/stepwise.py": (f"{TINY} --steps 2", ["of=attn_lrp", "| 2 steps | "]),
+    "experiments/layered.py": (
+        "--models {models} --data {data} --out {out} --only sst2 --limit 2 --words 2 "
+        "--methods 'random,layer_lrp(depth=0.5),layered(count=1),layered(embeddings=true, share=0.2, weights=falling)'",
+        ["## sst2: ", "`layered(count=1)`"],
+    ),
     "experiments/pos_tagger.py": (
         "--model {models}/mlm --data {treebank} --out {out} --steps 2 --batch 2 --device cpu",
         ["step 2/2  loss ", "on 1 held-out sentences"],
+    ),
+    "experiments/shortcuts.py": (
+        "--out {out} --steps 1",
+        ["600 rows: whyformer tokens --model ", "400 rows: whyformer tokens --model "],
     ),
     "experiments/small_samples.py": (
         "--samples 3 --resamples 5",
@@ -61,6 +71,11 @@ SCRIPTS = {  # what each is given, and what it prints
         "--models {models} --data {data} --out {out} --only sst2 --part shapley",
         ["## sst2-shapley: ", "shapley_value_sampling"],
     ),
+    "tables/layered.py": (
+        "--models {models} --data {data} --out {out} --only sst2,sst2-steps --limit 2 --no-ceiling "
+        "--metrics aopc,comprehensiveness,sufficiency,log_odds",
+        ["## sst2: ", "## sst2-steps: ", "`layer_lrp`", "`stepwise(of=layer_lrp, steps=10)`"],
+    ),
     "tables/masks.py": ("cost --models {models} --data {data} --rounds 1", ["forward passes ", "ratio "]),
     "tables/mnli_labels.py": (
         "--models {models} --data {data} --out {out}",
@@ -69,6 +84,11 @@ SCRIPTS = {  # what each is given, and what it prints
     "tables/results.py": (
         "--models {models} --data {data} --out {out} --only sst2,ag_news,movies",
         ["## sst2: ", "## ag_news: ", "attcat", "## movies: "],
+    ),
+    "tables/signs.py": (
+        "--models {models} --data {data} --out {out} --only sst2,mnli --limit 3 --methods "
+        "'attn_lrp,attcat(states=inputs),occlusion'",
+        ["## sst2-logit: ", "## sst2-runner_up: ", "## mnli-log_odds: ", "sign_agreement(hide=mask)"],
     ),
     "tables/stepwise.py": ("--models {models} --data {data} --out {out} --only movies", ["## movies: ", "token_f1"]),
     "tables/two_pets.py": (
@@ -85,16 +105,29 @@ SCRIPTS = {  # what each is given, and what it prints
     ),
 }
 SUMMARIES = {  # of what the first has measured
+    "experiments/layered.py": [
+        *("## SST-2, 2 rows", "better than `layer_lrp(depth=0.5)` by", "## The worst case"),
+        "| `layered(embeddings=true, share=0.2, weights=falling)` | ",
+    ],
+    "tables/layered.py": [
+        *("## SST-2", "## SST-2, in steps", "| `layer_lrp` is better by | passes | than `attn_lrp` | than `cp_lrp` |"),
+        *("| SST-2, in steps, `aopc` | 10 | ", "| % behind the best, worst metric | SST-2 | mean of all | worst |"),
+    ],
     "tables/results.py": [
         *("## Behind the best", "% behind the best", "## Beside the published numbers"),
         *("`token_f1` ↑ | k = 10 |", "`token_f1(window=inside)` ↑ | k = 10 |"),
+    ],
+    "tables/signs.py": [
+        *("## SST-2, 3 texts", "| `aopc` | `logit` | `log_odds` | `runner_up` |", "checked = masking, %"),
+        *("## Candidates for the default", "| `occlusion`, log_odds | – | – | "),
     ],
     "tables/stepwise.py": ["## Movie Reviews", "## Steps beside one pass"],
     "tables/vision.py": ["### Pets, 400 images with masks: pixel_accuracy", "### Tiny-ImageNet, 1,000 images: "],
 }
 SLOW = {  # longer than three seconds
-    *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "experiments/stepwise_variants.py"),
-    *("tables/mnli_labels.py", "tables/results.py", "tables/stepwise.py", "tables/vision.py"),
+    *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "experiments/layered.py"),
+    *("experiments/stepwise_variants.py", "tables/layered.py", "tables/mnli_labels.py", "tables/results.py"),
+    *("tables/signs.py", "tables/stepwise.py", "tables/vision.py"),
 }
 NLI = ("entailment", "neutral", "contradiction")
 PAIR = ("the film is a fine film, and the actors like it", "the film is not bad at all")

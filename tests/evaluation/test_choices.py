@@ -115,7 +115,12 @@ def test_lower_is_better_where_the_metric_says_so(data: Path) -> None:
 
 def test_random_is_always_among_them_and_counted_once(data: Path) -> None:
     assert chosen(data, "leave_one_out", cache=False).table.methods == ("leave_one_out", "random")
-    assert chosen(data, "random,leave_one_out", cache=False).table.methods == ("random", "leave_one_out")
+    found = chosen(data, "random,leave_one_out", cache=False)
+    assert found.table.methods == ("leave_one_out", "random"), "the best first"
+    assert str(found) == f"{found.table}\n\n{found.sentence}"
+    assert repr(found) == f"<Recommendation: {found.sentence}>"
+    rows = ", ".join(found.table.methods)
+    assert repr(found.table) == f"<Table of {rows} by {found.metric}, 30 examples>"
 
 
 def test_nothing_is_recorded_unless_it_may_be(data: Path, cache: Path) -> None:
@@ -212,7 +217,7 @@ def test_a_method_that_refuses_some_texts_does_not_win_by_the_others(data: Path,
 
 
 def test_metrics_of_a_corpus_cannot_rank_text_by_text(data: Path) -> None:
-    with pytest.raises(BadOption, match="token_overlap has no number for each text"):
+    with pytest.raises(BadOption, match="token_overlap has no number for each example"):
         chosen(data, metric="token_overlap")
 
 

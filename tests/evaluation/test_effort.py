@@ -16,7 +16,7 @@ from whyformer.methods.recorded import Choice, record
 from whyformer.rounding import close
 
 LONG = TEXTS[2]
-EFFORTS = {"fast": AUTO, "balanced": "stepwise", "best": "stepwise(steps=10)"}
+EFFORTS = {"fast": AUTO, "balanced": f"stepwise(of={AUTO})", "best": f"stepwise(of={AUTO}, steps=10)"}
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_the_default_is_one_constant(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_a_winner_that_cannot_be_stepped_is_named() -> None:
     recorded("stepwise(steps=5)")
     explainer = Explainer(subject())
-    assert explainer.method("auto", "fast").label == "stepwise(steps=5)"
+    assert explainer.method("auto", "fast").label == "stepwise(of=layer_lrp, steps=5)"
     with pytest.raises(BadOption) as refusal:
         explainer.explain(LONG, effort="best")
     for said in ("effort='best'", "recorded for this model", "stepwise(steps=5)", "cannot be made of itself", "'fast'"):
@@ -112,9 +112,9 @@ def test_an_effort_that_does_not_exist(effort: Any) -> None:
 def test_options_go_to_what_auto_means() -> None:
     explainer = Explainer(subject())
     e = explainer.explain(LONG, effort="balanced", hide="mask", steps=2)
-    assert e.options == {"hide": "mask", "steps": 2}
+    assert e.options == {"of": AUTO, "hide": "mask", "steps": 2}
     assert e.diagnostics["evaluations"] == 3
-    with pytest.raises(BadOption, match="attn_lrp has no option 'hide'"):
+    with pytest.raises(BadOption, match="layer_lrp has no option 'hide'"):
         explainer.explain(LONG, effort="fast", hide="mask")
 
 
@@ -150,7 +150,7 @@ def test_the_command_line(effort: str | None, label: str, capsys: pytest.Capture
     [
         (["explain", "a film", "--effort", "high"], "effort is one of fast, balanced, best; found 'high'"),
         (["explain", "a film", "--method", "attcat", "--effort", "best"], "effort='best' is for `auto`"),
-        (["explain", "a film", "--effort", "fast", "--hide", "mask"], "attn_lrp has no option 'hide'"),
+        (["explain", "a film", "--effort", "fast", "--hide", "mask"], "layer_lrp has no option 'hide'"),
         (
             ["compare", "a film", "--effort", "best"],
             "effort='best' is for `auto`, which is not among the methods (fast): name auto",

@@ -21,8 +21,10 @@ from whyformer.prediction import Prediction
 from whyformer.results.kept import KEPT
 from whyformer.rounding import close
 
-METHODS = "attcat,rollout,stepwise(steps=2)"
-NAMES = ["attcat", "rollout", "stepwise(steps=2)"]
+pytestmark = pytest.mark.usefixtures("of_logits")
+
+METHODS = "attcat,rollout,stepwise(of=layer_lrp, steps=2)"
+NAMES = ["attcat", "rollout", "stepwise(of=layer_lrp, steps=2)"]
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ FACTS = {"family": "own", "signed": True, "class_specific": True, "paper": "–"
 FACTOR = 2
 FORMER = {  # of numbers that were defined otherwise: nothing may be taken for them
     "smooth_grad(protocol=allennlp)": {"cf830fba1b2f11c6f6d2bae8133afe5a"},
+    "stepwise": {"b5b2b5d4844aff6e20ee4d75fbe5efeb"},
+    "stepwise(of=layer_lrp)": {"b5b2b5d4844aff6e20ee4d75fbe5efeb"},
     "token_f1": {"e8d80a8599e822e40bcd6444cc8ef5a4"},
     "token_f1(k=5)": {"74574d8b9fbb862347fe4f9cd85d5cec"},
 }
@@ -58,7 +60,7 @@ KEYS = {  # of the journals that earlier versions wrote, but for those of `FORME
     "saliency": "5c6766e0f7600ec748431884e5b37a91",
     "shapley_value_sampling": "867da603d752fdb0bc0bd42444823edd",
     "smooth_grad": "a34623a2b1915ab7d0bb7ba91871e38b",
-    "stepwise": "b5b2b5d4844aff6e20ee4d75fbe5efeb",
+    "stepwise(of=attn_lrp)": "b5b2b5d4844aff6e20ee4d75fbe5efeb",
     "transformer_attribution": "ae56a98e8bd1d52d82b3df4b4b86bec3",
     "aopc": "ac23be2c5d13a1de11518ac47c37ebc3",
     "comprehensiveness": "1f62cdbd0bf1c48f68170cd6006aca2c",

@@ -147,7 +147,7 @@ def test_a_long_document_has_other_keys(explainer: Explainer, measured: Path, tm
 def test_methods_that_rank_are_refused_for_long_documents(explainer: Explainer, tmp_path: Path) -> None:
     evaluate(explainer.subject, rows(DOCUMENTS), "stepwise,attcat", "token_f1", out=tmp_path, progress=False, **LONG)
     for row, refused in ((0, True), (1, True), (2, False)):
-        reason = record(tmp_path, row, "stepwise", "token_f1").refused
+        reason = record(tmp_path, row, "stepwise(of=layer_lrp)", "token_f1").refused
         assert ("ranks the units of one window" in (reason or "")) is refused
         assert record(tmp_path, row, "attcat", "token_f1").refused is None
 

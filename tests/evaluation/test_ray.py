@@ -362,5 +362,5 @@ def test_a_ray_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_package_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'whyformer\[ray\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'ray\[data\]'"):
         engine_named("ray")(measuring(), [], None)

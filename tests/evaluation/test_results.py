@@ -9,6 +9,8 @@ import re
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results, Table
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Cell, Difference, resampled_means
+from whyformer.show.curves import verdicts
 from whyformer.show.tables import live
 
 AT = [0.0, 0.5, 1.0]
@@ -643,7 +646,7 @@ def test_a_narrow_terminal_gets_one_metric_below_the_other(monkeypatch: pytest.M
     monkeypatch.setenv("COLUMNS", "80")
     coloured = str(shown)
     narrow = re.sub(r"\x1b\[[\d;]*m", "", coloured)
-    assert "\x1b[1;38;2;0;136;102m0.625" in coloured
+    assert "\x1b[1;38;2;0;114;178m0.625" in coloured
     assert wide.count("method ") == 1
     assert narrow.count("method  ") == 2
     assert all(len(line) <= 80 for line in narrow.split("\n")[:11])
@@ -782,3 +785,10 @@ def test_labels_stand_in_order_of_first_appearance() -> None:
         ordinary = tuple(name for name in order if name in "za")
         assert found.methods[:2] == ordinary
         assert set(found.methods[2:]) == {"ceiling", "chance"}
+
+
+def test_a_report_answers_its_own_title(shown: Table) -> None:
+    (answer, *_) = verdicts(shown)
+    assert answer.startswith(f"By aopc believe {shown.best('aopc')} (")
+    assert escape(answer) in shown.render("html")
+    assert not [line for line in verdicts(replace(shown, methods=("poor",))) if "believe" in line and "good" in line]

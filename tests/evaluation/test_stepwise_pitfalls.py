@@ -75,7 +75,10 @@ def test_one_method_is_one_row_however_it_is_written() -> None:
         "stepwise(of=attcat( states = inputs ))",
         "stepwise(of=attcat(states=inputs))",
     ]
-    assert [spec.label for spec in method_specs(written)] == ["stepwise", "stepwise(of=attcat(states=inputs))"]
+    assert [spec.label for spec in method_specs(written)] == [
+        "stepwise(of=attn_lrp)",
+        "stepwise(of=attcat(states=inputs))",
+    ]
 
 
 def test_all_methods_can_be_named_beside_others() -> None:
@@ -130,11 +133,11 @@ def test_recommend_measures_more_effort_and_records_the_winner(tmp_path: Path) -
     (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts), encoding="utf-8")
     own = Explainer.load("sentiment").subject
     found = recommend(own, tmp_path / "texts.jsonl", "attn_lrp,rollout", effort="balanced")
-    assert (found.winner, found.stepped) == ("attn_lrp", "stepwise")
+    assert (found.winner, found.stepped) == ("attn_lrp", "stepwise(of=attn_lrp)")
     assert found.gain is not None
     assert found.gain.n == len(texts)
-    assert f"stepwise is better by {found.gain.mean:+.3f}" in found.sentence
+    assert f"stepwise(of=attn_lrp) is better by {found.gain.mean:+.3f}" in found.sentence
     recorded = choices.recorded(own)
     assert recorded is not None
     assert recorded.method == "attn_lrp"
-    assert methods_for(own, "auto", "best")[0].label == "stepwise(steps=10)"
+    assert methods_for(own, "auto", "best")[0].label == "stepwise(of=attn_lrp, steps=10)"

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from tests.helpers.cases import PAIR, TEXTS, subject
-from whyformer import Explainer, Explanation
+from whyformer import Explainer, Explanation, Trust
 from whyformer.inputs.input import TensorInput
 from whyformer.perturb import Outcomes
-from whyformer.results.trust import Trust
 
 LONG = TEXTS[2]
 

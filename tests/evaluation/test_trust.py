@@ -25,15 +25,15 @@ import whyformer
 from tests.helpers import families
 from tests.helpers.cases import KINDS, PAIR, TEXTS, gpt2, subject, wordpiece
 from tests.helpers.evaluated import alike
-from whyformer import BadInput, Comparison, Explainer, Explanation, TruncationWarning, UnsupportedModel
+from whyformer import BadInput, Comparison, Explainer, Explanation, TruncationWarning, Trust, UnsupportedModel
 from whyformer.cli import main
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.units import Unit
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
 from whyformer.progress import counting, listening, report
-from whyformer.results.trust import NOTHING, Trust
-from whyformer.show.layout import gauge
+from whyformer.results.trust import NOTHING
+from whyformer.show.layout import gauge, trust_numbers
 from whyformer.tasks.label import Label
 from whyformer.testing import _differences, state
 
@@ -353,6 +353,59 @@ def test_the_sentence(trust: Trust, sentence: str) -> None:
     assert words == sentence.replace("tokens", "words").replace("POSITIVE", "NEGATIVE")
 
 
+@pytest.mark.parametrize(("units", "orders"), [(1, 20), (3, 20), (4, 20), (5, 20), (5, 200), (300, 20)])
+def test_a_text_is_too_short_if_the_best_order_is_likely_among_the_random_ones(units: int, orders: int) -> None:
+    best = 1 / math.prod(range(1, min(units, 30) + 1))
+    likely = 1 - math.prod(1 - best for _ in range(orders)) > 0.5
+    assert made(0.5, [0.1] * orders, units=units).too_short == likely
+    assert likely == ((units, orders) not in [(5, 20), (300, 20)])
+
+
+def test_a_short_text_is_not_judged(sentiment: Explainer) -> None:
+    e = sentiment.explain("a gorgeous film")
+    found = e.trust()
+    sentence = (
+        "A text of 3 tokens is too short to judge: there are only 6 orders to delete them in, and 20 random ones are "
+        "likely to have the best among them."
+    )
+    assert (found.too_short, found.sentence, found.to_dict()["too_short"]) == (True, sentence, True)
+    assert "  too short to judge" in str(e)
+    assert "beats" not in str(e)
+    assert "too short to judge" in e._repr_html_()
+    assert made(0.5, [0.1] * 20, units=1).sentence.startswith("A text of 1 token is too short to judge: there is only ")
+    assert made(0.5, [0.1] * 20, units=2, kind="patch").sentence.startswith("An image of 2 patches is too short")
+    assert not sentiment.explain(TEXT).trust().too_short
+
+
+@pytest.mark.parametrize(
+    ("trust", "numbers"),
+    [
+        (made(0.6, [0.1] * 20, 0.8), "beats 20 of 20 random orders · 71 % of the way to the best order found"),
+        (made(0.165, TWENTY, 0.295), "beats 17 of 20 random orders · 35 % of the way to the best order found"),
+        (made(0.0, [0.1] * 20, 0.8), "beats 0 of 20 random orders · below their average"),
+        (made(0.1, [0.1] * 20, 0.1), "beats 0 of 20 random orders · nothing to find"),
+        (made(0.3, [0.1] * 20, None, units=131), "beats 20 of 20 random orders · too long to be searched"),
+        (made(0.3, [0.1] * 20, None, output="answer"), "beats 20 of 20 random orders · best order not searched"),
+    ],
+)
+def test_the_numbers(trust: Trust, numbers: str) -> None:
+    assert trust_numbers(trust) == numbers
+
+
+def test_trust_shows_itself(sentiment: Explainer, tmp_path: Path) -> None:
+    found = sentiment.explain(TEXT).trust()
+    assert repr(found) == f"<Trust: {found.sentence}>"
+    assert found.sentence in flat(str(found))
+    assert "◆ this order" in str(found)
+    shown = found._repr_html_()
+    assert found.sentence in unescape(shown)
+    assert shown.count('role="img"') == 1
+    assert found.save(tmp_path / "t.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert json.loads(str(found.render("json")))["share"] == found.share
+    hostile = made(0.5, [0.0, 0.4], 1.0, target='<img src="x">')
+    assert "<img" not in hostile._repr_html_()
+
+
 def test_a_long_text_has_no_ceiling(sentiment: Explainer) -> None:
     e = sentiment.explain(LONG)
     found = e.trust()
@@ -434,14 +487,6 @@ def regression() -> Explainer:
     return tiny(labels=1)
 
 
-def answering() -> Explanation:
-    tokenizer = wordpiece()
-    config = families.CONFIGS["bert"]()
-    config.vocab_size = len(tokenizer)
-    model = hf.BertForQuestionAnswering(config).double().eval()
-    return Explainer(model, tokenizer).explain(question="a bad film", context="the film is fine", method="attcat")
-
-
 def changed(**changes: Callable[[Explanation], Any]) -> Callable[[], Explanation]:
     def change() -> Explanation:
         e = tiny().explain(TEXTS[0], "attcat")
@@ -453,7 +498,6 @@ def changed(**changes: Callable[[Explanation], Any]) -> Callable[[], Explanation
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (answering, UnsupportedModel, "not defined for answers to questions"),
         (lambda: regression().explain(TEXTS[0]), UnsupportedModel, "a regression model gives none"),
         (lambda: tiny().explain(TEXTS[0], target=0, versus=1), BadInput,
          "why LABEL_0 rather than LABEL_1: explain LABEL_0 without versus"),
@@ -505,12 +549,13 @@ def flat(text: str) -> str:
 
 
 def test_the_terminal_and_the_page_say_it(sentiment: Explainer) -> None:
-    e = sentiment.explain(TEXT)
+    e = sentiment.explain(TEXT, check=0)
     assert "trust:" not in str(e)
     assert "gauge" not in e._repr_html_().split("</style>")[1]
     found = e.trust()
     assert found.sentence in flat(str(e))
-    assert f"percentile {found.percentile:g} among random orders · {100 * (found.share or 0):.0f} %" in str(e)
+    way = f"{100 * (found.share or 0):.0f} % of the way to the best order found"
+    assert f"beats {found.beaten} of 20 random orders · {way}" in str(e)
     page = e._repr_html_()
     assert found.sentence in unescape(page)
     (label,) = re.findall(r'role="img" aria-label="([^"]+)"', page)
@@ -523,7 +568,7 @@ def test_marks_stand_in_their_order_on_the_gauge() -> None:
     explanation = dataclasses.replace(tiny().explain(TEXTS[1], "attcat"))
     object.__setattr__(explanation, "trusted", made(0.5, [0.0, 0.4], 1.0))
     lines = str(explanation).splitlines()
-    (line,) = [line.split("  percentile")[0].strip() for line in lines if "percentile" in line]
+    (line,) = [line.split("  beats")[0].strip() for line in lines if "beats" in line]
     assert line == 8 * "░" + "▓" + 8 * "░" + "───◆" + 18 * "─" + "┃"
 
 
@@ -578,7 +623,7 @@ def test_the_command_line_compares(sentiment: Explainer, tmp_path: Path, capsys:
     page = tmp_path / "c.html"
     status, out, _ = run(capsys, "compare", TEXT, "--methods", "attcat,rollout", "--trust", "--html", str(page))
     assert status == 0
-    assert out.count("percentile") == 2
+    assert out.count("beats") == 2
     assert "◆ each method" in out
     assert page.read_text(encoding="utf-8").count('role="img"') == 2
     status, out, _ = run(capsys, "compare", TEXT, "--methods", "attcat,rollout", "--trust", "--json")

@@ -23,8 +23,8 @@ from whyformer.evaluation.table import Results
 from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
 from whyformer.methods.recorded import CHOICES, Choice, LayerChoice, choices_file, forget, recorded
 from whyformer.perturb.seen import Seen
-from whyformer.results.explanation import COMPARISON
 from whyformer.results.records import Chunk, Record
+from whyformer.results.saved import COMPARISON
 from whyformer.results.word_table import TABLES
 from whyformer.show.curves import report_page
 from whyformer.tasks.label import AnswerSpan, Label

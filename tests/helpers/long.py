@@ -3,7 +3,8 @@
 LONG = {
     "cli/test_cli.py": "test_the_command_in_a_process_of_its_own",
     "cli/test_cli_heads.py": "test_a_mask_is_found_written_drawn_and_used",
-    "cli/test_cli_tokens.py": "test_what_was_left_out_is_said test_tables_are_printed_written_and_drawn test_weights",
+    "cli/test_cli_tokens.py": "test_what_was_left_out_is_said test_tables_are_printed_written_and_drawn test_weights "
+    "test_the_words_that_a_model_leans_on",
     "cli/test_terminal.py": (
         "test_an_evaluation_is_printed_whatever_the_encoding test_closed_and_full_streams_are_one_line "
         "test_a_whole_process_on_a_terminal test_ctrl_c_is_one_line_whenever_it_comes"
@@ -46,6 +47,10 @@ LONG = {
     ),
     "evaluation/test_kept_scores.py": "test_what_comes_back_is_what_compare_shows",
     "evaluation/test_keys.py": "test_code_has_one_hash_in_all_processes",
+    "evaluation/test_leaning.py": (
+        "test_a_planted_word_comes_first test_a_planted_word_of_one_side_comes_first "
+        "test_effects_are_those_of_deleting_the_word"
+    ),
     "evaluation/test_reproduce.py": (
         "test_a_table_is_what_evaluate_measures test_importing_is_cheap test_words_that_classes_share "
         "test_differences_are_between_shares"
@@ -74,6 +79,6 @@ LONG = {
     "fuzz/test_saved_files.py": "test_journals test_head_masks",
     "mutants/test_mutants.py": "test_what_is_seen_is_killed_and_what_is_not_survives",
     "properties/test_attention.py": "test_attend_is_scaled_dot_product_attention",
-    "show/test_examples_page.py": "test_the_command",
+    "show/test_index_page.py": "test_the_command",
     "show/test_show.py": "test_everything_registered_can_be_shown",
 }

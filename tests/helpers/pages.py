@@ -25,7 +25,7 @@ class Page(HTMLParser):
         classes = dict(attrs).get("class") or ""
         self.tags.append(tag)
         self.attributes += attrs
-        self.texts += [""] if classes == "text" else []
+        self.texts += [""] if "text" in classes.split() else []
         if tag not in EMPTY:
             self.open.append((tag, classes))
 
@@ -35,7 +35,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         """Take in what stands in the innermost element."""
-        if ("div", "text") in self.open:
+        if any(tag == "div" and "text" in classes.split() for tag, classes in self.open):
             self.texts[-1] += data
             self.units += [(data, self.open[-1][1])] if self.open[-1][0] == "span" else []
         if self.open and self.open[-1][0] != "style":

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import vision
-from whyformer import BadInput, Explainer, UnsupportedModel
+from whyformer import BadInput, Explainer, Explanations, UnsupportedModel
 from whyformer.errors import BadOption
 from whyformer.images import images_of, read_again, reading
 from whyformer.images.processing import Colours, processed
@@ -234,7 +234,7 @@ def test_every_way_to_give_an_image_gives_the_same(tmp_path: Path) -> None:
 def test_several_images_give_several_explanations_in_order(several: Callable[[Any], Any]) -> None:
     images = [photo(seed=seed, width=40 + seed) for seed in range(3)]
     together = explainer().explain(several(images), "att_grads", target=1, batch_size=2)
-    assert isinstance(together, list)
+    assert isinstance(together, Explanations)
     for image, one in zip(images, together, strict=True):
         assert np.allclose(one.scores, explainer().explain(image, "att_grads", target=1).scores, atol=1e-5)
 
@@ -298,6 +298,24 @@ def test_what_is_no_image_is_refused_in_one_line(value: Any, said: str) -> None:
 def test_what_is_for_texts_is_refused(beside: str) -> None:
     with pytest.raises(BadInput, match=f"classifies images: leave {beside}= out"):
         explainer().explain(photo(), "rollout", **{beside: "a"})
+
+
+@pytest.mark.parametrize("asked", [{"windows": "merge"}, {"window_size": 8}, {"overlap": 2}])
+def test_windows_are_of_texts(asked: dict[str, Any]) -> None:
+    with pytest.raises(BadOption, match="are for long texts; an image is read whole: leave them out"):
+        explainer().explain(photo(), "gae", **asked)
+    with pytest.raises(BadOption, match="an image is read whole"):
+        explainer().compare(photo(), "gae", **asked)
+
+
+def test_a_word_means_nothing_and_texts_are_not_spoken_of() -> None:
+    with pytest.raises(BadOption, match="word='cat' means nothing to a model that classifies whole inputs"):
+        explainer().explain(photo(), "gae", word="cat")
+
+
+def test_methods_are_compared_on_one_image() -> None:
+    with pytest.raises(BadInput, match=r"^an image is needed to compare methods, found several: call compare"):
+        explainer().compare([photo(), photo(seed=1)], "gae")
 
 
 def test_images_are_told_from_lists_of_them() -> None:

@@ -170,7 +170,7 @@ def test_targets_of_a_list(explainer: Explainer) -> None:
     assert [e.target.name for e in found] == ["Broncos", predicted, "Denver Broncos"]
     assert [e.target.name for e in explainer.explain(**asked, target=(12, 15))] == ["Denver Broncos"] * 3
     assert [e.target.name for e in explainer.explain(**asked, target="Broncos")] == ["Broncos"] * 3
-    assert explainer.explain(question=[], context=[]) == []
+    assert list(explainer.explain(question=[], context=[])) == []
 
 
 def test_a_stream_is_lazy(explainer: Explainer) -> None:
@@ -282,7 +282,7 @@ def test_too_many_answers(explainer: Explainer) -> None:
 def test_a_classifier_answers_no_questions() -> None:
     explainer = Explainer.load("sentiment")
     for call in (explainer.explain, explainer.compare):
-        with pytest.raises(BadInput, match="this model answers no questions, it classifies texts"):
+        with pytest.raises(BadInput, match="this model answers no questions, it classifies whole inputs"):
             call(question=QUESTION, context=CONTEXT)
         with pytest.raises(BadInput, match="a text or a pair"):
             call()
@@ -354,7 +354,7 @@ def test_an_answer_that_stands_several_times_is_told(explainer: Explainer) -> No
 def test_the_answer_is_underlined_on_a_page(explained: Explanation, tmp_path: Path, words: bool) -> None:
     e = explained.by_word() if words else explained
     source = e.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-    (text,) = re.findall(r'<div class="text">(.*?)</div>', source, re.DOTALL)
+    (text,) = re.findall(r'<div class="text [a-z]*">(.*?)</div>', source, re.DOTALL)
     (marked,) = re.findall(r'<span class="answer">((?:<span.*?</span>|[^<])*)</span>', text)
     assert re.sub("<.*?>", "", marked) == "Denver Broncos"
     assert unescape(re.sub("<.*?>", "", text)) == f"{QUESTION}\n{CONTEXT}"
@@ -382,7 +382,7 @@ def test_a_terminal_underlines_the_answer(explained: Explanation) -> None:
 @pytest.mark.parametrize("words", [False, True])
 def test_a_figure_boxes_the_answer_and_parts_the_texts(explained: Explanation, words: bool) -> None:
     e = explained.by_word() if words else explained
-    figure = e.figure()
+    figure = e.figure(tokens=not words)
     figure.savefig(io.BytesIO(), dpi=40)
     axes = figure.axes[0]
     shown = [u for u in e.units if not u.special]
@@ -441,4 +441,5 @@ def test_an_error_is_one_line(run: Any, folder: Path, name: str, command: str) -
 def test_a_classifier_is_asked_nothing_on_the_command_line(run: Any) -> None:
     status, out, err = run("explain", "--question", QUESTION, "--context", CONTEXT)
     assert (status, out) == (2, "")
-    assert err == "whyformer: error: this model answers no questions, it classifies texts: give a text or a pair\n"
+    said = "this model answers no questions, it classifies whole inputs: give a text or a pair"
+    assert err == f"whyformer: error: {said}\n"

@@ -26,6 +26,8 @@ from whyformer.perturb.windows import WindowRunner
 from whyformer.tasks.answers import Answers, best_window
 from whyformer.tasks.task import ExampleOutputs, Outputs
 
+pytestmark = pytest.mark.usefixtures("of_logits")
+
 KNOWN = ["the", "game", "won", "lost", "they", "it", "humans", "man", "for", "or", "better", "were", "who"]
 MANY = " ".join(random.Random(0).choices(KNOWN, k=360))
 DOCUMENT = " ".join(cases.TEXTS * 8)
@@ -345,7 +347,7 @@ def test_one_window_is_the_plain_explanation(classifying: Explainer) -> None:
 def test_documents_in_lists_by_target_and_compared(classifying: Explainer) -> None:
     both = classifying.explain([DOCUMENT, cases.TEXTS[0]], "attcat", windows="merge", target=[0, 1])
     assert [e.target.index for e in both] == [0, 1]
-    alone = classifying.explain(DOCUMENT, "attcat", windows="merge", target=[0, 1])
+    alone: Any = classifying.explain(DOCUMENT, "attcat", windows="merge", target=[0, 1])
     np.testing.assert_allclose(alone[0].scores, both[0].scores, rtol=0, atol=1e-10)
     compared = classifying.compare(DOCUMENT, ["attcat", "rollout"], windows="merge", target=0)
     np.testing.assert_allclose(compared[0].scores, both[0].scores, rtol=0, atol=1e-10)

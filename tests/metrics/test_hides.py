@@ -21,6 +21,8 @@ from whyformer.perturb import HIDES, hide_named, inputs_of, register_hide
 from whyformer.perturb.runner import in_parts
 from whyformer.prediction import Prediction
 
+pytestmark = pytest.mark.usefixtures("of_logits")
+
 TEXT = "the film is bad"
 
 

@@ -21,9 +21,12 @@ def same(module: str, function: str, old: str, new: str, tests: str, reason: str
     MUTANTS.append(Mutant(f"whyformer.{module}", function, old, new, tuple(tests.split()), reason))
 
 
+SIGNS = "metrics/test_signs.py"
+LOG_ODDS = "contract/test_log_odds.py"
 DERIVED = "reference/test_derivations.py"
 RULES = "reference/test_rules.py"
 BALANCED = "reference/test_balanced.py"
+LAYERED = "reference/test_layered.py"
 PIXELS = "reference/test_pixels.py"
 MASKED = "reference/test_mask_lrp.py"
 DECODED = "reference/test_decoded.py"
@@ -49,7 +52,11 @@ ODD_INPUTS = "inputs/test_odd_inputs.py"
 WINDOWS = "inputs/test_windows.py"
 KEPT = "evaluation/test_kept_scores.py"
 DOCUMENTS = "evaluation/test_merged_documents.py"
-EXAMPLES = "show/test_examples_page.py"
+EXAMPLES = "show/test_index_page.py"
+MANY = "show/test_explanations.py"
+IN_FOLDERS = "cli/test_many_texts.py"
+PROGRESS = "contract/test_progress.py"
+ESTIMATE = "evaluation/test_estimate.py"
 SHOWN = "show/test_show.py"
 SHOWN_IMAGES = "show/test_images.py"
 OF_IMAGES = "cli/test_images.py"
@@ -297,7 +304,7 @@ of(
         "1.0",
         "contract/test_conservation_reports.py",
     ),
-    ("_from_value", "sent - arrived", "arrived - sent", "contract/test_conservation_reports.py"),
+    ("of_value", "sent - arrived", "arrived - sent", "contract/test_conservation_reports.py"),
     ("_with_gamma", "gamma, gamma_pixels)", "gamma, None)", PIXELS),
     ("_with_gamma", "not gamma and not gamma_pixels", "not gamma", PIXELS),
     (
@@ -308,6 +315,19 @@ of(
     ),
 )
 of("methods.places", PIXELS, ("place_of", 'else "pixels"', 'else "embedding_output"'))
+of(
+    "methods.layered",
+    LAYERED,
+    ("layer_lrp", "0 < depth <= 1", "0 <= depth <= 1"),
+    ("layer_lrp", "0 < depth <= 1", "0 < depth"),
+    ("layer_lrp", "len(trace.hidden) - 1", "len(trace.hidden)"),
+    ("layer_lrp", "gradient_book(book)", 'gradient_book("conservative")'),
+    ("layer_lrp", "prediction.versus)", "None)"),
+    ("layer_lrp", " / len(lower)", ""),
+    ("layer_lrp", "by_layer.sum((0, -1))", "by_layer[0].sum(-1)"),
+    ("lower_layers", "max(1, ", "max(0, "),
+    ("lower_layers", " + 0.5", ""),
+)
 of(
     "methods.full_grad",
     f"{BALANCED}::test_full_grad {BALANCED}::test_a_bias_of_no_unit_is_refused",
@@ -579,12 +599,6 @@ of(
     ("Trace._positions_read", "read / read.sum(-1, keepdim=True)", "read"),
     ("Trace._positions_read", "last.ne(0).any(-1)", "last.ne(0).all(-1)", "contract/test_readers_and_answers.py"),
     (
-        "Trace._starts",
-        "torch.full_like(flat[:, :1], -1)",
-        "torch.full_like(flat[:, :1], 1)",
-        "contract/test_odd_uses.py::test_a_class_against_itself_has_no_relevance",
-    ),
-    (
         "Trace.relevance",
         "start * self.logits.detach() if scale else start",
         "start",
@@ -640,6 +654,54 @@ of(
     "tasks.task",
     f"{DERIVED}::test_versus_explains_the_difference_of_two_outputs",
     ("Task.output", "(-1, part)", "(1, part)"),
+    (
+        "Task.starts",
+        "torch.full_like(flat[:, :1], -1)",
+        "torch.full_like(flat[:, :1], 1)",
+        "contract/test_odd_uses.py::test_a_class_against_itself_has_no_relevance",
+    ),
+)
+of(
+    "tasks.task",
+    LOG_ODDS,
+    ("explained_as", "== ALL_OTHERS", "!= ALL_OTHERS"),
+    ("Outputs.explained", 'explains == "log_odds" and misfit', "misfit and not explains"),
+    ("Outputs.explained", 'explains == "log_odds" and versus is not None', "versus is None and False"),
+    ("Outputs.explained", "explains or self.usually_explained", "self.usually_explained"),
+    ("Outputs.explained", "versus is not None or (explains", "(explains"),
+    ("Outputs.usually_explained", "classes > FEW_CLASSES", "True"),
+    ("Outputs.usually_explained", "and not self.of_images", ""),
+    ("Outputs.usually_explained", "self.task.log_odds_misfit(classes) is None and", ""),
+)
+of(
+    "tasks.classes",
+    LOG_ODDS,
+    ("Classes.starts", "start - others_than", "start + others_than"),
+    ("Classes.log_odds", "if self.multi_label else", "if False else", SIGNS),
+    ("Classes.log_odds_misfit", "classes < 2", "classes < 3"),
+    ("Classes.log_odds_misfit", "self.multi_label", "False"),
+)
+of(
+    "metrics.signs",
+    SIGNS,
+    ("sign_agreement", "[[], *(group", "[*(group"),
+    ("_strongest", "-abs(one[1])", "-one[1]"),
+    ("_strongest", "[:top]", ""),
+    ("_record", "odds[0] - odds[1:]", "odds[1:] - odds[0]"),
+    ("_record", "abs(effect) > threshold", "effect > threshold"),
+    ("_record", "sign * effect > 0", "sign * effect >= 0"),
+    ("share_of_right_signs", 'record["counted"] for', "1 for"),
+)
+of(
+    "metrics.class_scores",
+    f"{LOG_ODDS}::test_other_classes_are_explained_in_the_same_way",
+    ("ClassScores.__call__", "of_classes", "towards"),
+)
+of(
+    "evaluation.plan",
+    LOG_ODDS,
+    ("Plan.facts", '("protocol", "explains", "versus")', '("protocol",)'),
+    ("Plan.pairs", "method.signed or", "True or", SIGNS),
 )
 of(
     "tasks.answers",
@@ -1226,12 +1288,79 @@ of(
 of(
     "results.trust",
     f"{TRUST}::test_percentile_and_share_by_hand",
-    ("Trust.percentile", "below - above", "above - below"),
-    ("Trust.share", "self.ceiling - self.chance < NOTHING", "self.ceiling - self.chance < 0"),
-    ("Trust.share", "(self.aopc - self.chance)", "self.aopc"),
-    ("Trust._counts", "other < self.aopc", "other <= self.aopc"),
-    ("Trust._against_chance", "below > above, below == above", "below >= above, False", f"{TRUST}::test_the_sentence"),
-    ("Trust._of_the_attainable", "if share >= 1:", "if share > 1:", f"{TRUST}::test_the_sentence"),
+    ("TrustData.percentile", "below - above", "above - below"),
+    ("TrustData.share", "self.ceiling - self.chance < NOTHING", "self.ceiling - self.chance < 0"),
+    ("TrustData.share", "(self.aopc - self.chance)", "self.aopc"),
+    ("TrustData._counts", "other < self.aopc", "other <= self.aopc"),
+    (
+        "TrustData._against_chance",
+        "below > above, below == above",
+        "below >= above, False",
+        f"{TRUST}::test_the_sentence",
+    ),
+    ("TrustData._of_the_attainable", "if share >= 1:", "if share > 1:", f"{TRUST}::test_the_sentence"),
+)
+of(
+    "results.trust",
+    f"{TRUST}::test_a_text_is_too_short_if_the_best_order_is_likely_among_the_random_ones",
+    ("TrustData.too_short", "** len(self.random)", "* len(self.random)"),
+    ("TrustData.too_short", "< 0.5", "< 0.9"),
+    ("TrustData.too_short", "self.units, MANY", "self.units, 2"),
+)
+of(
+    "explain.trust_in_place",
+    "evaluation/test_trust_in_place.py::test_answers_by_hand",
+    ("_Falls.__init__", "not answer.intersection(group)", "True"),
+    ("_Falls.ranked", "argsort(-np", "argsort(np"),
+    ("_Falls.of", "self.whole - self.known[places]", "self.known[places]"),
+    (
+        "_Falls.__init__",
+        "tokens[1] + 1",
+        "tokens[0] + 1",
+        "evaluation/test_trust_in_place.py::test_all_of_an_answer_stays",
+    ),
+    ("trust_in_place", "> close", "> 1", "evaluation/test_trust_in_place.py::test_refusals"),
+)
+of(
+    "results.explanation",
+    "show/test_words_of_explanations.py",
+    ("ExplanationData.__getitem__", "max(scores) if self.ranks else float(np.sum(scores))", "float(np.sum(scores))"),
+    ("ExplanationData.__eq__", "self._identity != other._identity or ", ""),
+    ("ExplanationData.__eq__", "_nested(self.options, list) != _nested(other.options, list)", "self.options is None"),
+    ("_coarser", "else torch.float32", "else torch.float64"),
+    (
+        "ComparisonData.by_agreement",
+        "self[n].method in BASELINES, ",
+        "",
+        "show/test_comparisons.py::test_those_that_agree_come_first_and_baselines_last",
+    ),
+)
+of(
+    "results.agreement",
+    "show/test_words_of_explanations.py",
+    ("agreement_of", "one.signed and other.signed", "one.signed"),
+    ("agreement_of", "tops[0] | tops[1]", "tops[0] & tops[1]"),
+    ("_alike", "return words", "return one, other"),
+    (
+        "mean_agreements",
+        " and explanations[m].method not in BASELINES",
+        "",
+        "show/test_comparisons.py::test_mean_agreement_by_hand",
+    ),
+)
+of(
+    "show.comparing",
+    "show/test_comparisons.py::test_headlines_that_differ_are_told_apart",
+    ("under_headlines", "*origin, ", ""),
+    ("under_headlines", "headline(e.prediction), ", ""),
+)
+of(
+    "testing",
+    "contract/test_word_assertions.py",
+    ("assert_leans_on", "one.amount < limit", "one.amount > 1"),
+    ("assert_ignores", "one.amount > limit", "one.amount > 99"),
+    ("assert_ignores", "max(much", "min(much"),
+    ("_effect", "flat([words[number][1]", "flat([words[number][1][:1]"),
 )
 of(
     "explain.trust",
@@ -1601,18 +1730,78 @@ of(
     ("kept_examples", "sorted(rows)", "sorted(rows, reverse=True)"),
 )
 of(
-    "show.examples",
+    "show.index",
     f"{EXAMPLES}::test_strengths_are_classes_of_the_style_sheet",
-    ("_compact", "np.where(shown, explanation.scores, 0.0)", "explanation.scores"),
-    ("_compact", "np.sign(strength) * levels", "levels"),
-    ("_compact", "np.maximum(1, ", "np.maximum(0, ", f"{EXAMPLES}::test_every_strength_that_is_not_faint_is_seen"),
+    ("levels_of", "np.sign(strength) * levels", "levels"),
+    ("levels_of", "np.maximum(1, ", "np.maximum(0, ", f"{EXAMPLES}::test_every_strength_that_is_not_faint_is_seen"),
+    ("Index._marks", "ANSWER * piece.answer", "0", f"{EXAMPLES}::test_answers_and_unknown_words_are_marked"),
     (
-        "examples_page",
-        "visible(PAGE.format(title=TITLE, body=body))",
-        "PAGE.format(title=TITLE, body=body)",
-        f"{EXAMPLES}::test_nothing_in_a_text_is_taken_for_the_page",
+        "Index._marks",
+        '.encode("utf-16-le", "surrogatepass")) // 2',
+        ")",
+        f"{EXAMPLES}::test_characters_of_two_halves_are_counted_as_scripts_do",
     ),
-    ("_card", "escape(example.gold)", "example.gold", f"{EXAMPLES}::test_nothing_in_a_text_is_taken_for_the_page"),
+    (
+        "Index.page",
+        "sorted(self._rows, key=lambda numbered: numbered[0])",
+        "self._rows",
+        f"{EXAMPLES}::test_wrong_right_and_unknown_are_told_in_order_of_their_rows",
+    ),
+    ("_dumped", '.replace("<", "\\\\u003c")', "", f"{EXAMPLES}::test_nothing_in_a_text_is_taken_for_the_page"),
+)
+of(
+    "results.explanations",
+    f"{MANY}::test_what_is_wrong_is_told_apart",
+    (
+        "verdict",
+        "label is not None and label in predicted.labels",
+        "label is not None",
+        f"{MANY}::test_a_label_that_the_model_does_not_have_is_shown_as_it_is",
+    ),
+    ("ExplanationsData.wrong", "one.right is False", "not one.right is False"),
+    (
+        "ExplanationsData.__getitem__",
+        "rows=self.rows[place]",
+        "rows=()",
+        f"{MANY}::test_they_are_a_sequence_whose_slices_are_explanations",
+    ),
+    ("collected", 'line.get("row", len(rows))', "len(rows)", f"{IN_FOLDERS}::test_bad_rows_are_named_by_their_numbers"),
+)
+of(
+    "explain.tables",
+    f"{MANY}::test_bad_rows_are_named_or_skipped",
+    ("without_bad", "enumerate(texts, first)", "enumerate(texts)"),
+    ("without_bad", "str(error.__cause__ or error)", "str(error)"),
+    ("TableOfTexts.of", ".for_texts()", "", f"{MANY}::test_a_label_that_the_model_does_not_have_is_shown_as_it_is"),
+)
+of(
+    "explain.folders",
+    f"{IN_FOLDERS}::test_an_interrupted_run_goes_on",
+    ("FolderOfExplanations.fill", "if one.row not in done", "if True"),
+    (
+        "FolderOfExplanations.run",
+        '"data": self.data.digest',
+        '"data": None',
+        f"{IN_FOLDERS}::test_other_data_in_the_folder_is_refused",
+    ),
+    ("FolderOfExplanations.run", '"asked": asked, ', "", f"{IN_FOLDERS}::test_another_run_in_the_folder_is_refused"),
+)
+of(
+    "progress",
+    f"{PROGRESS}::test_where_nobody_watches_there_is_a_line_now_and_then",
+    ("Lines.__call__", "later < OFTEN", "later < 0"),
+    ("Lines.__call__", "passed >= 2 * self._last[0] or ", ""),
+    (
+        "Lines.__call__",
+        "passed / since * (1 - share)",
+        "passed / since",
+        f"{PROGRESS}::test_a_line_says_how_many_and_how_fast",
+    ),
+)
+of(
+    "evaluation.estimate",
+    f"{ESTIMATE}::test_a_search_asks_about_one_unit_less_at_each_step",
+    ("searched_inputs", "ways * beam", "beam"),
 )
 of(
     "evaluation.examples",
@@ -1683,8 +1872,8 @@ of(
     ("Plan._items", "if self.settings.protocol is not None:", "if False:"),
     (
         "Plan.facts",
-        '{"protocol": self.settings.protocol}',
-        "{}",
+        '("protocol", "explains", "versus")',
+        '("explains", "versus")',
         f"{PROTOCOLS}::test_each_protocol_has_its_own_journal",
     ),
 )
@@ -2084,7 +2273,7 @@ of(
     ("previews", "(width + GAP) // (wide + GAP)", "len(blocks)"),
 )
 of(
-    "cli.explaining",
+    "cli.asking",
     OF_IMAGES,
     ("AskedFlags.check_images", "value or (value == 0 and value is not False)", "value"),
     ("AskedFlags.check_images", "len(images) > most", "len(images) > 2"),
@@ -2107,7 +2296,24 @@ of(
     ("side_by_side", "width - width % 2", "width"),
     ("pairs_of", "and (second, first) not in pairs", ""),
 )
-of("methods.default", RECIPES_OF_IMAGES, ("usual_method", "if is_stacked(subject)", "if True"))
+USUAL_METHOD = "evaluation/test_usual.py"
+of("methods.default", RECIPES_OF_IMAGES, ("usual_method", "and is_stacked(subject)", ""))
+of(
+    "methods.default",
+    USUAL_METHOD,
+    ("usual_method", 'subject.task == "classes" and', ""),
+    ("usual_method", "if reads_in_one_stack(subject)", "if True"),
+    ("usual_method_for", "if reads_in_one_stack_for(model, batch)", "if True"),
+    ("usual_in_steps", "if usual == AUTO", "if True"),
+    ("with_options", "if (name, value) != (spec.of_option, USUAL)", ""),
+)
+of(
+    "methods.stacks",
+    USUAL_METHOD,
+    ("reads_in_one_stack_for", "if model not in _STACKED", "if True"),
+    ("reads_in_one_stack", "except WhyformerError", "except ZeroDivisionError"),
+)
+of("methods.stepwise", USUAL_METHOD, ("_usual", "stacked and", ""))
 of("papers.sources", RECIPES_OF_IMAGES, ("given_data", 'one.partition("=")', 'one.rpartition("=")'))
 of(
     "papers.image_figures",
@@ -2120,3 +2326,143 @@ of(
     RECIPES_OF_IMAGES,
     ("Reproduction.measures_of", "(m.columns or (column.label,))", "(column.label,)"),
 )
+LEANING = "evaluation/test_leaning.py"
+WORD_PAGE = "show/test_leaning_page.py"
+STRIKING = f"{LEANING}::test_what_is_to_be_looked_at"
+of(
+    "results.leaning",
+    f"{LEANING}::test_words_are_counted_as_they_are_by_hand",
+    ("LeaningSums._count", "abs(score) / whole", "score / whole"),
+    ("LeaningSums._count", "1 / len(scores)", "1.0"),
+    ("LeaningSums._count", "key=lambda k: abs(scores[k])", "key=lambda k: scores[k]"),
+    ("LeaningSums._word", "(sums.share - sums.fair) * math", "sums.share * math"),
+    ("LeaningSums._word", "math.log(sum(self.texts.values()) / sums.texts)", "1.0"),
+    ("_most_first", "-word.reliance", "word.reliance"),
+    (
+        "LeaningSums._association",
+        "base * (1 - base) / here",
+        "base * (1 - base)",
+        f"{LEANING}::test_labels_are_told_by_words",
+    ),
+    ("LeaningSums.add", "text.is_wrong or not self.wrong", "True", f"{LEANING}::test_wrong_predictions_only"),
+    ("LeaningSums.add", "self.sides[word.part] if", "None if", f"{LEANING}::test_a_word_is_deleted_on_its_side"),
+    ("LeaningSums.leaning", "or word.look", "", f"{LEANING}::test_a_word_that_is_striking_is_shown_whatever_its_place"),
+    (
+        "_sampled",
+        "row * 2654435761 % 2**32",
+        "row",
+        f"{LEANING}::test_examples_are_a_sample_that_does_not_depend_on_the_order",
+    ),
+    ("is_striking", "max(LOOK_TEXTS, LOOK_PART", "max(0, LOOK_PART", STRIKING),
+    ("is_striking", "LOOK_PART * texts[index]", "LOOK_PART * sum(texts.values())", STRIKING),
+    ("is_striking", "word.share >= LOOK_SHARE and ", "", STRIKING),
+    ("is_striking", " and word.lift >= LOOK_LIFT", "", STRIKING),
+    ("is_striking", "large and tells and", "large and", STRIKING),
+    ("is_striking", "word.effect.log_odds >= LITTLE", "word.effect.log_odds >= -LITTLE", STRIKING),
+)
+of(
+    "evaluation.leaning",
+    f"{LEANING}::test_effects_are_those_of_deleting_the_word",
+    ("checked_words", "with_it - without", "without - with_it"),
+    ("_places", "unit.text.lower() == word.word and ", ""),
+    ("_places", "part in (None, unit.part)", "True", f"{LEANING}::test_a_word_is_deleted_on_its_side"),
+    ("_questions", "[:texts]", "[:1]"),
+)
+of(
+    "evaluation.tally",
+    f"{LEANING}::test_wrong_predictions_only",
+    ("_Tally._count", "not self.wrong or", "True or"),
+    (
+        "token_tables",
+        "not check or tally.interrupted",
+        "not check",
+        f"{LEANING}::test_nothing_is_checked_after_an_interruption",
+    ),
+    (
+        "_Golds.of",
+        "self.unknown += label is None",
+        "self.unknown += 0",
+        f"{LEANING}::test_labels_that_cannot_be_used_are_counted",
+    ),
+)
+of(
+    "show.leaning_page",
+    WORD_PAGE,
+    ("_link", "if row in leaning.examples", "if True"),
+    ("_cell", "{escape(text)}{more}", "{text}{more}"),
+    ("_row", "effect.log_odds if effect", "-effect.log_odds if effect"),
+)
+of(
+    "show.leaning",
+    WORD_PAGE,
+    ("effect_text", "abs(effect.log_odds) >= LITTLE", "True"),
+    ("_numbers", "of.mean", "of.score"),
+    ("rows_for_people", "- {NONE}", ""),
+)
+
+LOADED = "contract/test_loading_faults.py"
+of("models.checkpoints", LOADED, ("Checkpoint.reached", "if self.is_cached:", "if not self.is_cached:"))
+of(
+    "models.loading",
+    LOADED,
+    ("_check_hub_id", 'if "/" not in name and', 'if "/" in name and'),
+    ("_check_hub_id", " and not checkpoint.is_cached", ""),
+    ("_models_beside", '"*/config.json"', '"*"'),
+)
+MODULES = "contract/test_any_module.py"
+of(
+    "inputs.tensors",
+    MODULES,
+    ("of_transformers", 'hasattr(unwrapped(model), "main_input_name")', "False"),
+    ("_by_name", "_content(name, t) if name == taken[0] else name", "name"),
+    ("_by_name", "len(inputs) > len(taken)", "len(inputs) > len(taken) + 1"),
+)
+of(
+    "tasks.task",
+    MODULES,
+    ("call_of", "(first.POSITIONAL_ONLY, first.VAR_POSITIONAL)", "(first.VAR_POSITIONAL,)"),
+    ("output_of", "isinstance(output, dict)", "False"),
+    ("output_of", "output and classifies", "output"),
+    ("arguments_of", "if not accepts(model, name)}", "}"),
+)
+of("explain.windows", "inputs/test_images.py", ("check_windows", "windows != Windows()", "windows.merge"))
+CHECKED = "contract/test_checked.py"
+of(
+    "explain.checking",
+    CHECKED,
+    ("check_count", "inputs <= MOST", "True"),
+    ("check_count", "check < 0", "False"),
+    ("checked_run", "question.turn == number and question.other is None", "question.turn == number"),
+    ("_strongest", "not picture and sum", "sum", f"{CHECKED} cli/test_images.py"),
+    ("_strongest", "> LONGEST", "> LONGEST + 1"),
+    ("_strongest", "-abs(_sum(scores, group[1]))", "-_sum(scores, group[1])"),
+    ("_and_together", "len(groups) > 1", "len(groups) > 0"),
+    ("_groups", " if tuple(places) in free", ""),
+    (
+        "_checked",
+        "directions(falls[:alone], measure) + directions(falls[alone:], measure)",
+        "directions(falls, measure)",
+    ),
+    ("_fallen", "whole.log_odds - without.log_odds", "without.log_odds - whole.log_odds"),
+)
+of(
+    "perturb.effects",
+    CHECKED,
+    ("_outcomes", "odds if versus is None else", "odds if True else"),
+    ("_outcomes", "odds.sigmoid()", "odds.exp()"),
+    ("_run", "mask.bool()", "~mask.bool()"),
+)
+of("tasks.task", CHECKED, ("others_than", "-torch.inf", "0"))
+of("tasks.answers", CHECKED, ("Answers.odds", "~outputs.attended[:, None]", "outputs.attended[:, None]"))
+of("tasks.tokens", CHECKED, ("Tokens.odds", "chosen[:, 1]", "chosen[:, 1] * 0"))
+of(
+    "results.checked",
+    CHECKED,
+    ("Checked.agrees", "not self.signed or", ""),
+    ("Checked.side", "== self.together.direction else 0", "!= self.together.direction else 0"),
+    ("Checked.side", " or not self.signed", ""),
+    ("Checked.joined", "if place in whose", "if place not in whose"),
+    ("directions", "LITTLE_OF_SCORES * largest", "LITTLE_OF_SCORES"),
+    ("directions", "abs(effect) < little", "effect < little"),
+)
+of("perturb.seen", CHECKED, ("Seen.drops", "(before - now) / max", "before / max"))

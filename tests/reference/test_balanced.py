@@ -17,6 +17,8 @@ from whyformer.prediction import Prediction
 from whyformer.recorder.lrp import books
 from whyformer.testing import check_method
 
+pytestmark = pytest.mark.usefixtures("of_logits")
+
 TARGET = 2
 BY_BOOK = ("cam", "cat", "attcat", "grad_cam", "gae", "grads", "att_grads")
 
@@ -160,6 +162,15 @@ def test_states_times_balanced_gradients(book: str | None) -> None:
     assert_close(attribute("cat", book=book, states="inputs"), scores(total), 1e-9)
     weighted = [sum(cats[n + 1][i] * hand.received(n, i) for n in range(hand.L)) for i in range(hand.N)]
     assert_close(attribute("attcat", book=book), scores(weighted), 1e-9)
+
+
+@pytest.mark.parametrize("book", ["conservative", "attn"])
+def test_relevance_of_the_lower_layers_of_an_image_model(book: str) -> None:
+    hand = by_hand(book)
+    for depth, count in ((0.5, (hand.L + 1) // 2), (1.0, hand.L)):
+        cats = [hand.cat(layer) for layer in range(count)]
+        average = [sum(cat[i] for cat in cats) / count for i in range(hand.N)]
+        assert_close(attribute("layer_lrp", book=book, depth=depth), scores(average), 1e-9)
 
 
 @pytest.mark.parametrize("book", [None, "conservative", "attn"])

@@ -25,6 +25,8 @@ from whyformer.prediction import Prediction
 from whyformer.rounding import close
 from whyformer.testing import check_method
 
+pytestmark = pytest.mark.usefixtures("of_logits")
+
 LAYERS = 2
 METHOD = "decoded_grad_cam"
 TEXTS = ["the film is a fine film, the film", "a bad film", ("the film is fine", "a bad film is not fine")]

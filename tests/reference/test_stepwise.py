@@ -17,6 +17,8 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.registry import METHODS, Method, Scores
 from whyformer.prediction import Prediction
 
+pytestmark = pytest.mark.usefixtures("of_logits")
+
 LONG = TEXTS[2]
 TARGET = 2
 
@@ -135,7 +137,7 @@ def outputs(scores: Scores) -> Tensor:
 
 
 def assert_is_what_loops_find(text: Any, kind: str = "bert", versus: int | None = None, **options: Any) -> None:
-    given = {"of": "attn_lrp", "steps": 3, "hide": "delete", "units": "token", "report": "order"} | options
+    given = {"of": "layer_lrp", "steps": 3, "hide": "delete", "units": "token", "report": "order"} | options
     own = subject(kind)
     e = Explainer(own).explain(text, "stepwise", target=TARGET, versus=versus, **options)
     literal = Literal(text, kind, TARGET, versus, given["hide"], given["units"])
@@ -172,7 +174,9 @@ def test_any_number_of_steps(steps: int, report: str) -> None:
         assert_is_what_loops_find(text, steps=steps, report=report)
 
 
-@pytest.mark.parametrize("of", ["attcat(states=inputs)", "cp_lrp", "transformer_attribution", "rollout", "gae"])
+@pytest.mark.parametrize(
+    "of", ["attcat(states=inputs)", "cp_lrp", "layer_lrp", "transformer_attribution", "rollout", "gae"]
+)
 def test_of_any_method(of: str) -> None:
     assert_is_what_loops_find(LONG, of=of)
 
@@ -297,7 +301,7 @@ def test_the_start_of_an_answer_moves_with_what_is_deleted() -> None:
     ids, left, order = inputs["input_ids"][0].tolist(), list(range(9)), []
     for step in range(1, 5):
         given = {"input_ids": torch.tensor([[ids[p] for p in left]])}
-        scores = whyformer.attribute(model, given, "attn_lrp", target=(left.index(start), None))[0].tolist()
+        scores = whyformer.attribute(model, given, "layer_lrp", target=(left.index(start), None))[0].tolist()
         with torch.no_grad():
             logit = float(model(**given).start_logits[0, left.index(start)])
         assert float(outputs(found)[0, step - 1]) == pytest.approx(logit, abs=1e-9)

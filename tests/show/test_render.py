@@ -73,10 +73,10 @@ def test_every_kind_of_result_has_its_formats(explanation: Explanation, comparis
         "explanation": everything,
         "comparison": everything,
         "table": {"text", "html", "csv", "markdown", "latex"},
-        "words": {"text", "json", "markdown"},
+        "words": {"text", "html", "json", "csv", "markdown"},
     }
     for kind, result in results.items():
-        for name in had[kind]:
+        for name in had[kind] - ({"html", "csv"} if kind == "words" else set()):  # these need words that were counted
             assert result.render(name), (kind, name)
     assert (table().render("csv"), words().render("text")) == (table().to_csv(), str(words()))
     with pytest.raises(BadOption, match="Table cannot be written as png; known: csv, html, latex, markdown, text"):

@@ -19,6 +19,8 @@ from whyformer.errors import BadOption
 from whyformer.inputs.units import Unit
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, Colour, as_hex, hue, ink, on_white, strengths
 from whyformer.show.figures import OWN_SCALES
+from whyformer.show.html import SCRIPT
+from whyformer.show.layout import reasons
 from whyformer.show.terminal import coloured_runs
 from whyformer.tasks.label import Label, Predicted
 
@@ -102,8 +104,8 @@ def test_text_is_plain_and_holds_the_strongest(explanations: dict[str, Explanati
     text = str(e)
     assert "\x1b" not in text
     assert "\n".join(e.texts) in text
-    for unit in e.top(6, by="magnitude"):
-        assert re.search(rf"^  {re.escape(unit.text)} .*[ +-]{abs(unit.score):.4g}$", text, re.MULTILINE)
+    for unit in e.by_word().top(6, by="magnitude"):
+        assert re.search(rf"^  {re.escape(unit.text)} .*[ +-]{abs(unit.score):.4g}( |$)", text, re.MULTILINE)
     assert "[CLS]" not in text
 
 
@@ -121,7 +123,7 @@ def test_text_of_a_comparison_names_every_method_and_refusal(explainer: Explaine
 
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "section", "h2", "p", "b", "i", "div", "span"),
-    *("details", "summary", "table", "tr", "th", "td"),
+    *("details", "summary", "table", "tr", "th", "td", "header", "script"),
 }
 
 
@@ -129,8 +131,10 @@ def assert_self_contained(source: str) -> None:
     page = Page(source)
     assert set(page.tags) <= ALLOWED
     assert not {name for name, _ in page.attributes} - {
-        *("class", "style", "title", "lang", "charset", "name", "content", "open")
+        *("class", "style", "title", "lang", "charset", "name", "content", "open"),
+        *("tabindex", "data-word", "data-without", "data-rest"),
     }
+    assert source.count("<script") == source.count(SCRIPT), "no other script than that of the card"
     assert not re.search(r"https?:|//|url\(|@import|javascript:", source.replace("</", ""))
 
 
@@ -147,7 +151,7 @@ def test_a_page_is_self_contained_and_holds_the_text(
     page = Page(source)
     assert page.texts == ["\n".join(e.texts)]
     assert ("layer 0" in page.data) == (e.layers is not None)
-    for unit in e.top(10, by="magnitude"):
+    for unit in e.by_word().top(10, by="magnitude"):
         assert f"{unit.score:+.4g}" in page.data if e.signed else f"{unit.score:.4g}" in page.data
 
 
@@ -179,9 +183,11 @@ def test_notebooks_get_the_card_without_a_page_around_it(explanations: dict[str,
 
 def test_the_strongest_unit_has_the_strongest_colour() -> None:
     source = made([9.0, 2.0, -1.0, 0.04])._repr_html_()
-    colours = dict(re.findall(r"title=\"([^\"]+)\" style=\"background:rgba\((\d+,\d+,\d+),", source))
+    stripes = r"(?:repeating-linear-gradient\(135deg,)?"
+    colours = dict(re.findall(rf'title="([^"]+)" style="background:{stripes}rgba\((\d+,\d+,\d+),', source))
     assert colours == {"+2": "{},{},{}".format(*FOR), "-1": "{},{},{}".format(*AGAINST)}
-    opacities = {text: float(o) for o, text in re.findall(r",([\d.]+)\)\">(good|bad)</span>", source)}
+    shades = re.findall(r"background:[^\"]*?rgba\(\d+,\d+,\d+,([\d.]+)\)[^\"]*\">(good|bad)</span>", source)
+    opacities = {text: float(opacity) for opacity, text in shades}
     assert opacities["good"] == pytest.approx(2 * opacities["bad"])
     assert '<span class="u" title="+0.04">so-so</span>' in source  # too weak for a colour
 
@@ -240,12 +246,13 @@ def png(figure: Any) -> bytes:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_figure_has_a_row_for_each_layer(explanations: dict[str, Explanation], kind: str) -> None:
     e = explanations[kind]
-    figure = e.figure()
+    figure = e.figure(scale="row")
     assert png(figure).startswith(b"\x89PNG\r\n\x1a\n")
     axes = figure.axes[0]
     rows = [t.get_text() for t in axes.get_yticklabels()]
-    shown = [u.text.replace("$", r"\$") for u in e.units if not u.special]
-    assert [t.get_text() for t in axes.get_xticklabels()] == shown
+    assert_units_are_named(axes, e)
+    e = e.by_word()
+    shown = [u for u in e.units if not u.special]
     pixels = np.asarray(axes.images[0].get_array())
     assert pixels.shape == (len(rows), len(shown), 3)
     if e.layers is None:
@@ -254,7 +261,16 @@ def test_a_figure_has_a_row_for_each_layer(explanations: dict[str, Explanation],
         assert rows == [f"layer {n}" for n in range(len(e.layers))] + ["sum"]
     scores = np.array([s for u, s in zip(e.units, e.scores, strict=True) if not u.special])
     strongest = int(np.abs(scores).argmax())
-    np.testing.assert_allclose(255 * pixels[-1, strongest], hue(scores[strongest], e.signed), atol=1)
+    if e.layers is not None or not e.signed:
+        np.testing.assert_allclose(255 * pixels[-1, strongest], hue(scores[strongest], e.signed), atol=1)
+
+
+def assert_units_are_named(axes: Any, e: Explanation) -> None:
+    """By words, or by tokens if they are asked for; those that were checked with what the model says then."""
+    names = [t.get_text().split("  → ")[0] for t in axes.get_xticklabels()]
+    assert names == [u.text.replace("$", r"\$") for u in e.by_word().units]
+    tokens = [t.get_text().split("  → ")[0] for t in e.figure(tokens=True).axes[0].get_xticklabels()]
+    assert tokens == [u.text.replace("$", r"\$") for u in e.units if not u.special]
 
 
 TALL, LOW = [9.0, 2.0, -1.0, 0.0], [9.0, -0.5, 0.25, 0.0]  # the first unit is special
@@ -267,7 +283,16 @@ def assert_shades(figure: Any, row: int, *expected: float) -> None:
 
 
 def texts_of(figure: Any) -> list[str]:
-    return [text.get_text() for text in figure.axes[0].texts]
+    return [text.get_text() for text in figure.axes[0].texts if text.get_text() != "−"]
+
+
+def test_what_speaks_against_the_target_has_a_second_sign() -> None:
+    e = made(TALL)
+    (minus,) = [text for text in e.figure().axes[0].texts if text.get_text() == "−"]
+    assert minus.get_position() == (1, 0)
+    assert "repeating-linear-gradient" in e.render("html").split('class="text')[1].split("</div>")[0]
+    text = coloured_runs(e)
+    assert [text.plain[span.start : span.end] for span in text.spans if "italic" in str(span.style)] == ["bad"]
 
 
 def test_methods_are_drawn_on_their_own_scales_and_on_one_if_asked() -> None:
@@ -369,3 +394,15 @@ def test_everything_registered_can_be_shown(explainer: Explainer) -> None:
     for e in found:
         assert e.method in str(e)
         assert_self_contained(e._repr_html_())
+
+
+def test_a_word_that_stands_twice_has_its_own_effect_at_each_place(explainer: Explainer) -> None:
+    e = explainer.explain("not bad, not dull", check=3).for_people()
+    assert e.checked is not None
+    assert [effect.text for effect in e.checked.effects].count("not") == 2
+    pointed = re.findall(r'<span class="u[^>]* data-word="(\d+)" data-without="([^"]*)"', e._repr_html_())
+    listed = re.findall(r'<tr tabindex="0" data-word="(\d+)" data-without="([^"]*)"', e._repr_html_())
+    assert sorted(pointed) == sorted(listed)
+    changes = {reason.effect.units[0]: reason.change for reason in reasons(e, 9) if reason.effect is not None}
+    assert len(set(changes.values())) == 3
+    assert {int(place): said.partition("POSITIVE ")[2] for place, said in pointed} == changes

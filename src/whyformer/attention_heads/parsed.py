@@ -58,7 +58,7 @@ def _spacy() -> Any:
     try:
         return importlib.import_module("spacy")
     except ImportError as error:
-        raise MissingExtra("parsing texts needs spaCy: pip install 'whyformer[syntax]'") from error
+        raise MissingExtra("parsing texts needs spaCy: pip install spacy") from error
 
 
 def _loaded(name: str) -> Any:

@@ -6,7 +6,7 @@ from whyformer.explain.explainer import Explainer
 from whyformer.models.loading import BUNDLED
 from whyformer.storage.files import write
 
-SENTENCE = "a gorgeous, witty, seductive film that never once bores"
+SENTENCE = "a slow and dull film that is saved by its gorgeous acting"
 PHOTOGRAPH = BUNDLED / "pets" / "chelsea.jpg"
 
 
@@ -17,6 +17,8 @@ def demo(*, html: HtmlOption = None) -> None:
     explanations = []
     for model, example in (("sentiment", SENTENCE), ("pets", PHOTOGRAPH)):
         explanation = Explainer.load(model).explain(example)
+        if explanation.texts:
+            explanation.trust()
         explanations.append(explanation)
         put(str(explanation) + "\n", coloured=True)
     if html:

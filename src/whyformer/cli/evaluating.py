@@ -31,46 +31,26 @@ from whyformer.cli.app import (
     with_flags,
     with_model,
 )
-from whyformer.cli.explaining import WindowsOption
+from whyformer.cli.asking import WindowsOption
+from whyformer.cli.data import LabelColumn, Rows, SplitOption, opened, with_rows
 from whyformer.cli.streams import put, say
-from whyformer.cli.texts import columns_of
-from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import BadOption
-from whyformer.escapes import visible
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called
+from whyformer.explain.folders import KIND, PAGE
 from whyformer.explain.kept import kept_examples
 from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST
 from whyformer.metrics.registry import METRICS as REGISTRY
 from whyformer.metrics.registry import Metric
-from whyformer.models.loading import Subject
 from whyformer.show.render import text_of
 from whyformer.storage.files import write
 
-SplitOption = Annotated[str | None, typer.Option(help="The split of a folder or hub data set.")]
-LabelColumn = Annotated[str | None, typer.Option("--label", help="The column of the label.")]
-LimitOption = Annotated[int | None, typer.Option(help="How many examples are taken.")]
 EngineOption = Annotated[str, typer.Option(help="local, or ray: several workers, each with its own model.")]
 WorkersOption = Annotated[int | None, typer.Option(help="How many workers the engine ray has.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """Which rows of a data set are read: flags by the names that `open_dataset` has for them."""
-
-    split: SplitOption = None
-    limit: LimitOption = None
-    sample: Annotated[int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")] = (
-        None
-    )
-    on_error: ErrorOption = "refuse"
-
-
-with_rows = with_flags("rows", Rows)
 
 
 @app.command("evaluate")
@@ -113,6 +93,12 @@ def evaluate_command(
     protocol: Annotated[
         str | None, typer.Option(help="Run and explain the model as the authors' code does: attcat or mask_lrp.")
     ] = None,
+    explains: Annotated[
+        str, typer.Option(help="What of each predicted class is explained: logit, or log_odds beside all others.")
+    ] = "logit",
+    versus: Annotated[
+        str | None, typer.Option(help="runner_up: explain each rather than the most probable other class.")
+    ] = None,
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Keep scores and texts in --out, for `report --examples`.")
     ] = False,
@@ -124,12 +110,12 @@ def evaluate_command(
     options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
     options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch}
     options |= {"windows": windows, "window_size": window_size, "overlap": overlap}
-    options |= {"keep_scores": keep_scores, "protocol": protocol}
+    options |= {"keep_scores": keep_scores, "protocol": protocol, "explains": explains, "versus": versus}
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
-    opened = _opened(subject, data, text, label, **vars(rows))
+    dataset = opened(subject, data, text, label, **vars(rows))
     try:
-        weights = None if idf is None else idf_called(idf, opened)
-        table = evaluate(subject, opened, methods, metric_names, out=out, ceiling=searched, idf=weights, **options)
+        weights = None if idf is None else idf_called(idf, dataset)
+        table = evaluate(subject, dataset, methods, metric_names, out=out, ceiling=searched, idf=weights, **options)
     except KeyboardInterrupt:
         say("nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on")
         raise
@@ -168,10 +154,10 @@ def recommend_command(
         return
     if data is None:
         raise BadOption("--data is needed: your own texts to measure on")
-    opened = _opened(subject, data, text, label, split=split, sample=limit, on_error=on_error)
+    dataset = opened(subject, data, text, label, split=split, sample=limit, on_error=on_error)
     options: dict[str, Any] = {"layers": layers, "effort": effort, "out": out, "cache": not no_cache}
-    recommendation = recommend(subject, opened, methods, metric, **options)
-    put(f"{recommendation.table}\n\n{visible(recommendation.sentence)}", coloured=True)
+    recommendation = recommend(subject, dataset, methods, metric, **options)
+    put(str(recommendation), coloured=True)
     if recommendation.recorded is not None:
         use = "--layer best" if layers else "--method auto"
         say(f"recorded in {recommendation.recorded}: {use} uses it for this model")
@@ -298,6 +284,8 @@ def report(
         _write_examples(folder, html, examples)
         return
     journal = Journal.read(folder)
+    if journal.run.get("kind") == KIND:
+        raise BadOption(f"{folder} holds explanations, and no evaluation: open {PAGE} in it")
     table = Results.of(journal.chunks(), journal.run).table()
     if html is not None:
         say(f"wrote {write(html, text_of(table, 'html'))}")
@@ -308,10 +296,10 @@ def report(
 def _write_examples(folder: Path, html: Path | None, examples: str) -> None:
     if html is None:
         raise BadOption("--examples writes a page: give --html FILE")
-    from whyformer.show.examples import examples_page
+    from whyformer.show.index import index_page
 
     which: Any = int(examples) if examples.isdecimal() else examples
-    say(f"wrote {write(html, examples_page(kept_examples(folder, which), Journal.read(folder).run))}")
+    say(f"wrote {write(html, index_page(kept_examples(folder, which), Journal.read(folder).run.get('about', {})))}")
 
 
 def _listed(metric: Metric) -> tuple[str, ...]:
@@ -324,8 +312,3 @@ def _listed(metric: Metric) -> tuple[str, ...]:
 def metrics_command(name: Annotated[str | None, typer.Argument(help="One metric, with its options.")] = None) -> None:
     """List the metrics, or describe one."""
     put_registry(REGISTRY, name, ("metric", "family", "better", "needs", "what it measures", "paper"), _listed)
-
-
-def _opened(subject: Subject, data: str, text: str | None, label: str | None, **options: Any) -> Dataset:
-    labels = subject.labels if subject.task == "classes" else None
-    return open_dataset(data, columns=columns_of(text, label), labels=labels, **options)

@@ -5,12 +5,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from whyformer.errors import BadInput
 from whyformer.escapes import escaped, visible, visible_beside_colours, visible_json
+from whyformer.progress import tell
 
 LONGEST = 2000  # characters of a remark
 SINGLE = dict(zip("█░▓┃│◆─━↑↓≈×−·–—‘’“”⟨⟩", "#.:||o--^v~x----''\"\"<>", strict=True))
@@ -37,9 +37,7 @@ def say(text: str) -> None:
     line = " ".join(text.split())
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
-    with suppress(OSError):  # then there is no place left to tell it
-        sys.stderr.write(f"whyformer: {visible(line)}\n")
-        sys.stderr.flush()
+    tell(line)
 
 
 def _write(text: str) -> None:

@@ -12,6 +12,7 @@ from whyformer.datasets.columns import LABELS, PAIRS, TEXTS
 from whyformer.datasets.dataset import OnError
 from whyformer.datasets.opening import ENDINGS
 from whyformer.errors import BadInput, BadOption
+from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
 from whyformer.storage.files import parsed_json, read
 
@@ -31,6 +32,8 @@ def texts_of(file: Path, column: str | None = None, on_error: str = "refuse") ->
     """The texts of a data file (CSV, JSONL, Parquet …) without what else its rows hold; of other files the lines."""
     if on_error not in (known := get_args(OnError)):
         raise BadOption(f"--on-error {on_error}: known are {', '.join(known)}")
+    if file.suffix.casefold() in pictures.ENDINGS:
+        raise BadInput(f"{str(file)!r} is an image by its name, and --file is of texts: give --image {str(file)!r}")
     if file.suffix.casefold() in ENDINGS:
         data = open_dataset(file, columns=columns_of(column), on_error=cast(OnError, on_error))
         texts = [example.text for example in data]

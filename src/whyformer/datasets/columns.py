@@ -52,6 +52,7 @@ class Columns:
     rationale: str | None = None  # 0 or 1 for each of the tokens, or a list of such lists
     evidences: tuple[str, ...] = ()  # the texts of the rationale, or the columns of its first and last tokens
     images: ImageColumns | None = field(default=None, repr=False)  # texts have no part of it in their digest
+    needs_label: bool = field(default=True, repr=False)  # whether a row without a usable label is a bad one
 
     @property
     def used(self) -> tuple[str, ...]:

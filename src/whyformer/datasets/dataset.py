@@ -5,10 +5,10 @@ import heapq
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import BadRow, Example, Unusable
@@ -70,6 +70,17 @@ class Dataset:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_cursor": None}
+
+    def for_texts(self) -> Self:
+        """The same rows for their texts alone: one whose label is missing or of no use has none, and is no bad row."""
+        return type(self)(
+            self.source,
+            replace(self.columns, needs_label=False),
+            name=self.name,
+            choice=self.choice,
+            on_error=self.on_error,
+            labels=self.labels,
+        )
 
     @property
     def format(self) -> str:

@@ -20,7 +20,7 @@ LARGEST = 1 << 30  # numbers of one image
 
 @contextmanager
 def _opened(path: Path, where: str) -> Iterator[Any]:
-    with foreign(where, KIND), extra("h5py", "images").File(path, "r") as file:
+    with foreign(where, KIND), extra("h5py").File(path, "r") as file:
         yield file
 
 

@@ -25,7 +25,7 @@ def example(row: int, record: RowFields, columns: Columns, labels: Sequence[str]
     return Example(
         row,
         text,
-        _label(record, columns, labels),
+        _label_if_any(record, columns, labels),
         _rationale(record, columns, text, tokens),
         _answers(record, columns, text),
         {name: value for name, value in record.items() if name not in columns.used and _short(value)},
@@ -75,6 +75,16 @@ def _tokens(record: RowFields, columns: Columns) -> list[str] | None:
     if not any(token.strip() for token in tokens):
         raise Unusable(f"{columns.tokens!r} is empty")
     return tokens
+
+
+def _label_if_any(record: RowFields, columns: Columns, labels: Sequence[str] | None) -> int | str | None:
+    """The label; None for one that cannot be used, if none is needed."""
+    try:
+        return _label(record, columns, labels)
+    except Unusable:
+        if columns.needs_label:
+            raise
+        return None
 
 
 def _label(record: RowFields, columns: Columns, labels: Sequence[str] | None) -> int | str | None:

@@ -74,13 +74,13 @@ class DataFile(Source):
         return content_hash([self.path])
 
 
-def extra(module: str, group: str = "data") -> Any:
+def extra(module: str) -> Any:
     """An optional package, or `MissingExtra` with the line that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
         name = module.split(".")[0]
-        raise MissingExtra(f"this data needs {name}: pip install 'whyformer[{group}]'") from error
+        raise MissingExtra(f"this data needs {name}: pip install {name}") from error
 
 
 @contextmanager

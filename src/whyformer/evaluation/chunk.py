@@ -186,7 +186,9 @@ class ChunkRun:
             raise UnsupportedModel(f"{type(subject.model).__name__} neither classifies nor answers questions")
         task.check(outputs, subject.model)
         if task.name == "classes":
-            return prediction
+            settings = self.plan.settings
+            versus = outputs.explained(settings.explains, settings.versus)
+            return prediction if versus is None else prediction.towards(None, versus)
         each = (ExampleOutputs(outputs, row, example) for row, example in enumerate(batch.examples))
         return prediction.towards([task.best_in(one) for one in each])
 
@@ -251,7 +253,8 @@ class ChunkRun:
     ) -> Iterator[MetricCall]:
         """Every metric about the scores of one method; the scores are kept, if they are to be."""
         case = self._case(prediction, scores.total, items, by_class if spec.class_specific else None)
-        case = replace(case, ranks=scores.ranks, pixels=scores.diagnostics.get(PIXELS))
+        pixels = scores.diagnostics.get(PIXELS)
+        case = replace(case, ranks=scores.ranks, signed=bool(scores.signed), pixels=pixels)
         if (spec.label, KEPT) in self.pairs:
             self._keep_scores(spec.label, scores, items)
         for metric in self.plan.metrics:

@@ -128,7 +128,7 @@ def _imported() -> Any:
     try:
         import_module("ray.data")
     except ImportError as error:
-        raise MissingExtra("the engine 'ray' needs Ray: pip install 'whyformer[ray]'") from error
+        raise MissingExtra("the engine 'ray' needs Ray: pip install 'ray[data]'") from error
     return import_module("ray")
 
 

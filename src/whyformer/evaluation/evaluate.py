@@ -5,14 +5,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
-from whyformer.errors import BadOption
+from whyformer.errors import BadOption, nearest
 from whyformer.evaluation.engines import engine_named
+from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
@@ -24,9 +25,11 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
+from whyformer.progress import tell
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
+from whyformer.tasks.task import RUNNER_UP, Explains
 
 EVERY_ROW = 2**62
 METRICS = "aopc,log_odds"
@@ -86,6 +89,8 @@ def evaluate(
     overlap: int | None = None,
     keep_scores: bool = False,
     protocol: str | None = None,
+    explains: Explains = "logit",
+    versus: str | None = None,
     progress: bool = True,
 ) -> Table:
     """Measure how good the explanations of methods are, on a data set.
@@ -115,7 +120,10 @@ def evaluate(
     | | (`whyformer.explain.kept`); of what was measured before, the scores alone are computed |
     | `protocol` | runs the model as the authors' code does, without segment ids, and explains it with special tokens |
     | | (`attcat`) or separators (`mask_lrp`) out of attention; metrics hide units in the whole text, all attended to |
-    | `progress` | whether a bar and the current table are shown, where a person is watching |
+    | `explains` | what of each predicted class is explained: its `logit`, or its `log_odds` beside all others |
+    | `versus` | `runner_up` explains each predicted class rather than the most probable other one |
+    | `progress` | whether a bar and the current table are shown, where a person is watching; elsewhere a line now |
+    | | and then |
     """
     rows = {"split": split, "columns": columns, "limit": limit, "sample": sample}
     if on_error is not None:
@@ -131,6 +139,10 @@ def evaluate(
     run |= {"protocol": protocol_named(protocol, subject.task)}
     if protocol is not None and long.merge:
         raise BadOption(f"protocol={protocol!r} cuts what does not fit, as the authors do: leave windows='merge' out")
+    if explains != "logit" or versus is not None:
+        beside = {"protocol": protocol is not None, "keep_scores": keep_scores, "windows='merge'": long.merge}
+        _check_explained(subject, explains, versus, beside)
+        run |= {"explains": explains, "versus": versus}
     settings = Settings.of(data, ceiling=_rows(ceiling), windows=long, **run)
     named = methods_for(subject, methods, effort)
     if metrics is None:
@@ -141,6 +153,18 @@ def evaluate(
     size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device.type).texts
     plan = Plan(subject, named, chosen, settings, idf)
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
+
+
+def _check_explained(subject: Subject, explains: str, versus: str | None, beside: Mapping[str, bool]) -> None:
+    """Raise if that is not explained of the predicted classes of a whole data set, or not `beside` other options."""
+    if explains not in get_args(Explains):
+        raise BadOption(f"explains={explains!r} is not known; {nearest(explains, get_args(Explains))}")
+    if versus not in (None, RUNNER_UP):
+        raise BadOption(f"versus={versus!r}: the predictions of a data set are set against {RUNNER_UP!r} alone")
+    if subject.task != "classes":
+        raise BadOption("explains and versus are for models that classify: leave them out")
+    if used := [name for name, is_used in beside.items() if is_used]:
+        raise BadOption(f"{used[0]} is for explanations of the logit: leave it, or explains and versus, out")
 
 
 def _positive(name: str, number: int | None) -> int | None:
@@ -161,6 +185,7 @@ def _fitting(
         "answer": first is not None and first.answers is not None and subject.task == "answer",
         "idf": True,
         "classes": len(subject.labels) <= MANY_CLASSES and any(method.of.class_specific for method in methods),
+        "signs": any(method.signed for method in methods),
         "mask": first is not None and first.mask is not None,
         "images": subject.takes_images,
     }
@@ -178,13 +203,19 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
         name = f"{evaluation.data.name}, {evaluation.rows_per_chunk} rows at a time"
         advance = stack.enter_context(watching(len(evaluation.ranges), results, name, shown=progress))
 
+        announced = not progress
+
         def pending() -> Iterator[PendingChunk]:
+            nonlocal announced
             for chunk in evaluation.pending(frozenset() if journal is None else journal):
                 open_rows = {row for row, missing in chunk.missing.items() if missing} - results.skipped.keys()
                 if not open_rows and set(chunk.left_out) <= results.skipped.keys():
                     advance()
                     continue
                 _refuse_two_ways(chunk, before, out)
+                if not announced and evaluation.plan.settings.ceiling:
+                    _announce(evaluation, chunk)
+                announced = True
                 yield chunk
 
         for chunk in measure(evaluation.plan, pending(), workers):
@@ -196,6 +227,14 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     if out is not None:
         table.save(out)
     return table
+
+
+def _announce(evaluation: Evaluation, first: PendingChunk) -> None:
+    """Say what the ceiling will take, from the first chunk that is measured on."""
+    ceiling = evaluation.plan.settings.ceiling
+    rows = sum(max(0, min(stop, ceiling) - start) for start, stop in evaluation.ranges if start >= first.start)
+    if told := ceiling_estimate(evaluation.plan, first, rows):
+        tell(told)
 
 
 def _refuse_two_ways(chunk: PendingChunk, measured: Mapping[Pair, frozenset[int]], out: str | Path | None) -> None:

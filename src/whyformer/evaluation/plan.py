@@ -13,14 +13,14 @@ from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
 from whyformer.metrics.idf import Idf
-from whyformer.metrics.registry import list_metrics
+from whyformer.metrics.registry import NEEDS, list_metrics
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
 from whyformer.results.kept import KEPT, VERSION
 from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.score import Score
-from whyformer.tasks.task import TASKS
+from whyformer.tasks.task import TASKS, Explains
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Settings:
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
     read in `windows`, and documents too if these are merged. `keep_scores`: the scores themselves are journalled too.
     With a `protocol`, the model is run and explained as in the authors' code, and the gold class has to be as probable
-    as that.
+    as that. `explains` and `versus` are what of each predicted class is explained.
     """
 
     ceiling: int = 0
@@ -54,6 +54,8 @@ class Settings:
     windows: Windows = CUT
     keep_scores: bool = False
     protocol: Protocol | None = None
+    explains: Explains = "logit"
+    versus: str | None = None
 
     @classmethod
     def of(cls, data: Dataset, **settings: Any) -> "Settings":
@@ -84,7 +86,8 @@ class Plan:
             if "answer" in metric.of.needs and self.subject.task != "answer":
                 raise BadOption(f"{metric.of.name} is for models that answer questions; this one {does}")
             if not any(label == metric.label for _, label in self.pairs):
-                raise BadOption(f"{metric.of.name} needs a method whose scores depend on the class; none is named")
+                needed = " and ".join(NEEDS[need] for need in sorted(metric.of.needs & {"classes", "signs"}))
+                raise BadOption(f"{metric.of.name} needs {needed}; none is named")
 
     def _check_images(self) -> None:
         """Raise for what is not defined for images, or for texts, before anything is run."""
@@ -124,7 +127,8 @@ class Plan:
             (method.label, metric.label)
             for method in self.methods
             for metric in self.metrics
-            if method.class_specific or "classes" not in metric.of.needs
+            if (method.class_specific or "classes" not in metric.of.needs)
+            and (method.signed or "signs" not in metric.of.needs)
         ]
         if self.settings.ceiling:
             pairs += [(way, metric.label) for way in (CHANCE, CEILING) for metric in self.metrics if metric.of.ceiling]
@@ -136,8 +140,13 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """What determines every number, beside the example, the method and the metric."""
         packages = self.subject.provenance["packages"]
-        protocol = {} if self.settings.protocol is None else {"protocol": self.settings.protocol}
-        return {"model": self.subject.fingerprint, "device": self.subject.device.type, **packages, **protocol}
+        usual, asked = Settings(), self.settings
+        unusual = {
+            name: value
+            for name in ("protocol", "explains", "versus")
+            if (value := getattr(asked, name)) != getattr(usual, name)
+        }
+        return {"model": self.subject.fingerprint, "device": self.subject.device.type, **packages, **unusual}
 
     def keys(self, item: Item) -> dict[Pair, str]:
         """The hash of everything that determines the number of each pair."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, BadOption
+from whyformer.escapes import visible
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
@@ -18,7 +19,7 @@ from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry.specs import Written
-from whyformer.results.table import SMALL, TOO_FEW, Cell, Difference
+from whyformer.results.table import REFERENCES, SMALL, TOO_FEW, Cell, Difference
 
 BASELINE = "random"
 TEXTS = 100
@@ -44,6 +45,9 @@ class Recommendation:
     stepped: str | None = None  # the winner with more effort, if that was asked for
     gain: Difference | None = None  # by how much that is better
 
+    def __repr__(self) -> str:
+        return f"<Recommendation: {self.sentence}>"
+
     @property
     def sentence(self) -> str:
         """What to do, in one sentence."""
@@ -56,6 +60,9 @@ class Recommendation:
         beside = f"; {', '.join(self.tied)} cannot be told apart from it" if self.tied else ""
         told = f"{self.metric} {cell.mean:.3f}{_bounds(cell)}, {self._count(cell.n)}"
         return f"Use {self.winner}: {told}{beside}.{self._of_steps}"
+
+    def __str__(self) -> str:
+        return f"{self.table}\n\n{visible(self.sentence)}"
 
     def _count(self, count: int) -> str:
         remark = ", too few to rely on" if count < TOO_FEW else ", a small sample" if count < SMALL else ""
@@ -102,6 +109,7 @@ def recommend(
         return recommend_layer(subject, data, method, by, limit=limit, cache=cache, **options)
     chosen = _ranking(metric or METRIC)
     ranking = _ranked(subject, data, methods_for(subject, methods), chosen, limit, options)
+    ranking = replace(ranking, table=_in_order(ranking.table, chosen.label))
     winner = ranking.winner
     if way not in (None, "fast") and ranking.better_than_random:
         stepped = with_effort(method_specs([winner])[0], way).label
@@ -161,7 +169,7 @@ def _ranking(metric: str) -> MetricSpec:
     """The metric, if methods can be ranked by it."""
     chosen = metric_specs([metric])[0]
     if chosen.of.level == "corpus":
-        raise BadOption(f"{chosen.of.name} has no number for each text, so methods cannot be compared in pairs by it")
+        raise BadOption(f"{chosen.of.name} has no number for each example, by which methods could be compared in pairs")
     if "classes" in chosen.of.needs:
         raise BadOption(f"{chosen.of.name} does not say how good a method is: rank by aopc or another metric")
     return chosen
@@ -190,6 +198,13 @@ def _ranked(
     tied = tuple(name for name in table.tied(metric.label, names) if name != BASELINE)
     examples: Literal["texts", "images"] = "images" if subject.takes_images else "texts"
     return Recommendation(table, metric.label, winner, tied, reliable, examples=examples)
+
+
+def _in_order(table: Table, metric: str) -> Table:
+    """The same table with the best method first; those without a number, and what is no method, come last."""
+    cells = {m: cell for m in table.methods if m not in REFERENCES and (cell := table[m, metric])}
+    order = table.ranked(metric, {m: cell.mean for m, cell in cells.items() if not math.isnan(cell.mean)})
+    return replace(table, methods=(*order, *(method for method in table.methods if method not in order)))
 
 
 def _numbers(ranking: Recommendation, data: Dataset | Data) -> tuple[str, float, float, float, int, str]:

@@ -21,6 +21,9 @@ class Table(Shown, TableData):
     each row left out why. A difference or a share is over the rows that all its parts have, drawn together.
     """
 
+    def __repr__(self) -> str:
+        return f"<Table of {', '.join(self.methods)} by {', '.join(self.metrics)}, {len(self.right)} examples>"
+
     @property
     def footer(self) -> list[str]:
         """What a reader must know beside the numbers, in sentences."""

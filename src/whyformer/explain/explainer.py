@@ -1,8 +1,10 @@
-"""The surface that ties it together: Explainer, attribute."""
+"""Explainer: the front door, which ties everything together for one model."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
@@ -10,28 +12,33 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from numpy.typing import NDArray
 from PIL.Image import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 import whyformer.methods
 import whyformer.metrics  # noqa: F401  (registers the metrics)
 from whyformer.datasets import Data, Dataset
-from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, shown
+from whyformer.datasets.columns import ColumnNames
+from whyformer.datasets.dataset import OnError
+from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, listed, shown
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
-from whyformer.explain.explanation import Comparison, Explanation
+from whyformer.explain.checking import check_count, checked_run
+from whyformer.explain.explanation import Comparison, Explanation, Trust
+from whyformer.explain.explanations import Explanations
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbering
-from whyformer.explain.rows import of_chosen_rows, shown_units
+from whyformer.explain.rows import shown_units
 from whyformer.explain.similarity import Similarities, explained_similarity
+from whyformer.explain.tables import TableOfTexts, without_bad
 from whyformer.explain.trust import trust_of
 from whyformer.explain.windows import check_windows, in_windows, merged_outputs
 from whyformer.images import images_of
-from whyformer.inputs.encoding import Batch, ReadInput, TextInput, batch_of, collate, encode
+from whyformer.inputs.encoding import ReadInput, TextInput, collate, encode
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
-from whyformer.methods.default import Effort, methods_for, usual_method_for, with_layer, with_options
+from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
 from whyformer.methods.specs import EVERY, FAST, MethodSpec
 from whyformer.models.heads import HEADS
@@ -39,11 +46,24 @@ from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import bar, counting, listening, part
 from whyformer.registry.specs import Written
-from whyformer.results.trust import Trust
 from whyformer.tasks import Task, task_of
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.similarity import NEEDED
 from whyformer.tasks.targets import Target
+from whyformer.tasks.task import Explains
+
+LABELS = 12  # as many are listed of a model
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done with each batch of texts: what is asked of them, how it is explained, how many words are checked."""
+
+    asked: Questions
+    spec: MethodSpec
+    windows: Windows
+    size: int
+    check: int | None
 
 
 class Explainer:
@@ -78,12 +98,12 @@ class Explainer:
     @overload
     def explain(
         self, input: Tensor | NDArray[Any], /, method: str = ..., **options: Any
-    ) -> Explanation | list[Explanation]: ...
+    ) -> Explanation | Explanations: ...
 
     @overload
     def explain(
-        self, input: Iterable[Text | Path | Image], /, method: str = ..., **options: Any
-    ) -> list[Explanation]: ...
+        self, input: Iterable[Text | Path | Image] | Dataset, /, method: str = ..., **options: Any
+    ) -> Explanations: ...
 
     @overload
     def explain(self, input: None = ..., /, method: str = ..., *, text: Text, **options: Any) -> Explanation: ...
@@ -103,7 +123,7 @@ class Explainer:
         question: Iterable[str],
         context: Iterable[str],
         **options: Any,
-    ) -> list[Explanation]: ...
+    ) -> Explanations: ...
 
     def explain(
         self,
@@ -117,18 +137,25 @@ class Explainer:
         choices: Sequence[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        explains: Explains | None = None,
         word: Any = None,
         position: Any = None,
         windows: Mode = "cut",
         window_size: int | None = None,
         overlap: int | None = None,
         effort: Effort | None = None,
+        check: int | None = None,
         batch_size: int = 16,
+        columns: ColumnNames | None = None,
+        on_error: OnError = "refuse",
+        progress: bool = True,
         **options: Any,
-    ) -> Explanation | list[Explanation]:
-        """Explain one text, pair or image, or a list of them: list in, list out, in order.
+    ) -> Explanation | Explanations:
+        """Explain one text, pair or image, or many: a list in, `Explanations` out, in order.
 
-        A generator, a column (of pandas, numpy, datasets …) or a table with one column of texts is as good as a list.
+        A generator, a column (of pandas, numpy, datasets …) or a table is as good as a list. The columns of a table are
+        found by their names, or named: `columns={"text": "body", "label": "y"}`. With `on_error="skip"` bad rows are
+        left out and listed in `skipped`.
         A tuple of two texts is a pair. A model that answers questions takes a question and its context, or a list of
         each. An image is a file, a PIL image, or an array or tensor: of uint8 its pixels, of fractions the model's own
         `pixel_values`. `docs/tasks.md` shows every kind of model.
@@ -137,7 +164,9 @@ class Explainer:
         the context, or none, of a language model the next token. A target is a class by index or name, of which the
         beginning will do; an answer by its text (where it first stands in the context), or as `(start, end)`: its first
         and last token; a token by its text or id. `versus` explains the difference of two; `"runner_up"` is the most
-        probable one beside the target. `word` says which word's label is explained, `position` which mask or token.
+        probable one beside the target. `explains="log_odds"` sets a class against all others together, in place of
+        its `"logit"` alone, and is the default for texts of more than two classes. `word` says which word's label is
+        explained, `position` which mask or token.
         Of one text several targets, or words, in a list give a list; in a list of texts there is one for each.
         Options of the method are keywords.
 
@@ -149,19 +178,36 @@ class Explainer:
 
         `method="auto"` is the method recorded for this model, or else the one that wins in general, with an effort:
         `"fast"` in one pass, `"balanced"` in 3 and `"best"` in 10 steps of `stepwise`.
+
+        What the model says without each of the three strongest words, or regions of an image, is in `checked`; `check`
+        is another number of them. Unless it is given, texts of over 128 units and lists of over 100 are not checked.
         """
         if self.task.compares:
             beside = {"question": question, "context": context, "choices": choices, "versus": versus}
+            beside |= {"explains": explains}
             beside |= {"word": word, "position": position, "window_size": window_size, "overlap": overlap}
             beside |= {"windows": None if windows == "cut" else windows}
             spec = with_options(self.method(method, effort), self.subject.model, options)
-            return self._similarity(input, text, spec, target, beside)
-        texts, single = self._inputs(self._one_of(input, text), question, context, choices)
-        asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
+            several = self._similarity(input, text, spec, target, check, beside)
+            return several if isinstance(several, Explanation) else Explanations(tuple(several))
+        asked_about = self._one_of(input, text)
+        table = TableOfTexts.of(asked_about, columns, on_error, self.subject.labels)
+        if table is not None and self.task.name == "answer":
+            asked_about, (question, context) = None, table.questions()
+        elif table is not None:
+            asked_about = list(table.inputs()) if table.data.format == "memory" else table.inputs()
+        texts, single = self._inputs(asked_about, question, context, choices)
+        asked = Questions.of(
+            self.task, single, target=target, versus=versus, explains=explains, word=word, position=position
+        )
         long = Windows.of(window_size, overlap, windows)
-        options = {**options, "effort": effort, "batch_size": batch_size, "progress": True}
+        skipped: dict[int, str] | None = {} if on_error == "skip" and not single else None
+        options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check}
+        options["skipped"] = skipped
         explanations = list(self._stream(texts, method, asked, long, **options))
-        return explanations[0] if single and not asked.several else explanations
+        if single and not asked.several:
+            return explanations[0][1]
+        return Explanations.of(explanations, table, skipped or {})
 
     def stream(
         self,
@@ -175,25 +221,30 @@ class Explainer:
         choices: Sequence[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        explains: Explains | None = None,
         word: Any = None,
         position: Any = None,
         windows: Mode = "cut",
         window_size: int | None = None,
         overlap: int | None = None,
         effort: Effort | None = None,
+        check: int | None = 0,
         batch_size: int = 16,
         progress: bool = False,
         **options: Any,
     ) -> Iterator[Explanation]:
         """Explain texts one batch after the other, so that what is done is never lost.
 
-        A generator is read as it goes, a batch at a time.
+        A generator is read as it goes, a batch at a time. Nothing is checked unless that is asked for.
         """
         texts, single = self._inputs(self._one_of(input, text), question, context, choices)
-        asked = Questions.of(self.task, single, target=target, versus=versus, word=word, position=position)
+        asked = Questions.of(
+            self.task, single, target=target, versus=versus, explains=explains, word=word, position=position
+        )
         long = Windows.of(window_size, overlap, windows)
-        options = {**options, "effort": effort, "batch_size": batch_size, "progress": progress}
-        yield from self._stream(texts, method, asked, long, **options)
+        options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check}
+        for _, explanation in self._stream(texts, method, asked, long, **options):
+            yield explanation
 
     def _stream(
         self,
@@ -203,27 +254,35 @@ class Explainer:
         windows: Windows,
         *,
         effort: Effort | None,
+        check: int | None,
         batch_size: int,
         progress: bool,
+        skipped: dict[int, str] | None = None,
         **options: Any,
-    ) -> Iterator[Explanation]:
+    ) -> Iterator[tuple[int, Explanation]]:
+        """Explanations, each with the number of its text; what is wrong with a text goes to `skipped`, or is raised."""
         spec = with_options(self.method(method, effort), self.subject.model, options)
-        chosen, checked = spec.of, dict(spec.options)
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
-        check_windows(self.task, windows)
+        check_windows(self.subject, self.task, windows)
+        work = partial(self._batch, _Work(asked, spec, windows, size, check_count(check, count)))
         rest, done = iter(texts), 0
-        with bar(chosen.name) if progress and count is not None else nullcontext() as listener:
+        with bar(spec.of.name, count) if progress and count is not None else nullcontext() as listener:
             while batch := list(islice(rest, size)):
                 with listening(listener), part(done // size, -(-(count or 0) // size)):
-                    if windows.merge:
-                        explanations = self._merged(batch, asked, spec, windows, size, done)
-                    else:
-                        run = self._run(batch, asked, spec.relevance, windows, done)
-                        explanations = self._explanations(run, chosen, checked)
+                    explanations = without_bad(work, batch, done, skipped)
                 done += len(batch)
                 yield from explanations
         asked.check(done)
+
+    def _batch(self, work: "_Work", texts: Sequence[Text], first: int) -> list[tuple[int, Explanation]]:
+        """Explanations of a few texts, each with the number of its text; `first` is that of the first one."""
+        if work.windows.merge:
+            return self._merged(texts, work.asked, work.spec, work.windows, work.size, first)
+        run = self._run(texts, work.asked, work.spec.relevance, work.windows, first)
+        numbers = [first if question.number is None else question.number for question in run.questions]
+        explanations = self._explanations(run, work.spec.of, dict(work.spec.options))
+        return list(zip(numbers, checked_run(explanations, run, work.check), strict=True))
 
     def compare(
         self,
@@ -237,29 +296,34 @@ class Explainer:
         choices: Sequence[str] | None = None,
         target: Target = None,
         versus: Target = None,
+        explains: Explains | None = None,
         word: Any = None,
         position: Any = None,
         windows: Mode = "cut",
         window_size: int | None = None,
         overlap: int | None = None,
         effort: Effort | None = None,
+        check: int = 0,
     ) -> Comparison:
         """Explain one text, or one question and its context, by several methods, from one forward pass.
 
-        `effort` is for `auto` among them. With `"all"`, a method that refuses this model or text is listed in `refused`
-        with its reason.
+        `effort` is for `auto` among them; `check` as in `explain`. With `"all"` or `"fast"`, those that agree most with
+        the others come first, and a method that refuses this model or text is listed in `refused` with its reason.
         """
         chosen = self._specs(methods, effort)
         relevance = any(spec.relevance for spec in chosen)
         texts, single = self._inputs(self._one_of(input, text), question, context, choices)
         if not single:
-            needed = "one question and its context are" if self.task.name == "answer" else "a text or a pair is"
+            one = "an image is" if self.subject.takes_images else "a text or a pair is"
+            needed = "one question and its context are" if self.task.name == "answer" else one
             raise BadInput(f"{needed} needed to compare methods, found several: call compare for each")
-        asked = Questions.of(self.task, True, target=target, versus=versus, word=word, position=position)
+        asked = Questions.of(
+            self.task, True, target=target, versus=versus, explains=explains, word=word, position=position
+        )
         if asked.several:
             raise BadInput("one output is needed to compare methods, found several: call compare for each")
         one_text, long = list(texts), Windows.of(window_size, overlap, windows)
-        check_windows(self.task, long)
+        check_windows(self.subject, self.task, long)
         run = None if long.merge else self._run(one_text, asked, relevance, long)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
@@ -268,14 +332,16 @@ class Explainer:
                 try:
                     with part(number, len(chosen)):
                         if run is None:
-                            done += self._merged(one_text, asked, spec, long, size=1)
+                            done += [e for _, e in self._merged(one_text, asked, spec, long, size=1)]
                         else:
-                            done += self._explanations(run, spec.of, dict(spec.options))
+                            each = self._explanations(run, spec.of, dict(spec.options))
+                            done += checked_run(each, run, check_count(check, 1))
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
                     refused.append((spec.label, str(error)))
-        return Comparison(tuple(done), tuple(refused))
+        compared = Comparison(tuple(done), tuple(refused))
+        return compared.by_agreement() if methods in EVERY else compared
 
     def evaluate(self, data: Dataset | Data, methods: Written = FAST, **options: Any) -> Table:
         """How good the explanations of methods are on a data set; options as `evaluation.evaluate`."""
@@ -302,6 +368,29 @@ class Explainer:
     def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
         specs = methods_for(self.subject, names, effort, choices=self.choices)
         return tuple(with_layer(spec, self.subject.model) for spec in specs)
+
+    def __repr__(self) -> str:
+        facts = self._facts
+        return f"<Explainer of {facts['model']}: {facts['it']}; {facts['by default']}, {facts['runs on']}>"
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.facts import facts_card
+
+        return facts_card(f"Explainer of {self._facts['model']}", self._facts)
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        """What people want to know of it: the model, what it does, and what is done by default."""
+        origin = self.subject.provenance
+        revision = f" at {origin['revision']}" if origin["revision"] else ""
+        return {
+            "model": f"{origin['model']}{revision}",
+            "class": type(self.subject.model).__name__,
+            "it": self.task.does,
+            "labels": listed(self.task.labels, LABELS),
+            "by default": self.method().label,
+            "runs on": f"{origin['device']} in {origin['dtype']}",
+        }
 
     @property
     def task(self) -> Task:
@@ -330,12 +419,12 @@ class Explainer:
         return texts, single or alone
 
     def _similarity(
-        self, images: Any, texts: Any, spec: MethodSpec, target: Target, beside: dict[str, Any]
+        self, images: Any, texts: Any, spec: MethodSpec, target: Target, check: int | None, beside: dict[str, Any]
     ) -> Explanation | list[Explanation]:
         """Why images go with a text, on both sides."""
 
         def explain(subject: Subject, one: Any, of: Target) -> Explanation:
-            explanation = Explainer(subject, choices=False).explain(one, spec.label, target=of)
+            explanation = Explainer(subject, choices=False).explain(one, spec.label, target=of, check=check)
             assert isinstance(explanation, Explanation)
             return explanation
 
@@ -388,7 +477,7 @@ class Explainer:
 
     def _merged(
         self, texts: Sequence[Text], asked: Questions, spec: MethodSpec, windows: Windows, size: int, first: int = 0
-    ) -> list[Explanation]:
+    ) -> list[tuple[int, Explanation]]:
         """Explain texts by all their windows, `size` of which are run at a time."""
         explanations = []
         for number, text in enumerate(texts):
@@ -397,7 +486,8 @@ class Explainer:
                 parts = windows.parts(self.subject, whole)
                 each = asked.of_text(first + number)
                 for output, scores in merged_outputs(self.subject, self.task, whole, parts, each, spec, size):
-                    explanations.append(self._explanation(output, spec.of, dict(spec.options), scores))
+                    explanation = self._explanation(output, spec.of, dict(spec.options), scores)
+                    explanations.append((first + number, explanation))
         return explanations
 
     def _explanations(self, run: ExplainedRun, method: Method, options: dict[str, Any]) -> list[Explanation]:
@@ -426,6 +516,7 @@ class Explainer:
             prediction=question.predicted,
             target=question.target,
             versus=question.versus,
+            explains=question.explains,
             method=method.name,
             signed=bool(scores.signed),
             ranks=scores.ranks,
@@ -439,32 +530,6 @@ class Explainer:
             provenance=self.subject.provenance,
             subject=self.subject,
         )
-
-
-def attribute(
-    model: nn.Module,
-    inputs: Mapping[str, Tensor],
-    method: str = "auto",
-    *,
-    target: Target = None,
-    versus: Target = None,
-    effort: Effort | None = None,
-    **options: Any,
-) -> Tensor:
-    """Scores for ready tensors, [batch, units]; no tokenizer needed.
-
-    `inputs` is the mapping of tensors that the model's forward takes. `method` and `effort` are as in
-    `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
-    the units are those of the chosen row.
-    """
-    batch: Batch = batch_of(model, inputs)
-    usual = usual_method_for(model, batch) if method == "auto" else None
-    spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
-    if batch.choices is not None:
-        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.relevance)).total
-    prediction = Prediction(model, batch, target, versus, relevance=spec.relevance)
-    _ = prediction.versus  # what is wrong with it is said, whatever the method
-    return spec(prediction).total
 
 
 def _size(batch_size: Any) -> int:

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from whyformer.escapes import visible
 from whyformer.progress import counting
-from whyformer.results.explanation import COMPARISON, EXPLANATION, ComparisonData, ExplanationData
-from whyformer.results.trust import Trust
+from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.results.saved import COMPARISON, EXPLANATION
+from whyformer.results.trust import TrustData
 from whyformer.show.colours import Scale
+from whyformer.show.lines import one_line
 from whyformer.show.render import Shown, text_of
 from whyformer.storage.files import write
 
@@ -19,12 +22,12 @@ if TYPE_CHECKING:
 class _Drawn(Shown):
     """What one explanation and a comparison of several have in common."""
 
-    def to_html(self, path: str | Path, scale: Scale | None = None) -> Path:
-        """Write a page that needs nothing else: no network, no other file. `scale` is that of `figure`."""
-        return write(path, text_of(self, "html", scale=scale))
+    def to_html(self, path: str | Path, scale: Scale | None = None, tokens: bool = False) -> Path:
+        """Write a page that needs nothing else: no network, no other file. `scale` and `tokens` are as in `figure`."""
+        return write(path, text_of(self, "html", scale=scale, tokens=tokens))
 
-    def figure(self: Any, scale: Scale | None = None) -> "Figure":
-        """A matplotlib figure: the scores of each unit, and of each layer where there are layers.
+    def figure(self: Any, scale: Scale | None = None, tokens: bool = False) -> "Figure":
+        """A matplotlib figure: the scores of each word, or token, and of each layer where there are layers.
 
         A comparison has one row per method, as in AttCAT's Figure 5. Colours are beside the largest score of the row
         (`scale="row"`: the default for methods, whose scores have different units) or of all rows (`scale="shared"`:
@@ -33,7 +36,10 @@ class _Drawn(Shown):
         """
         from whyformer.show.figures import figure
 
-        return figure(self, scale)
+        return figure(self, scale, tokens)
+
+    def __repr__(self: Any) -> str:
+        return one_line(self)
 
     def _repr_html_(self: Any) -> str:
         from whyformer.show.html import fragment
@@ -41,7 +47,26 @@ class _Drawn(Shown):
         return fragment(self if isinstance(self, ComparisonData) else [self])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False)
+class Trust(Shown, TrustData):
+    """How far the probability of `target` falls while units are deleted, as `aopc`, on average over 0, 10, …, 100 %.
+
+    Of the explanation's own order, highest score first; of random orders; and of the best order that greedy search
+    finds, the `ceiling`, which texts of more than 64 units do not have, and outputs that are no class (`output`).
+    `too_short`: there are so few orders that nothing can be told. `evaluations` counts the inputs that the model was
+    run on, for this and all that was measured together with it.
+    """
+
+    def __repr__(self) -> str:
+        return f"<Trust: {visible(self.sentence)}>"
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.html import trust_fragment
+
+        return trust_fragment(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation(_Drawn, ExplanationData):
     """Why a model gave an output: one score for each unit of the input.
 
@@ -52,8 +77,15 @@ class Explanation(_Drawn, ExplanationData):
     target; it is of tokens, also where the units are words.
     Of an image, `image` is what people see, units are patches with a `box`, and `heat` is the scores as a map; `pixels`
     has the scores of a method that gives every pixel one.
+    `checked` is what the model says without the strongest words or regions, each hidden alone; None if nobody asked.
+    `explains` is what of the target is explained: its `logit`, less that of `versus` if there is one, or its
+    `log_odds` beside all other classes together.
+    `e["gorgeous"]` is the score of a word, and `e.share("gorgeous")` how much of all it is. Two explanations are equal
+    if they explain the same and their scores differ by rounding alone; `e.agreement(f)` says how far they agree.
     `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.
     """
+
+    _trust_kind = Trust
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -71,7 +103,7 @@ class Explanation(_Drawn, ExplanationData):
             return trust_of([self], explainer)[0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(_Drawn, ComparisonData[Explanation]):
     """Explanations of one input by several methods; `refused` names those that could not, and why."""
 

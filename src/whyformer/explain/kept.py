@@ -8,9 +8,9 @@ from typing import Any, Literal
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.results.explanation import EXPLANATION
 from whyformer.results.kept import KEPT, KeptExample, KeptRow
 from whyformer.results.records import Record
+from whyformer.results.saved import EXPLANATION
 
 Which = int | Literal["all", "wrong"]
 AGAIN = "run `whyformer evaluate … --keep-scores --out FOLDER` (evaluate(…, keep_scores=True, out=FOLDER))"

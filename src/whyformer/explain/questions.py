@@ -10,7 +10,7 @@ from whyformer.inputs.encoding import ReadInput
 from whyformer.prediction import Prediction
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
-from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Task
+from whyformer.tasks.task import ALL_OTHERS, Asked, Chosen, ExampleOutputs, Explains, Task, explained_as
 from whyformer.tasks.token_labels import ALL
 
 Pair = tuple[Chosen, Chosen | None]  # an output, and what it is set against
@@ -29,7 +29,17 @@ class Questions:
     lists: dict[str, list[Any]]
 
     @classmethod
-    def of(cls, task: Task, single: bool, *, target: Any, versus: Any, word: Any, position: Any) -> "Questions":
+    def of(
+        cls,
+        task: Task,
+        single: bool,
+        *,
+        target: Any,
+        versus: Any,
+        word: Any,
+        position: Any,
+        explains: Explains | None = None,
+    ) -> "Questions":
         """The questions, as `Explainer.explain` takes them."""
         written = {"target": task.several(plain_target(target)), "versus": task.several(plain_target(versus))}
         written |= {"word": _plain(word), "position": _plain(position)}
@@ -39,7 +49,8 @@ class Questions:
         if single and len({len(value) for value in lists.values()}) > 1:
             counts = " and ".join(f"{len(value)} for {name}" for name, value in lists.items())
             raise BadInput(f"lists of different lengths ({counts}): give as many of each, or one for all")
-        return cls(single, Asked(**{n: None if n in lists else value for n, value in written.items()}), lists)
+        same = {name: None if name in lists else value for name, value in written.items()}
+        return cls(single, Asked(**same, explains=explains), lists)
 
     @property
     def several(self) -> bool:
@@ -79,6 +90,8 @@ class ExplainedOutput:
     target: Label
     versus: Label | None
     other: tuple[int, ReadInput] | None = None  # the row of `versus`, where that is not the row of the target
+    explains: Explains = "logit"
+    number: int | None = None  # which of all texts it is of; a single one has none
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -134,8 +147,15 @@ def explained_run(
         for turn in range(max(map(len, pairs)))
     ]
     questions = [
-        ExplainedOutput(turn, of.row, of.example, *labels_of_output(of, chosen, versus))
-        for of, each in zip(texts, pairs, strict=True)
+        ExplainedOutput(
+            turn,
+            of.row,
+            of.example,
+            *labels_of_output(of, chosen, versus),
+            explains=explained_as(versus),
+            number=number,
+        )
+        for of, each, number in zip(texts, pairs, numbers, strict=True)
         for turn, (chosen, versus) in enumerate(each)
     ]
     return ExplainedRun(tuple(turns), tuple(questions))
@@ -155,7 +175,7 @@ def _run_by_rows(
             assert versus is None or isinstance(versus, int)
             other = None if versus is None else (first + versus, examples[versus])
             labels = labels_of_output(of, chosen, versus)
-            questions.append(ExplainedOutput(0, first + chosen, examples[chosen], *labels, other))
+            questions.append(ExplainedOutput(0, first + chosen, examples[chosen], *labels, other, number=number))
         first += count
     return ExplainedRun((prediction,), tuple(questions))
 
@@ -165,14 +185,21 @@ def labels_of_output(
 ) -> tuple[Predicted, Label, Label | None]:
     """What people read of an output: what the model said, what is explained, and what that is set against."""
     task = of.outputs.task
-    against = None if versus is None else task.label(of, versus, beside=chosen)
+    against = None if versus is None or versus == ALL_OTHERS else task.label(of, versus, beside=chosen)
     return task.predicted(of, chosen, versus), task.label(of, chosen), against
 
 
 def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:
     """The outputs of one text that are explained."""
     with numbering(number):
-        return [pair for one in asked for pair in of.outputs.task.questions(of, one)]
+        return [pair for one in asked for pair in asked_pairs(of, one)]
+
+
+def asked_pairs(of: ExampleOutputs, asked: Asked) -> list[Pair]:
+    """The outputs of one text that a question is about, each with what it is set against."""
+    versus = of.outputs.explained(asked.explains, asked.versus)
+    pairs = of.outputs.task.questions(of, asked)
+    return pairs if asked.versus is not None or versus is None else [(chosen, ALL_OTHERS) for chosen, _ in pairs]
 
 
 @contextmanager

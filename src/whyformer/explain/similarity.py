@@ -16,6 +16,7 @@ from whyformer.images import images_of
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.models.borrow import borrowed
 from whyformer.models.loading import Subject, name_classes
+from whyformer.results.checked import Checked
 from whyformer.rounding import close
 from whyformer.tasks.similarity import NEEDED, ImageSide, TextSide, prompts_of, tokenizer_for
 from whyformer.tasks.targets import plain_target
@@ -100,9 +101,18 @@ def _joined(seen: Explanation, read: Explanation) -> Explanation:
         layers=layers,
         signs=_both(seen.signs, read.signs),
         seen=(),
+        checked=_both_checked(seen, read),
         texts=read.texts,
         diagnostics={"image": seen.diagnostics, "text": read.diagnostics},
     )
+
+
+def _both_checked(seen: Explanation, read: Explanation) -> Checked | None:
+    """What was hidden on either side, in one list: the regions, then the words, which are units behind the patches."""
+    if seen.checked is None or read.checked is None:
+        return seen.checked
+    behind = [replace(e, units=tuple(len(seen.units) + n for n in e.units)) for e in read.checked.effects]
+    return replace(seen.checked, effects=(*seen.checked.effects, *behind), together=None)
 
 
 def _both(first: NDArray[Any] | None, second: NDArray[Any] | None) -> NDArray[Any] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.explain.explanation import Explanation
+from whyformer.explain.explanation import Explanation, Trust
+from whyformer.explain.trust_in_place import another_model, trust_in_place
 from whyformer.images import read_again
 from whyformer.inputs.encoding import ReadInput, TextInput, collate, encode
 from whyformer.inputs.images import ImageInput
@@ -22,22 +24,32 @@ from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction
-from whyformer.results.trust import Trust
+from whyformer.progress import part
 from whyformer.tasks.score import Score
 
 SAME_MODEL = 0.05  # how far a probability may be from the one that was explained: half precision, another device
 SAME_RUN = 1e-6  # how far it may be where what was seen while explaining is taken over
 SIDE_BY_SIDE = 16  # inputs
+IN_PLACE = ("token_labels", "masked_word", "next_token")  # what is said at a token, by its task
 
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What several explanations have in common: the input, the explained class, and what is ranked."""
+    """What several explanations have in common: the input, the explained class, and what is ranked.
+
+    What is said at a place of the text is no class.
+    """
 
     encoded: ReadInput
-    target: int
+    target: int | None
     kind: Units
     explanations: list[Explanation]
+
+    @property
+    def index(self) -> int:
+        """The explained class."""
+        assert self.target is not None
+        return self.target
 
     @cached_property
     def groups(self) -> list[list[int]]:
@@ -67,9 +79,12 @@ def trust_of(explanations: Sequence[Explanation], explainer: Any = None) -> list
     subjects = [_subject(explanation, explainer) for explanation in new]
     for subject in {id(s): s for s in subjects}.values():
         explained = [e for e, s in zip(new, subjects, strict=True) if s is subject]
-        for explanation, trust in _measured(subject, _questions(subject, explained)):
+        questions = _questions(subject, explained)
+        of_classes = [question for question in questions if question.target is not None]
+        in_place = [question for question in questions if question.target is None]
+        for explanation, trust in chain(_measured(subject, of_classes), _measured_in_place(subject, in_place)):
             object.__setattr__(explanation, "trusted", trust)
-    return [e.trusted for e in explanations if e.trusted is not None]
+    return [e.trusted for e in explanations if isinstance(e.trusted, Trust)]
 
 
 def _subject(explanation: Explanation, explainer: Any) -> Subject:
@@ -88,36 +103,44 @@ def _questions(subject: Subject, explanations: Sequence[Explanation]) -> list[_Q
     """What is to be measured, each input and class once; raises where trust is not defined."""
     questions: dict[Any, _Question] = {}
     for explanation in explanations:
-        index = _class_of(subject, explanation)
+        _check_target(subject, explanation)
+        target, index = explanation.target, explanation.target.index
+        placed = target.span or target.place
         kind: Units = "word" if any(unit.kind == "word" for unit in explanation.units) else "token"
-        key = (explanation.texts, id(explanation.image), index, kind)
+        key = (explanation.texts, id(explanation.image), index, placed, kind)
         if key not in questions:
-            questions[key] = _Question(_encoded(subject, explanation), index, kind, [])
+            questions[key] = _Question(_encoded(subject, explanation), None if placed else index, kind, [])
         _check_units(explanation, questions[key].encoded, kind)
         questions[key].explanations.append(explanation)
     return list(questions.values())
 
 
-def _class_of(subject: Subject, explanation: Explanation) -> int:
+def _check_target(subject: Subject, explanation: Explanation) -> None:
+    """Raise where trust is not defined: it follows one probability, of a class or of what is said at a place."""
     target, versus = explanation.target, explanation.versus
-    if subject.task not in ("classes", "answer"):
-        raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
-    if subject.task != "classes" or target.span is not None or target.index is None:
-        raise UnsupportedModel("trust follows the probability of a class: it is not defined for answers to questions")
+    forms = ["answer"] if target.span is not None else IN_PLACE if target.place is not None else ["classes"]
+    if subject.task not in forms:
+        what = "an answer" if target.span else "an output at a token" if target.place else "a class"
+        raise UnsupportedModel(f"trust follows the probability of {what}; {type(subject.model).__name__} gives none")
     if explanation.prediction.probabilities is None or Score.fits(subject.model):
         raise UnsupportedModel("trust follows the probability of a class, and a regression model gives none")
     if versus is not None:
         raise BadInput(
-            f"trust follows the probability of one class, and this explains why {target.name} rather than "
+            f"trust follows the probability of one output, and this explains why {target.name} rather than "
             f"{versus.name}: explain {target.name} without versus"
         )
     if "windows" in explanation.diagnostics:
         raise BadInput("trust hides tokens of one window, and this explanation is the mean over several (merge)")
+    if "window" in explanation.diagnostics:
+        raise BadInput("trust hides tokens of a whole context, and this explanation is of one window of a long one")
+    _check_input(subject, explanation)
+
+
+def _check_input(subject: Subject, explanation: Explanation) -> None:
     if not explanation.texts and explanation.image is None:
         raise BadInput("trust hides units of a text or an image, and this explanation has neither")
     if (explanation.image is not None) != subject.takes_images:
         raise BadInput("this is not the model that was explained: one takes images, the other texts")
-    return target.index
 
 
 def _encoded(subject: Subject, explanation: Explanation) -> ReadInput:
@@ -145,6 +168,8 @@ def _check_units(explanation: Explanation, encoded: ReadInput, kind: Units) -> N
 
 def _measured(subject: Subject, questions: Sequence[_Question]) -> Iterator[tuple[Explanation, Trust]]:
     """Inputs of the same kind go on side by side, a few at a time."""
+    if not questions:
+        return
     outcomes = Outcomes(subject.model)
     outcomes.expected = sum(question.cost for question in questions)
     for kind in dict.fromkeys((question.kind, question.searched) for question in questions):
@@ -152,6 +177,13 @@ def _measured(subject: Subject, questions: Sequence[_Question]) -> Iterator[tupl
         for start in range(0, len(alike), SIDE_BY_SIDE):
             yield from _side_by_side(subject, outcomes, alike[start : start + SIDE_BY_SIDE])
             outcomes.forget()
+
+
+def _measured_in_place(subject: Subject, questions: Sequence[_Question]) -> Iterator[tuple[Explanation, Trust]]:
+    """One text after the other."""
+    for number, question in enumerate(questions):
+        with part(number, len(questions)):
+            yield from trust_in_place(subject, question.encoded, question.kind, question.explanations, SAME_MODEL)
 
 
 def _side_by_side(
@@ -183,7 +215,7 @@ def _side_by_side(
 def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) -> Case:
     """The inputs with no scores yet, if this model is the one that was explained."""
     batch = collate(subject, [question.encoded for question in questions])
-    prediction = Prediction(subject.model, batch, [question.target for question in questions])
+    prediction = Prediction(subject.model, batch, [question.index for question in questions])
     if prediction.task.name != "classes":
         raise UnsupportedModel(f"trust follows the probability of a class; {type(subject.model).__name__} gives none")
     case = Case(prediction.settled(), torch.zeros(prediction.padding.shape, dtype=torch.float64), outcomes)
@@ -191,11 +223,8 @@ def _case(subject: Subject, outcomes: Outcomes, questions: Sequence[_Question]) 
     for question, row, (now, *_) in zip(questions, case.inputs, whole, strict=True):
         for explanation in question.explanations:
             then = explanation.prediction.probabilities or ()
-            if len(then) != case.classes or abs(then[question.target] - float(now[question.target])) > SAME_MODEL:
-                raise BadInput(
-                    f"this is not the model that was explained ({explanation.provenance.get('model', 'not named')}): "
-                    f"its probability of {explanation.target.name} is another; give the explainer of that model"
-                )
+            if len(then) != case.classes or abs(then[question.index] - float(now[question.index])) > SAME_MODEL:
+                raise another_model(explanation)
             _take_over(explanation, row, now, outcomes)
     return case
 

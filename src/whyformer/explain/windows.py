@@ -1,9 +1,10 @@
 """Long texts: the window of a context in which the answer stands, and documents explained by all their windows."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from whyformer.errors import BadOption
-from whyformer.explain.questions import ExplainedOutput, labels_of_output, numbering
+from whyformer.explain.questions import ExplainedOutput, asked_pairs, labels_of_output, numbering
 from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.windows import Windows
 from whyformer.methods.documents import Document
@@ -16,8 +17,10 @@ from whyformer.tasks.task import Asked, ExampleOutputs, Task
 Rows = tuple[list[TextInput], list[list[Asked]], list[int | None]]  # what is asked of each, and its number
 
 
-def check_windows(task: Task, windows: Windows) -> None:
+def check_windows(subject: Subject, task: Task, windows: Windows) -> None:
     """Raise if a model's texts are not read in windows as they are asked for."""
+    if subject.takes_images and windows != Windows():
+        raise BadOption("windows, window_size and overlap are for long texts; an image is read whole: leave them out")
     if windows.merge and (task.form != "classes" or task.by_rows):
         raise BadOption(f"windows='merge' is for models that give one output for a text; this one {task.does}")
     if task.name != "answer" and not windows.merge and (windows.size, windows.overlap) != (None, None):
@@ -62,6 +65,11 @@ def merged_outputs(
     """What is asked of a document, with the scores of its units, by all its windows: `size` are run at a time."""
     document = Document(subject, task, whole, parts, size=size, relevance=spec.relevance)
     of = ExampleOutputs(document.outputs, 0, whole, subject.tokenizer)
-    pairs = [pair for one in asked for pair in task.questions(of, one)]
+    if any(one.explains == "log_odds" for one in asked):
+        raise BadOption(
+            "explains='log_odds' is not for windows='merge': logits are merged as a mean, and log-odds are none; leave "
+            "one of the two out"
+        )
+    pairs = [pair for one in asked for pair in asked_pairs(of, replace(one, explains="logit"))]
     for (chosen, versus), scores in zip(pairs, document.scores(spec, pairs), strict=True):
         yield ExplainedOutput(0, 0, whole, *labels_of_output(of, chosen, versus)), scores

@@ -437,7 +437,7 @@ def collate(subject: Subject, inputs: Sequence[ReadInput]) -> Batch:
     return Batch(tensors, masked, special.to(subject.device), tuple(examples), subject.tokenizer)
 
 
-def batch_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> Batch:
+def batch_of(model: nn.Module, inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...]) -> Batch:
     """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")

@@ -78,6 +78,12 @@ class Patches:
             for column in np.unique(across)
         ]
 
+    def called(self, places: Sequence[int]) -> str:
+        """Patches that form a rectangle, by their rows and columns, counted from 1."""
+        rows, columns = np.nonzero(np.isin(self.grid, places))
+        ends = ((name, int(at.min()) + 1, int(at.max()) + 1) for name, at in (("row", rows), ("column", columns)))
+        return ", ".join(f"{name} {low}" if low == high else f"{name}s {low}–{high}" for name, low, high in ends)
+
     def sums(self, pixels: Tensor) -> Tensor:
         """What numbers of pixels, [batch, height, width], add up to in each unit, [batch, units]."""
         owner = torch.from_numpy(self.owner).to(pixels.device).flatten()

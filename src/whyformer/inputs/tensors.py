@@ -16,6 +16,13 @@ TABLES = {
     "token_type_embeddings": "token_type_ids",
 }
 
+FORMS = {  # what a tensor holds, by whether its numbers are fractions and how many dimensions it has
+    (False, 2): "input_ids",
+    (True, 3): "inputs_embeds",
+    (True, 4): "pixel_values",
+}
+CONTENT = tuple(FORMS.values())  # one of them says how many examples there are
+
 _TABLES: "WeakKeyDictionary[nn.Module, dict[str, Table]]" = WeakKeyDictionary()
 
 
@@ -42,7 +49,11 @@ class Table(NamedTuple):
 
 
 def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
-    """The inputs on the model's device; what is not there (None) is left out."""
+    """The inputs on the model's device; what is not there (None) is left out.
+
+    Of a module that calls its tokens, embeddings or pixels something else, they have the names of transformers here.
+    """
+    inputs = _by_name(model, inputs)
     if not isinstance(inputs, Mapping):
         raise BadInput(
             "inputs are the tensors that the model's forward takes, by name, as tokenizer(…, return_tensors='pt') "
@@ -57,10 +68,51 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
             raise BadInput(f"inputs are tensors by their names in the model's forward; found {shown(name)} as a name")
         if not isinstance(tensor, Tensor):
             raise BadInput(f"{name} is {type(tensor).__name__}: give tensors (tokenizer(…, return_tensors='pt'))")
-        if name not in ("special_tokens_mask", "pixel_values") and not accepts(model, name):
+        given_first = name in CONTENT and (name == "pixel_values" or not of_transformers(model))
+        if name != "special_tokens_mask" and not given_first and not accepts(model, name):
             raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
         tensors[name] = tensor.to(device)
     return tensors
+
+
+def of_transformers(model: nn.Module) -> bool:
+    """Whether a model is written as those of transformers, with their names; not one that has such a part."""
+    return hasattr(unwrapped(model), "main_input_name")
+
+
+def first_argument(model: nn.Module) -> inspect.Parameter | None:
+    """What the model's forward takes first."""
+    return next(iter(inspect.signature(unwrapped(model).forward).parameters.values()), None)
+
+
+def _by_name(model: nn.Module, inputs: Any) -> Any:
+    """The inputs of a module that is not of transformers, what it takes first under a name of `CONTENT`."""
+    if of_transformers(model):
+        return inputs
+    taken = list(inspect.signature(unwrapped(model).forward).parameters)
+    if isinstance(inputs, Tensor):
+        inputs = (inputs,)
+    if isinstance(inputs, tuple):
+        if len(inputs) > len(taken):
+            raise BadInput(f"the forward of {type(model).__name__} takes {len(taken)} inputs; found {len(inputs)}")
+        inputs = dict(zip(taken, inputs, strict=False))
+    if not isinstance(inputs, Mapping) or set(CONTENT) & inputs.keys() or not taken or taken[0] not in inputs:
+        return inputs
+    return {_content(name, t) if name == taken[0] else name: t for name, t in inputs.items()}
+
+
+def _content(name: str, tensor: Any) -> str:
+    """What a tensor holds by its form, by the name that transformers has for it."""
+    if not isinstance(tensor, Tensor):
+        raise BadInput(f"{name} is {type(tensor).__name__}: give tensors")
+    content = FORMS.get((tensor.is_floating_point(), tensor.dim()))
+    if content is None:
+        raise BadInput(
+            f"{name} is {str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}: tokens [batch, "
+            "units], as whole numbers, embeddings [batch, units, width] or pixels [batch, channels, height, width] are "
+            "explained; wrap a model of single features so that it takes them as [batch, features, 1]"
+        )
+    return content
 
 
 def rows_of(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], int]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from whyformer.errors import UnknownWord, nearest, shown
+
 Span = tuple[int, int]
 Box = tuple[int, int, int, int]  # of pixels: left, top, right, bottom
 
@@ -93,6 +95,15 @@ def _reach(text: str, spans: Sequence[Span]) -> Span:
     while end < len(text) and not text[end].isspace():
         end += 1
     return start, end
+
+
+def occurrences(word: str, words: Sequence[str]) -> list[int]:
+    """Where a word stands among those of a text: as it is written, or else in letters of either case."""
+    same = [number for number, other in enumerate(words) if other == word]
+    same = same or [number for number, other in enumerate(words) if other.casefold() == word.casefold()]
+    if not same:
+        raise UnknownWord(f"there is no word {shown(word)} in this text; {nearest(word, words)}")
+    return same
 
 
 def split_words(text: str, within: Span | None = None) -> list[Span]:

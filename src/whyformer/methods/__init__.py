@@ -7,6 +7,7 @@ from whyformer.methods import decoded as decoded
 from whyformer.methods import decomposition as decomposition
 from whyformer.methods import full_grad as full_grad
 from whyformer.methods import gradient as gradient
+from whyformer.methods import layered as layered
 from whyformer.methods import mask_lrp as mask_lrp
 from whyformer.methods import paths as paths
 from whyformer.methods import perturbation as perturbation

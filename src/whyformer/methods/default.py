@@ -10,29 +10,43 @@ from whyformer.images import is_stacked, is_stacked_for
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.recorded import best_layer, recorded
 from whyformer.methods.registry import method_named
-from whyformer.methods.specs import EVERY, MethodSpec, method_specs
+from whyformer.methods.specs import EVERY, USUAL, MethodSpec, method_specs
+from whyformer.methods.stacks import reads_in_one_stack, reads_in_one_stack_for
 from whyformer.models.loading import Subject
-from whyformer.registry.specs import Written, names_of
+from whyformer.registry.specs import Written, distinct, names_of
 
 Effort = Literal["fast", "balanced", "best"]
 
-AUTO = "attn_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
-AUTO_OF_IMAGES = "full_grad(book=attn)"  # of those in docs/results-vision.md, for models with one stack of layers
+AUTO = "layer_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
+AUTO_OF_IMAGES = "full_grad(book=attn)"  # of those in docs/results-vision.md
+WITHOUT_A_STACK = "attn_lrp"  # both of the above are for models with one stack of layers
 EFFORT: Effort = "fast"  # by default
 STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" is one pass
 
 
 def usual_method(subject: Subject | None) -> str:
-    """The method that wins in general: of texts, or of images if the model has one stack of layers."""
-    if subject is None or not subject.takes_images or subject.task != "classes":
+    """The method that wins in general: of texts, or of images; another if the model does not have one stack of layers.
+
+    A model that compares images with texts has two.
+    """
+    if subject is None:
         return AUTO
-    return AUTO_OF_IMAGES if is_stacked(subject) else AUTO
+    if subject.takes_images:
+        return AUTO_OF_IMAGES if subject.task == "classes" and is_stacked(subject) else WITHOUT_A_STACK
+    return AUTO if reads_in_one_stack(subject) else WITHOUT_A_STACK
 
 
 def usual_method_for(model: nn.Module, batch: Batch) -> str:
     """The same for ready tensors."""
-    of_images = batch.is_images and batch.tensors["pixel_values"].dim() == 4
-    return AUTO_OF_IMAGES if of_images and is_stacked_for(model, batch.tensors["pixel_values"]) else AUTO
+    if not batch.is_images:
+        return AUTO if reads_in_one_stack_for(model, batch) else WITHOUT_A_STACK
+    pixels = batch.tensors["pixel_values"]
+    return AUTO_OF_IMAGES if pixels.dim() == 4 and is_stacked_for(model, pixels) else WITHOUT_A_STACK
+
+
+def usual_in_steps(usual: str) -> str:
+    """What explains the steps of `stepwise` on a model with this usual method: of images, none was found to be best."""
+    return AUTO if usual == AUTO else WITHOUT_A_STACK
 
 
 def auto_method(
@@ -92,13 +106,15 @@ def methods_for(
             f"({', '.join(names) or written}): name auto, or leave effort out; any method is taken step by step as "
             "stepwise(of=NAME, steps=10)"
         )
-    if written in EVERY:
-        return _fitting(subject, method_specs(written))
     how: dict[str, Any] = {"usual": usual, "choices": choices}
-    specs = method_specs([auto_method(subject, effort, **how).label if name == "auto" else name for name in names])
-    if set(EVERY) & set(names):
-        specs = _fitting(subject, specs, names)
-    return specs if subject is None else tuple(with_layer(spec, subject.model) for spec in specs)
+    if written in EVERY:
+        specs = _fitting(subject, method_specs(written))
+    else:
+        specs = method_specs([auto_method(subject, effort, **how).label if name == "auto" else name for name in names])
+        specs = _fitting(subject, specs, names) if set(EVERY) & set(names) else specs
+    if subject is None:
+        return specs
+    return distinct([with_layer(with_steps(spec, subject), subject.model) for spec in specs])
 
 
 def _fitting(
@@ -108,6 +124,11 @@ def _fitting(
     if subject is not None and subject.takes_images:
         return specs
     return tuple(spec for spec in specs if not spec.of.images_only or spec.label in named)
+
+
+def with_steps(spec: MethodSpec, subject: Subject) -> MethodSpec:
+    """With the name of the method that explains its steps, where none was named, so that a journal's key knows it."""
+    return spec.made_of_label(usual_in_steps(usual_method(subject))) if spec.is_made_of_usual else spec
 
 
 def with_layer(spec: MethodSpec, model: nn.Module) -> MethodSpec:
@@ -122,5 +143,6 @@ def with_layer(spec: MethodSpec, model: nn.Module) -> MethodSpec:
 
 
 def with_options(spec: MethodSpec, model: nn.Module, options: Mapping[str, Any]) -> MethodSpec:
-    """A method with more options, checked; `layer="best"` is a number from here on."""
-    return with_layer(MethodSpec(spec.of, {**spec.options, **spec.of.checked(options)}), model)
+    """A method with more options, checked; `layer="best"` is a number from here on, and `auto` stays what it means."""
+    more = {name: value for name, value in spec.of.checked(options).items() if (name, value) != (spec.of_option, USUAL)}
+    return with_layer(MethodSpec(spec.of, {**spec.options, **more}), model)

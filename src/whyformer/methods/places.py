@@ -22,6 +22,7 @@ AtRelevance = Annotated[  # a spelling of its own, until there was one for all
         former={"embeddings": "token_embeddings"}, in_keys=dict.fromkeys((None, "token_embeddings"), "embeddings")
     ),
 ]
+OfGradient = Annotated[str, Names(GRADIENT_BOOKS, "rule_of")]
 GradientBook = Annotated[str | None, Names(GRADIENT_BOOKS, "rule_of"), Added()]  # None: torch's own derivatives
 
 # A sum this small beside its terms is rounding, or the small constant in a norm, which shows more in small numbers.

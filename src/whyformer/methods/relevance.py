@@ -138,11 +138,14 @@ def _from_value(prediction: Prediction, book: Book, at: Anywhere | None) -> Scor
     else:
         tokens = place == "token_embeddings"
         relevances = prediction.token_relevances(book) if tokens else prediction.embedding_relevances(book)
-    sent = prediction.trace.output(prediction.target, prediction.versus).detach()
-    arrived = relevances.flatten(1).sum(1)
-    conserved = {"sum": arrived, "absorbed": sent - arrived, "expected": sent}  # by biases, positions and constants
-    report = {"conservation": conserved}
+    report = of_value(prediction, relevances.flatten(1).sum(1))
     return of_pixels(prediction, relevances, report) if place == "pixels" else Scores(relevances.sum(-1), report)
+
+
+def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
+    """How much of the logit's value arrived, [batch]; the rest biases, positions and constants took."""
+    sent = prediction.trace.output(prediction.target, prediction.versus).detach()
+    return {"conservation": {"sum": arrived, "absorbed": sent - arrived, "expected": sent}}
 
 
 @method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021 (ICCV)")

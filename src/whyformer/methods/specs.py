@@ -12,6 +12,7 @@ from whyformer.registry.specs import Spec, Written, distinct, names_of, read_spe
 
 FAST = "fast"  # every method that runs the model once, forward and backward
 EVERY = ("all", FAST)
+USUAL = "auto"  # in place of a method that another one is made of: the one that wins in general on a model
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class MethodSpec(Spec[Method]):
 
     @property
     def made_of(self) -> "MethodSpec | None":
-        """The method that this one is made of: what an option of type `MethodName` names."""
-        if self.of_option is None:
+        """The method that this one is made of: what an option of type `MethodName` names, if that is one already."""
+        if self.of_option is None or self.is_made_of_usual:
             return None
         option = self.of.options[self.of_option]
         spec = method_specs([self.options.get(option.name, option.default)])[0]
@@ -46,6 +47,12 @@ class MethodSpec(Spec[Method]):
             )
         return spec
 
+    @property
+    def is_made_of_usual(self) -> bool:
+        """Whether it is made of the method that wins in general: which that is, depends on the model."""
+        name = self.of_option
+        return name is not None and self.options.get(name, self.of.options[name].default) == USUAL
+
     def made_of_label(self, label: str) -> "MethodSpec":
         """The same method, made of the one that is written as `label`."""
         return self if self.of_option is None else MethodSpec(self.of, {**self.options, self.of_option: label})
@@ -54,6 +61,11 @@ class MethodSpec(Spec[Method]):
     def relevance(self) -> bool:
         """Whether it needs a trace that relevance can flow through: some methods do with a rule book alone."""
         return self.of.relevance or self.options.get("book") is not None
+
+    @property
+    def signed(self) -> bool:
+        """Whether its scores may have signs: of a method that has none otherwise, those that report a drop do."""
+        return self.of.signed or self.options.get("report") == "drop"
 
     @property
     def class_specific(self) -> bool:

@@ -13,14 +13,16 @@ from torch import Tensor
 from whyformer import progress
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
+from whyformer.methods.default import AUTO, WITHOUT_A_STACK
 from whyformer.methods.registry import Scores, method, method_named
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.specs import USUAL, MethodSpec
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
+from whyformer.recorder import Layers
 from whyformer.registry.options import Count, MethodName
 
 Report = Literal["order", "drop"]
-USUAL = MethodName("attn_lrp")
+OF = MethodName(USUAL)
 Steps = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no text has more units")]
 
 
@@ -28,7 +30,7 @@ Steps = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no 
 def stepwise(
     prediction: Prediction,
     *,
-    of: MethodName = USUAL,
+    of: MethodName = OF,
     steps: Steps = 3,
     hide: HideName = "delete",
     units: Literal["token", "word"] = "token",
@@ -41,9 +43,10 @@ def stepwise(
     a step the order is that of its own explanation. `report="order"`: `(N - rank) / N` of the unit that was hidden at
     `rank`. `report="drop"`: what the explained output lost in each step, shared out as `|r_i| / Σ|r|` among the units
     hidden in it; it adds up to the output of the whole text without that of nothing left. The tokens of a word share
-    its drop, and each has its place in the order.
+    its drop, and each has its place in the order. `of="auto"`: the method that wins in general on texts, or another if
+    the model does not have one stack of layers, or is given images.
     """
-    explaining = _explaining(of, report)
+    explaining = _explaining(_usual(prediction) if of == USUAL else of, report)
     way = hide_named(hide)
     walks = [_Walk(text, steps) for text in hideable(prediction, units, way)]
     seen = _Outputs(prediction, steps)
@@ -144,6 +147,12 @@ class _Outputs:
             return Seen(hide, tuple(hidden_in), outputs)
         shares = [None if math.isnan(row[0]) else tuple(row) for row in self.shares[number].tolist()]
         return Seen(hide, tuple(hidden_in), outputs, tuple(shares), int(self.target[number]))
+
+
+def _usual(prediction: Prediction) -> str:
+    """What explains the steps where nobody says so."""
+    stacked = isinstance(prediction.trace.layers, Layers)
+    return AUTO if stacked and not prediction.batch.is_images else WITHOUT_A_STACK
 
 
 def _explaining(of: str, report: Report) -> MethodSpec:

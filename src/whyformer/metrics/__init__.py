@@ -6,6 +6,7 @@ from whyformer.metrics import overlap as overlap
 from whyformer.metrics import perturbation as perturbation
 from whyformer.metrics import plausibility as plausibility
 from whyformer.metrics import segmentation as segmentation
+from whyformer.metrics import signs as signs
 from whyformer.metrics.case import Annotation as Annotation
 from whyformer.metrics.case import Case as Case
 from whyformer.metrics.case import Rationale as Rationale

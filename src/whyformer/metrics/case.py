@@ -27,6 +27,7 @@ Groups = Literal["token", "word", "cell"]  # a cell holds patches that are hidde
 Combine = Literal["sum", "max"]
 Explained = Literal["predicted", "gold", "explained"]
 Floats = NDArray[np.float64]
+LARGEST_ODDS = 700.0  # beyond it a probability in float64 is 0 or 1
 PIXELS = "pixels"  # where a method reports the scores of pixels
 
 
@@ -65,8 +66,8 @@ class Case:
 
     `scores_for` gives the method's scores for other classes, one per example; None for a method that is the same for
     all. Padding and special tokens are never ranked. `ranks`: only the order of the scores means something, so a word
-    has that of its highest token, whatever a metric says. `pixels` are the scores of an image's pixels, [batch, height,
-    width], of a method that has some.
+    has that of its highest token, whatever a metric says. `signed`: scores below zero speak against the class. `pixels`
+    are the scores of an image's pixels, [batch, height, width], of a method that has some.
     """
 
     prediction: Prediction
@@ -77,6 +78,7 @@ class Case:
     idf: Idf | None = None
     ranks: bool = False
     pixels: Tensor | None = None
+    signed: bool = True
     _other: dict[tuple[int, ...], Scores] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +101,7 @@ class Case:
             "rationale": any(a.rationale is not None for a in annotations),
             "idf": self.idf is not None,
             "classes": self.scores_for is not None,
+            "signs": self.signed and not self.ranks,
             "mask": any(a.mask is not None for a in annotations),
             "images": self.prediction.batch.is_images,
         }
@@ -215,9 +218,26 @@ class Case:
 
     def probabilities(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[Tensor]:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
+        return self.answers(self._without(without, hide))
+
+    def log_odds(self, without: Sequence[Sequence[Places]], hide: str | Hide, classes: Tensor) -> list[Tensor]:
+        """The log-odds of a class of each example with these places hidden: [steps] for each.
+
+        They are those of the logits, since of a probability near 1 too few digits are left; at most `LARGEST_ODDS`.
+        """
+        inputs = self._without(without, hide)
+        logits = self.outcomes.logits([one for steps in inputs for one in steps], self.classes)
+        odds = [
+            self.outcomes.task.log_odds(of_steps, index.expand(len(of_steps)))
+            for of_steps, index in zip(logits.split([len(steps) for steps in inputs]), classes, strict=True)
+        ]
+        return [one.clamp(-LARGEST_ODDS, LARGEST_ODDS) for one in odds]
+
+    def _without(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[list[TensorInput]]:
+        """Each example with these places hidden."""
         way = hide_named(hide)
         steps_of = zip(self.inputs, without, strict=True)
-        return self.answers([[one.without(places, way) for places in steps] for one, steps in steps_of])
+        return [[one.without(places, way) for places in steps] for one, steps in steps_of]
 
     def without_pixels(self, covered: Sequence[Sequence[Flags]], hide: str) -> list[Tensor]:
         """What the model says of each image with these pixels hidden, [height, width]: [steps, classes] for each."""

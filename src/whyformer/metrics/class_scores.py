@@ -26,7 +26,7 @@ class ClassScores:
         """The scores of each example for its class."""
         key = tuple(classes.tolist())
         if key not in self.by_class:
-            self.by_class[key] = self.prediction.towards(list(key))
+            self.by_class[key] = self.prediction.of_classes(list(key))
         return scores_by(self.method, self.by_class[key])
 
 

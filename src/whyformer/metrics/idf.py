@@ -198,7 +198,7 @@ def _parquet(path: Path) -> Entries:
     try:
         _, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
-        raise MissingExtra("word frequencies in parquet need pyarrow: pip install 'whyformer[data]'") from error
+        raise MissingExtra("word frequencies in parquet need pyarrow: pip install pyarrow") from error
     try:
         _columns(path, [name for name in parquet.read_schema(path).names if name != COUNT], None)
         table = parquet.read_table(path, columns=[WORD, VALUE])

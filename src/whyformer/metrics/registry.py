@@ -44,6 +44,7 @@ NEEDS = {  # what a metric may need of a data set, or of a method
     "mask": "the mask of an image, which says where what it shows is",
     "idf": "the inverse document frequency of words",
     "classes": "a method whose scores depend on the class",
+    "signs": "a method whose scores have signs",
 }
 
 

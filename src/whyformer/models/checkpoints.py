@@ -32,17 +32,47 @@ class Checkpoint:
     name: str
     local: bool
     revision: str | None = None
+    kept: bool = False  # whether only what the cache holds of it can be had, because the hub does not answer
 
     @property
     def options(self) -> dict[str, Any]:
         """How transformers is asked for it, beside its name."""
-        return {"local_files_only": self.local} | ({"revision": self.revision} if self.revision else {})
+        return {"local_files_only": self.local or self.kept} | ({"revision": self.revision} if self.revision else {})
 
     @property
     def pinned(self) -> "Checkpoint":
         """The checkpoint at the commit that its configuration has now, so that all of its files are of one state."""
-        path = None if self.local else self.file("config.json")
-        return self if path is None or path.parents[1].name != "snapshots" else replace(self, revision=path.parent.name)
+        if self.local:
+            return self
+        reached = self.reached
+        path = reached.file("config.json")
+        if path is None or path.parents[1].name != "snapshots":
+            return reached
+        return replace(reached, revision=path.parent.name)
+
+    @property
+    def reached(self) -> "Checkpoint":
+        """The checkpoint as it can be had: the hub is asked once, for transformers would try again, file by file."""
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            get_hf_file_metadata(hf_hub_url(self.name, "config.json", revision=self.revision))
+        except HfHubHTTPError:  # an answer, of which transformers says more
+            return self
+        except Exception as error:
+            if self.is_cached:
+                return replace(self, kept=True)
+            reason = f"it does not answer ({type(error).__name__}), and its cache here does not hold that name"
+            raise ConnectionError(reason) from error
+        return self
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the hub's cache on this machine holds it."""
+        from huggingface_hub import try_to_load_from_cache
+
+        return isinstance(try_to_load_from_cache(self.name, "config.json", revision=self.revision), str)
 
     def file(self, name: str) -> Path | None:
         """The file of that name, downloaded if need be; None where there is none."""

@@ -13,11 +13,17 @@ CHECKPOINTED = (
     "it runs layers under torch.utils.checkpoint, which records nothing: switch gradient checkpointing off "
     "(model.gradient_checkpointing_disable())"
 )
+WRITES = (
+    "it needs decoder_input_ids beside the text: models that write a text from another are not explained; classifiers "
+    "and models of the next token (AutoModelForCausalLM) are"
+)
 
 # What stands in the message, and what the matter is; the first that fits.
 _KNOWN: tuple[tuple[str, type[WhyformerError], str], ...] = (
     ("FlexAttention", NoAttention, FLEX),
     ("torch.utils.checkpoint", UnsupportedModel, CHECKPOINTED),
+    ("exactly one of input_ids or inputs_embeds", UnsupportedModel, WRITES),  # a decoder that is given nothing
+    ("decoder_input_ids", UnsupportedModel, WRITES),
     (
         "has to be a multiple of the chunk size",
         UnsupportedModel,

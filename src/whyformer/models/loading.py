@@ -6,6 +6,8 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,6 +26,8 @@ from whyformer.storage.files import read_json
 BUNDLED = Path(__file__).parents[1] / "bundled"
 _NAMED: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()  # classes, where someone named them
 DTYPES = tuple(ROUNDING)  # in which models are explained
+LONGEST_NAME = 100  # of a model, in an error
+LISTED = 1000  # folders that are looked at for a name that was meant
 ANY_TEXT = "a film ☃"  # with a character that hardly any vocabulary has
 PIPELINES = {  # the task of the model in each
     "text-classification": "classes",
@@ -119,6 +123,11 @@ def subject_of(model: Any, tokenizer: Any = None, labels: Sequence[str] | None =
         raise BadInput(
             "a tokenizer, or an image processor, is needed beside the model; for ready tensors use whyformer.attribute"
         )
+    if isinstance(tokenizer, str | Path):
+        raise BadInput(
+            f"a tokenizer, or an image processor, is needed beside the model, found the name {str(tokenizer)!r}: load "
+            "it with transformers.AutoTokenizer.from_pretrained, or both at once with Explainer.load"
+        )
     processor = processor_in(tokenizer)
     if processor is not None:
         tokenizer = getattr(tokenizer, "tokenizer", None)
@@ -166,6 +175,8 @@ def labels_of(model: nn.Module) -> tuple[str, ...]:
     """The names of the model's classes, by index."""
     if model in _NAMED:
         return _NAMED[model]
+    if isinstance(model, nn.DataParallel):
+        return labels_of(model.module)
     return _class_names(getattr(getattr(model, "config", None), "id2label", None) or {})
 
 
@@ -238,10 +249,10 @@ def load(
     checkpoint = _checkpoint(name, revision)
     trust = {"trust_remote_code": bool(trust_remote_code)}
     with reading(_unreachable(checkpoint, str(name))):
+        checkpoint = checkpoint.pinned
         checkpoint.check_no_adapter()
         if checkpoint.local:
             _check_folder(Path(checkpoint.name))
-        checkpoint = checkpoint.pinned
         config = _configuration(checkpoint, trust)
     kind = _kind(checkpoint, config)
     _check_attention(checkpoint, config, trust_remote_code)
@@ -299,15 +310,47 @@ def _checkpoint(name: Any, revision: str | None) -> Checkpoint:
         raise BadInput(f"{str(name)[:40]!r}… cannot be the name of a model: {reason}") from error
     if not is_folder and (is_there or folder.is_absolute() or str(name).startswith(".")):
         raise BadInput(f"there is no folder {str(name)!r}" + (", but a file" if is_there else ""))
-    return Checkpoint(str(name), is_folder, None if is_folder else revision)
+    checkpoint = Checkpoint(str(name), is_folder, None if is_folder else revision)
+    if not is_folder:
+        _check_hub_id(checkpoint)
+    return checkpoint
+
+
+def _check_hub_id(checkpoint: Checkpoint) -> None:
+    """Raise at once for what is no hub id, or a mistyped bundled model; others may be old ids, without an owner."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.errors import HFValidationError
+
+    name = checkpoint.name
+    unknown = BadInput(f"{_unknown(name[:LONGEST_NAME])}, and models of the hub are written owner/name")
+    try:
+        hf_hub_url(name, "config.json")  # it looks at the name, and asks nobody
+    except HFValidationError as error:
+        raise unknown from error
+    if "/" not in name and get_close_matches(name.casefold(), bundled_models()) and not checkpoint.is_cached:
+        raise unknown
 
 
 def _unreachable(checkpoint: Checkpoint, name: str) -> str:
     """How an error begins that comes before anything is known about the model."""
     if checkpoint.local:
         return f"could not load {name!r}: config.json"
+    return f"{_unknown(name)}, and on the hub"
+
+
+def _unknown(name: str) -> str:
+    """What is not here, and what may have been meant."""
     hint = "" if "/" in name else f" ({nearest(name, bundled_models())})"
-    return f"could not load {name!r}: there is no bundled model{hint} or folder of that name, and on the hub"
+    near = get_close_matches(Path(name).name, _models_beside(Path(name)), n=1)
+    beside = f" (did you mean {str(Path(name).with_name(near[0]))!r}?)" if near else ""
+    return f"could not load {name!r}: there is no bundled model{hint} or folder{beside} of that name"
+
+
+def _models_beside(folder: Path) -> list[str]:
+    """The names of folders with a model where this one would be."""
+    if not folder.name or not folder.parent.is_dir():
+        return []
+    return [path.parent.name for path in islice(folder.parent.glob("*/config.json"), LISTED)]
 
 
 def _check_folder(folder: Path) -> None:

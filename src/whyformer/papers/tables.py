@@ -98,11 +98,11 @@ class CurveFigure(TableRecipe):
 
     def drawing(self, reproduced: Reproduced) -> "Figure | None":
         """A row of pictures for each column, a picture for each measure."""
-        from matplotlib.figure import Figure
+        from whyformer.show.drawings import Drawing
 
         measures = self.ready_measures
         wide, high = len(measures), len(reproduced.parts)
-        figure = Figure(figsize=(6.4 * wide, 4.2 * high), layout="constrained")
+        figure = Drawing(figsize=(6.4 * wide, 4.2 * high), layout="constrained")
         for axes, part in zip(figure.subplots(high, wide, squeeze=False), reproduced.parts, strict=True):
             for place, measure in zip(axes, measures, strict=True):
                 self._draw(place, part, measure)

@@ -1,5 +1,9 @@
 """Hiding units of an input, and what the model then says: collected, without duplicates, and run in dense batches."""
 
+from whyformer.perturb.effects import Hidden as Hidden
+from whyformer.perturb.effects import Outcome as Outcome
+from whyformer.perturb.effects import outcomes_of as outcomes_of
+from whyformer.perturb.effects import outcomes_without as outcomes_without
 from whyformer.perturb.hides import HIDES as HIDES
 from whyformer.perturb.hides import HideName as HideName
 from whyformer.perturb.hides import HideNameOrNone as HideNameOrNone

@@ -92,8 +92,8 @@ def _batch_of(prediction: Prediction, rows: Sequence[TensorInput]) -> tuple[Batc
     tensors = together(rows, device)
     if whole.is_images:
         images = tuple(row.settled(device) for row in rows if isinstance(row, ImageInput)) if whole.examples else ()
-        first = whole.rows(range(len(rows)))  # images have the same special units, and no padding
-        return replace(first, tensors=tensors, examples=images), prediction.padding[: len(rows)]
+        first = [0] * len(rows)  # images have the same special units, and no padding
+        return replace(whole.rows(first), tensors=tensors, examples=images), prediction.padding[first]
     shape = tuple(tensors["input_ids"].shape)
     special, padding = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
     for n, row in enumerate(rows):

@@ -23,7 +23,7 @@ from whyformer.progress import report
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
-from whyformer.tasks.task import arguments_of
+from whyformer.tasks.task import call_of, output_of
 
 PADDING = 0.05  # of a batch's tokens, at most
 UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
@@ -173,7 +173,7 @@ class Runner:
             exchanging(model, inputs, arguments.get("input_ids")),
             dropped,
         ):
-            output = model(**arguments_of(model, arguments))
+            output = output_of(model, call_of(model, arguments)())
         logits = self.read(output)
         if not bool(torch.isfinite(logits).all()):
             raise UnsupportedModel(

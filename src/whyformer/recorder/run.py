@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
-from whyformer.inputs.tensors import check_mask, check_one_text
+from whyformer.inputs.tensors import CONTENT, check_mask, check_one_text
 from whyformer.models.borrow import borrowed, lock_of
 from whyformer.models.failures import CHECKPOINTED, FLEX, named_failures
 from whyformer.models.loading import input_embeddings, text_config, unwrapped
@@ -25,9 +25,8 @@ from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.mode import Recorder
 from whyformer.recorder.patches import cells_of
 from whyformer.recorder.trace import Layers, Trace, differentiating
-from whyformer.tasks.task import Outputs, Task, arguments_of, said_by
+from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by
 
-CONTENT = ("input_ids", "inputs_embeds", "pixel_values")  # one of them says how many examples there are
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
@@ -78,7 +77,7 @@ def record(
         if relevance:
             stack.enter_context(Composites(recorder))
         with recorder:
-            output = model(**arguments_of(model, kwargs))
+            output = output_of(model, call_of(model, kwargs)())
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
 
 
@@ -145,7 +144,7 @@ def _trace(
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
     return Trace(
-        outputs=Outputs(logits, task, attended.to(logits.device)),
+        outputs=Outputs(logits, task, attended.to(logits.device), of_images=recorder.pixels is not None),
         layers=layers,
         embeddings=embeddings,
         pixels=recorder.pixels,

@@ -14,7 +14,7 @@ from whyformer.models.borrow import borrowed
 from whyformer.recorder.calls import in_this_thread
 from whyformer.recorder.trace import Layers, Trace
 from whyformer.rounding import distance
-from whyformer.tasks.task import arguments_of, said_by
+from whyformer.tasks.task import call_of, output_of, said_by
 
 NEAR = 1e-3  # of the peak: two runs of the same arithmetic, of which one is fused
 
@@ -49,7 +49,7 @@ class Tail:
             lent, kwargs = stack.enter_context(borrowed(model, inputs))
             notes.watch(lent, stack)
             with notes:
-                outputs = said_by(lent, lent(**arguments_of(lent, kwargs)))
+                outputs = said_by(lent, output_of(lent, call_of(lent, kwargs)()))
         name, last = type(model).__name__, trace.hidden[-1]
         near = max(NEAR, 8 * torch.finfo(last.dtype).eps)
         if notes.states is None or outputs is None or not _alike(notes.states, last, near):

@@ -1,7 +1,6 @@
 """Trace: what one forward pass computed, still in the graph, and the backward passes over it."""
 
 import gc
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -130,12 +129,11 @@ class Trace:
 
     @differentiating()
     def output(self, target: Target = None, versus: Target = None) -> Tensor:
-        """The explained outputs, [batch]: the target's logit, or its distance from the logit of `versus`.
+        """The explained outputs, [batch]: the target's logit, its distance from that of `versus`, or its log-odds.
 
         Without a target it is the predicted one of each example. An answer's is the sum of its two logits.
         """
-        chosen, against = self.outputs.chosen(target), None if versus is None else self.outputs.chosen(versus)
-        return self.outputs.task.output(self.logits, chosen, against)
+        return self.outputs.task.output(self.logits, *self._chosen(target, versus))
 
     def gradient(self, of: Tensors, target: Target = None, versus: Target = None) -> Tensors:
         """The gradient of each example's explained output with respect to tensors of this trace."""
@@ -157,9 +155,9 @@ class Trace:
         """The relevance of each example's explained output at tensors of this trace, under a rule book.
 
         Another backward pass over the same graph, with the book's rules in place of derivatives. It starts from 1 at
-        the target (and -1 at `versus`), or from the logit's own value: `conservative`, `attn`, `epsilon`. Raises
-        `UncoveredOperation` before any number is computed if a function has no rule. For an answer, start and end are
-        explained one after the other and added up.
+        the target (and -1 at `versus`, or at all others together), or from the logit's own value: `conservative`,
+        `attn`, `epsilon`. Raises `UncoveredOperation` before any number is computed if a function has no rule. For an
+        answer, start and end are explained one after the other and added up.
         """
         if not self.sites:
             raise BadOption("this trace was recorded with relevance=False")
@@ -251,14 +249,8 @@ class Trace:
         return layers
 
     def _starts(self, target: Target, versus: Target) -> Iterator[Tensor]:
-        """What each pass starts from: 1 at a part of the target, -1 at that part of `versus`."""
-        flat = self.logits.detach().flatten(1)
-        against = [] if versus is None else self._parts(versus)
-        for part, other in itertools.zip_longest(self._parts(target), against):
-            start = torch.zeros_like(flat).scatter_(1, part[:, None], 1)
-            if other is not None:
-                start.scatter_add_(1, other[:, None], torch.full_like(flat[:, :1], -1))
-            yield start.view_as(self.logits)
+        """What each pass starts from."""
+        return self.outputs.task.starts(self.logits, *self._chosen(target, versus))
 
     @differentiating()
     def read_for(self, target: Target = None) -> Tensor:
@@ -285,8 +277,9 @@ class Trace:
             )
         return read / read.sum(-1, keepdim=True)
 
-    def _parts(self, target: Target) -> list[Tensor]:
-        return self.outputs.task.parts(self.logits, self.outputs.chosen(target))
+    def _chosen(self, target: Target, versus: Target) -> tuple[Tensor, Tensor | None]:
+        """What is explained, and what that is set against, as tensors."""
+        return self.outputs.chosen(target), None if versus is None else self.outputs.against(versus)
 
 
 def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:

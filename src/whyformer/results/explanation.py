@@ -3,43 +3,28 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, field, replace
 from dataclasses import fields as fields_of
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from whyformer.errors import BadOption
+from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.images import Picture, heat_map
-from whyformer.inputs.units import Box, Span, Unit, join_words
+from whyformer.inputs.units import Box, Span, Unit, join_words, occurrences
 from whyformer.models.loading import Subject
 from whyformer.perturb.seen import Seen
-from whyformer.results.pictures import PICTURE, PIXELS, picture_of, pixels_of, plain_picture, plain_pixels
-from whyformer.results.trust import Trust
-from whyformer.storage.forms import (
-    Format,
-    Misfit,
-    both,
-    count,
-    every,
-    fields,
-    flag,
-    must,
-    named,
-    number,
-    one_of,
-    optional,
-    plain,
-    span,
-    text,
-    whole,
-)
+from whyformer.results.agreement import BASELINES, TOP, Agreement, agreement_of, mean_agreements
+from whyformer.results.checked import Checked
+from whyformer.results.pictures import picture_of, pixels_of, plain_picture, plain_pixels
+from whyformer.results.saved import COMPARISON_SCHEMA, EXPLANATION, SCHEMA, SCHEMA_VERSION
+from whyformer.results.trust import TrustData
+from whyformer.rounding import ROUNDING, close, coarsest
 from whyformer.tasks.label import AnswerSpan, Label, Place, Predicted
+from whyformer.tasks.task import Explains
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-SCHEMA = "whyformer/explanation"
-COMPARISON_SCHEMA = "whyformer/comparison"
-SCHEMA_VERSION = 2
 OF_SOME_TASKS = ("span", "place", "title", "indices")  # fields of labels and predictions
 
 
@@ -49,7 +34,7 @@ class ScoredUnit:
 
     text: str
     score: float
-    unit: Unit
+    unit: Unit = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +58,12 @@ class ExplanationData:
     seen: tuple[Seen, ...] = ()
     image: Picture | None = None
     pixels: Array | None = None
+    checked: Checked | None = None
+    explains: Explains = "logit"
     subject: InitVar[Subject | None] = None
-    trusted: "Trust | None" = field(default=None, init=False, repr=False)  # not of an explanation made from this one
+    trusted: TrustData | None = field(default=None, init=False, repr=False)  # not of an explanation made from this one
+
+    _trust_kind: ClassVar[type[TrustData]] = TrustData
 
     def __post_init__(self, subject: Subject | None) -> None:
         object.__setattr__(self, "subject", subject)  # no field: `replace` hands it on, `asdict` leaves it out
@@ -145,7 +134,73 @@ class ExplanationData:
         layers = np.stack([self.layers[:, places].sum(1) for places in members], axis=1) if summed else None  # type: ignore[index]
         strongest = [places[int(self.scores[places].argmax())] for places in members]  # whose sign a word has
         signs = None if self.signs is None else self.signs[strongest]
-        return replace(self, units=units, scores=scores, layers=layers, signs=signs)
+        checked = None if self.checked is None else self.checked.joined(members)
+        return replace(self, units=units, scores=scores, layers=layers, signs=signs, checked=checked)
+
+    def for_people(self, tokens: bool = False) -> Self:
+        """As it is shown: by words, unless `tokens` are asked for; an order by what its steps did to the output."""
+        steps = self.ranks and self.seen and all(len(seen.hidden_in) == len(self.units) for seen in self.seen)
+        made = self._by_drops() if steps else self
+        words = bool(self.texts) and not tokens and any(unit.kind == "token" for unit in self.units)
+        made = made.by_word() if words else made
+        if made is not self:
+            object.__setattr__(made, "trusted", self.trusted)
+        return made
+
+    def _by_drops(self) -> Self:
+        """What the output, or its probability, lost in each step, in equal shares of the units hidden in it."""
+        scores = np.sum([seen.drops() for seen in self.seen], axis=0)
+        return replace(self, scores=scores, ranks=False, signed=True, signs=None, layers=None)
+
+    def __getitem__(self, word: str) -> float:
+        """The score of a word: the sum over all its occurrences, or the highest of them where scores are mere ranks.
+
+        As it is written in the text, or else with letters of either case.
+        """
+        scores = [unit.score for unit in self._occurrences(word)]
+        return max(scores) if self.ranks else float(np.sum(scores))
+
+    def __contains__(self, word: object) -> bool:
+        """Whether a word stands in the text, in letters of either case."""
+        return isinstance(word, str) and word.casefold() in {unit.text.casefold() for unit in self.words()}
+
+    def share(self, word: str) -> float:
+        """How much of all that matters is due to a word: its part of the sum of the magnitudes of all words, 0 … 1."""
+        every = sum(abs(unit.score) for unit in self.words())
+        return sum(abs(unit.score) for unit in self._occurrences(word)) / every if every else 0.0
+
+    def agreement(self, other: "ExplanationData", k: int = TOP) -> Agreement:
+        """How far another explanation of the same input agrees: in the order, in the `k` strongest, and in the signs.
+
+        Where the tokens of two models are not the same, their words are compared.
+        """
+        if not isinstance(other, ExplanationData):
+            raise BadInput(f"agreement is that of two explanations; found {shown(other)}")
+        return agreement_of(self, other, k)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both explain the same by the same method, with scores that differ by rounding alone."""
+        if not isinstance(other, ExplanationData):
+            return NotImplemented
+        if self._identity != other._identity or _nested(self.options, list) != _nested(other.options, list):
+            return False
+        dtype = _coarser(self.provenance.get("dtype"), other.provenance.get("dtype"))
+        return close(self.scores, other.scores, dtype) or close(other.scores, self.scores, dtype)
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        """What has to be the same, to the letter, of equal explanations."""
+        return self.units, self.texts, self.image is None, self.target, self.versus, self.explains, self.method
+
+    def _occurrences(self, word: str) -> list[ScoredUnit]:
+        """The words of the text that are written like this one; an error that names the nearest if there are none."""
+        if not isinstance(word, str):
+            raise BadInput(f"a word is asked for by its text, as e['film']; found {shown(word)}: see e.units, e.scores")
+        words = self.words()
+        return [words[number] for number in occurrences(word, [unit.text for unit in words])]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `save` writes it; `docs/format.md` describes every field."""
@@ -165,8 +220,10 @@ class ExplanationData:
             "versus": plain_label(self.versus) if self.versus else None,
             "units": [{**plain_unit(u), "score": float(s)} for u, s in zip(self.units, self.scores, strict=True)],
             "layers": None if self.layers is None else self.layers.tolist(),
+            "checked": None if self.checked is None else self.checked.to_dict(),
             "diagnostics": self.diagnostics,
             "provenance": self.provenance,
+            **({} if self.explains == "logit" else {"explains": self.explains}),
             **({} if self.image is None else {"image": plain_picture(self.image)}),
             **({} if self.pixels is None else {"pixels": plain_pixels(self.pixels)}),
             **trust,
@@ -193,10 +250,12 @@ class ExplanationData:
             seen=tuple(_known(Seen, _nested(seen, tuple)) for seen in data["seen"]),
             image=picture_of(data["image"]) if "image" in data else None,
             pixels=pixels_of(data["pixels"]) if "pixels" in data else None,
+            checked=None if data.get("checked") is None else Checked.from_dict(data["checked"]),
+            explains=data.get("explains", "logit"),
             **{name: data[name] for name in ("method", "signed", "ranks", "options", "diagnostics", "provenance")},
         )
         if "trust" in data:
-            object.__setattr__(made, "trusted", Trust.from_dict(data["trust"]))
+            object.__setattr__(made, "trusted", cls._trust_kind.from_dict(data["trust"]))
         return made
 
     def _scored(self, position: int) -> ScoredUnit:
@@ -212,6 +271,18 @@ class ComparisonData(Sequence[E]):
 
     explanations: tuple[E, ...]
     refused: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for one in self.explanations:
+            if not isinstance(one, ExplanationData):
+                raise BadInput(f"a comparison is made of explanations; found {shown(one)}")
+        object.__setattr__(self, "explanations", tuple(self.explanations))
+
+    def by_agreement(self) -> Self:
+        """The same, those that agree most with the others first and baselines last."""
+        means = mean_agreements(self.explanations)
+        order = sorted(range(len(self)), key=lambda n: (self[n].method in BASELINES, -_or_least(means[n])))
+        return replace(self, explanations=tuple(self[n] for n in order))
 
     def __getitem__(self, index: Any) -> Any:
         return self.explanations[index]
@@ -230,6 +301,10 @@ class ComparisonData(Sequence[E]):
             "explanations": [e.to_dict() for e in self],
             "refused": dict(self.refused),
         }
+
+
+def _or_least(correlation: float | None) -> float:
+    return -1.0 if correlation is None else correlation
 
 
 def plain_unit(unit: Unit) -> dict[str, Any]:
@@ -252,6 +327,12 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return label
 
 
+def _coarser(*names: Any) -> torch.dtype:
+    """The dtype with the fewest digits of these; float32 for those that have no name."""
+    known = [getattr(torch, str(name), None) for name in names]
+    return coarsest([dtype if dtype in ROUNDING else torch.float32 for dtype in known])
+
+
 def _nested(data: Any, kind: type[list[Any]] | type[tuple[Any, ...]]) -> Any:
     """Plain data with lists for tuples, or the other way round, also inside."""
     if isinstance(data, Mapping):
@@ -270,215 +351,3 @@ def _box(entry: Mapping[str, Any]) -> Box | None:
 def _known(kind: type[T], data: Mapping[str, Any]) -> T:
     """An object from those of its fields that this version knows."""
     return kind(**{f.name: data[f.name] for f in fields_of(kind) if f.name in data})  # type: ignore[arg-type]
-
-
-_ANSWER = fields({"tokens": span, "characters": optional(span)})
-_PLACE = fields({"token": count, "part": optional(count), "characters": optional(span)})
-_SAID_AT = {"span": optional(_ANSWER), "place": optional(_PLACE), "title": optional(text)}
-_LABEL = fields({"index": optional(count), "name": text}, _SAID_AT)
-_SHARE = number(0, 1.001)
-_PREDICTED = fields(
-    {
-        "label": text,
-        "index": optional(count),
-        "probability": optional(_SHARE),
-        "logits": every(number()),
-        "probabilities": optional(every(_SHARE)),
-        "labels": every(text),
-    },
-    {**_SAID_AT, "indices": optional(every(count))},
-)
-_UNIT = fields(
-    {
-        "text": text,
-        "kind": one_of("token", "word", "patch"),
-        "span": optional(span),
-        "part": optional(count),
-        "special": flag,
-        "piece": optional(text),
-        "score": number(),
-    },
-    {"box": optional(every(count))},
-)
-_TRUST = fields(
-    {
-        "aopc": number(),
-        "random": every(number(), at_least=1),
-        "ceiling": optional(number()),
-        "target": text,
-        "units": count,
-        "kind": one_of("token", "word", "patch"),
-        "evaluations": count,
-    }
-)
-_SEEN = fields(
-    {
-        "hide": text,
-        "hidden_in": every(count),
-        "outputs": every(optional(number())),
-        "probabilities": optional(every(optional(every(_SHARE)))),
-        "target": optional(count),
-    }
-)
-_VERSION_1 = fields(
-    {
-        "method": text,
-        "options": named(plain),
-        "signed": flag,
-        "texts": every(text),
-        "prediction": _PREDICTED,
-        "target": _LABEL,
-        "versus": optional(_LABEL),
-        "units": every(_UNIT, at_least=1),
-        "layers": optional(every(every(number()), at_least=1)),
-        "diagnostics": named(plain),
-        "provenance": both(plain, fields({}, {"packages": named(plain)})),
-    },
-    {"trust": _TRUST, "image": PICTURE, "pixels": PIXELS},
-)
-_EXPLANATION = both(_VERSION_1, fields({"ranks": flag, "signs": optional(every(whole())), "seen": every(_SEEN)}))
-
-
-def _fits_together(data: Mapping[str, Any]) -> None:
-    """The parts of a saved explanation are as long as they have to be, and every span lies in its text."""
-    texts, units = data["texts"], data["units"]
-    for place, unit in enumerate(units):
-        part, where = unit["part"], unit["span"]
-        must(part is None or part < len(texts), f"is {part}, and there are {len(texts)} texts", f"units[{place}].part")
-        must(where is None or part is not None, "is missing beside a span", f"units[{place}].part")
-        if where is not None:
-            must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"units[{place}].span")
-        _check_box(unit.get("box"), data.get("image"), f"units[{place}].box")
-    for place, layer in enumerate(data["layers"] or ()):
-        must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
-    _check_outputs(data)
-    _check_seen(data)
-
-
-def _check_box(box: Sequence[int] | None, image: Mapping[str, Any] | None, field: str) -> None:
-    """The box of a patch lies in the image."""
-    if box is not None:
-        height, width = (0, 0) if image is None else image["size"]
-        inside = len(box) == 4 and box[0] < box[2] <= width and box[1] < box[3] <= height
-        must(inside, f"is {list(box)} in an image of {width} × {height} pixels", field)
-
-
-def _check_outputs(data: Mapping[str, Any]) -> None:
-    """What the model said, and what is explained of it, belong together."""
-    predicted, texts = data["prediction"], data["texts"]
-    outputs = len(predicted["labels"])
-    for name in ("logits", "probabilities", "indices"):
-        numbers = predicted.get(name)
-        told = numbers is None or len(numbers) == outputs
-        must(told, f"has {len(numbers or ())} numbers for {outputs} labels", f"prediction.{name}")
-    for name in ("prediction", "target", "versus"):
-        label = data[name] or {}
-        at, answer = label.get("index"), label.get("span")
-        kept = predicted.get("indices") or range(outputs)
-        must(at is None or at in kept, f"is {at}, and there are {outputs} labels", f"{name}.index")
-        where = answer["characters"] if answer else None
-        inside = where is None or (len(texts) == 2 and where[1] <= len(texts[1]))
-        must(inside, f"is {where}, behind the end of the context", f"{name}.span.characters")
-        _check_place(label.get("place"), texts, f"{name}.place")
-
-
-def _check_place(place: Mapping[str, Any] | None, texts: Sequence[str], field: str) -> None:
-    """Where an output is said lies in its text."""
-    if place is not None and place["characters"] is not None:
-        part, where = place["part"], place["characters"]
-        must(part is not None and part < len(texts), f"is {part}, and there are {len(texts)} texts", f"{field}.part")
-        must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"{field}.characters")
-
-
-def _check_seen(data: Mapping[str, Any]) -> None:
-    """There is a sign for each unit, and of what was seen a place for each step."""
-    units, signs = data["units"], data["signs"]
-    must(signs is None or len(signs) == len(units), f"has {len(signs or ())} signs for {len(units)} units", "signs")
-    words = any(unit["kind"] == "word" for unit in units)
-    for place, seen in enumerate(data["seen"]):
-        steps, hidden_in, shares = len(seen["outputs"]), seen["hidden_in"], seen["probabilities"]
-        told = all(step < steps for step in hidden_in) and (words or len(hidden_in) == len(units))
-        must(told, f"has no step of {steps} for each of {len(units)} units", f"seen[{place}].hidden_in")
-        told = shares is None or len(shares) == steps
-        must(told, f"has {len(shares or ())} entries for {steps} steps", f"seen[{place}].probabilities")
-        classes = {len(row) for row in shares or () if row is not None}
-        target = seen["target"]
-        told = len(classes) <= 1 and (target is None or not classes or target < max(classes))
-        must(told, "do not have the explained class in each step", f"seen[{place}].probabilities")
-
-
-def _check_per_unit(numbers: Any, units: int, field: str) -> None:
-    """A number for each unit; of the start and of the end of an answer, two such lists."""
-    for row in numbers if _is_several(numbers) else [numbers]:
-        told = isinstance(row, (list, tuple)) and len(row) == units and all(isinstance(n, (int, float)) for n in row)
-        must(told, f"has no number for each of the {units} units", field)
-
-
-def _is_several(numbers: Any) -> bool:
-    return isinstance(numbers, (list, tuple)) and bool(numbers) and isinstance(numbers[0], (list, tuple))
-
-
-def _from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    """In version 1, ranks, signs and what was seen stood among the diagnostics, under names of `stepwise`."""
-    new: dict[str, Any] = {"ranks": False, "signs": None, "seen": []}
-    told = dict(data["diagnostics"])
-    if data["method"] == "stepwise":
-        for name in told.keys() & {"sign", "step"}:
-            _check_per_unit(told[name], len(data["units"]), f"diagnostics.{name}")
-        signs = told.pop("sign", None)
-        new["signs"] = [sum(pair) for pair in zip(*signs, strict=True)] if _is_several(signs) else signs
-        new["ranks"] = bool(told.pop("ranks", False))
-        told.pop("sign_of_tokens", None)
-        if isinstance(told.get("outputs"), Mapping) and not _is_several(told.get("step")):
-            new["seen"] = [_seen_in_version_1(data)]
-            told = {name: fact for name, fact in told.items() if name not in ("outputs", "step", "step_of_tokens")}
-    return {**data, "schema_version": 2, "diagnostics": told, **new}
-
-
-def _seen_in_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Of one part: what was said of the start and of the end of an answer was added up, and stays where it was."""
-    told, outputs = data["diagnostics"], data["diagnostics"]["outputs"]
-    shares = outputs.get("probabilities")
-    if isinstance(shares, list):
-        shares = [None if isinstance(row, list) and None in row else row for row in shares]
-    return {
-        "hide": data["options"].get("hide", "delete"),
-        "hidden_in": told.get("step_of_tokens", told.get("step")),
-        "outputs": outputs.get("logit"),
-        "probabilities": shares,
-        "target": None if shares is None else data["target"]["index"],
-    }
-
-
-def _are_of_one_input(data: Mapping[str, Any]) -> None:
-    """The explanations of a saved comparison have the same units."""
-    inputs = [(saved["texts"], len(saved["units"]), saved.get("image")) for saved in data["explanations"]]
-    for place, one in enumerate(inputs):
-        must(one == inputs[0], "is of another input than the first", f"explanations[{place}]")
-
-
-def _all_from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    renewed = []
-    for place, one in enumerate(data["explanations"]):
-        try:
-            renewed.append(EXPLANATION.renewed(one))
-        except Misfit as misfit:
-            raise misfit.below(place).below("explanations") from None
-    return {**data, "schema_version": 2, "explanations": renewed}
-
-
-EXPLANATION = Format(
-    "saved explanation",
-    SCHEMA,
-    SCHEMA_VERSION,
-    (_EXPLANATION, _fits_together),
-    older={1: (_VERSION_1, _from_version_1)},
-)
-_REFUSED = {"refused": named(text)}
-COMPARISON = Format(
-    "saved comparison",
-    COMPARISON_SCHEMA,
-    SCHEMA_VERSION,
-    (fields({"explanations": every(EXPLANATION.check, at_least=1), **_REFUSED}), _are_of_one_input),
-    older={1: (fields({"explanations": every(fields({}), at_least=1), **_REFUSED}), _all_from_version_1)},
-)

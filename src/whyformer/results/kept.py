@@ -15,7 +15,9 @@ from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.inputs.encoding import NO_ANSWER, TextInput
 from whyformer.inputs.units import Span, Unit
 from whyformer.methods.registry import Scores
-from whyformer.results.explanation import SCHEMA, SCHEMA_VERSION, ComparisonData, plain_label, plain_unit
+from whyformer.results.explanation import Array, ComparisonData, plain_label, plain_unit
+from whyformer.results.leaning import ScoredWord, scored_words
+from whyformer.results.saved import SCHEMA, SCHEMA_VERSION
 from whyformer.storage.forms import Form, Misfit, both, count, every, fields, flag, must, optional, plain, text, whole
 from whyformer.tasks.label import Predicted
 
@@ -122,13 +124,7 @@ class KeptRow:
 
     def explanation(self, method: str, scores: Any) -> dict[str, Any]:
         """The explanation by a method, in the format of saved ones, to be checked by that."""
-        try:
-            _SCORES(scores)
-            numbers = np.frombuffer(_decoded(scores["scores"]), dtype=NUMBERS).astype(np.float64)
-            units = self._units()
-            must(len(numbers) == len(units), f"has {len(numbers)} numbers for {len(units)} units", "scores")
-        except Misfit as misfit:
-            raise self._damaged(misfit, f", {method}") from misfit
+        numbers, units = self._numbers(method, scores), map(plain_unit, self._units)
         outputs = {"labels": self._labels, **self.facts["kept"]["prediction"]}
         target = {"index": outputs.get("index"), "name": outputs.get("label"), "span": outputs.get("span")}
         return {
@@ -150,10 +146,26 @@ class KeptRow:
             "provenance": self._provenance(),
         }
 
-    def _units(self) -> list[dict[str, Any]]:
+    def words(self, method: str, scores: Any) -> tuple[ScoredWord, ...]:
+        """The words with their scores by a method."""
+        numbers = self._numbers(method, scores)
+        return scored_words(self._units, self.facts["kept"]["texts"], numbers, scores.get("ranks", False))
+
+    def _numbers(self, method: str, scores: Any) -> Array:
+        try:
+            _SCORES(scores)
+            numbers = np.frombuffer(_decoded(scores["scores"]), dtype=NUMBERS).astype(np.float64)
+            units = len(self.facts["kept"]["units"])
+            must(len(numbers) == units, f"has {len(numbers)} numbers for {units} units", "scores")
+        except Misfit as misfit:
+            raise self._damaged(misfit, f", {method}") from misfit
+        return numbers
+
+    @property
+    def _units(self) -> list[Unit]:
         kept = self.facts["kept"]
         unknown = set(kept.get("unknown", ()))
-        return [plain_unit(_unit(entry, kept["texts"], place in unknown)) for place, entry in enumerate(kept["units"])]
+        return [_unit(entry, kept["texts"], place in unknown) for place, entry in enumerate(kept["units"])]
 
     def _diagnostics(self) -> dict[str, Any]:
         kept = self.facts["kept"]

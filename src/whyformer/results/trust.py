@@ -3,22 +3,18 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from whyformer.perturb import LONGEST_SEARCH
 
+MANY = 20  # units: nobody draws the best of their orders
 NOTHING = 0.02  # a ceiling that is no further above the random orders leaves nothing to find
 FAR_BELOW = 5  # of the percentile: from here on down an order is worse than chance, and not just no better
 
 
 @dataclass(frozen=True)
-class Trust:
-    """How far the probability of `target` falls while units are deleted, as `aopc`, on average over 0, 10, …, 100 %.
-
-    Of the explanation's own order, highest score first; of random orders; and of the best order that greedy search
-    finds, the `ceiling`, which texts of more than 64 units do not have. `evaluations` counts the inputs that the model
-    was run on, for this and all that was measured together with it.
-    """
+class TrustData:
+    """What a `Trust` is made of, which says what the fields mean."""
 
     aopc: float
     random: tuple[float, ...]
@@ -27,6 +23,17 @@ class Trust:
     units: int
     kind: Literal["token", "word", "patch"] = "token"
     evaluations: int = field(default=0, compare=False)
+    output: Literal["class", "answer", "token"] = "class"
+
+    @property
+    def too_short(self) -> bool:
+        """Whether there are so few orders that the best of all is more likely than not among the random ones."""
+        return (1 - 1 / math.factorial(min(self.units, MANY))) ** len(self.random) < 0.5
+
+    @property
+    def beaten(self) -> int:
+        """How many of the random orders do worse."""
+        return self._counts()[0]
 
     @property
     def chance(self) -> float:
@@ -49,6 +56,8 @@ class Trust:
     @property
     def sentence(self) -> str:
         """What was found, for people."""
+        if self.too_short:
+            return self._why_not_judged()
         doing = "Covering" if self.kind == "patch" else "Deleting"
         return f"{doing} the highest-ranked {self._units} first {self._against_chance()}{self._of_the_attainable()}."
 
@@ -57,18 +66,29 @@ class Trust:
         return "patches" if self.kind == "patch" else f"{self.kind}s"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: what was measured, then the two numbers and the sentence that follow from it."""
-        derived = {"percentile": self.percentile, "share": self.share, "sentence": self.sentence}
-        return {**asdict(self), "random": list(self.random), **derived}
+        """Plain data: what was measured, then the numbers and the sentence that follow from it."""
+        numbers = {"percentile": self.percentile, "share": self.share, "too_short": self.too_short}
+        return {**asdict(self), "random": list(self.random), **numbers, "sentence": self.sentence}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Trust":
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """What `to_dict` gave."""
-        return cls(**{**{one.name: data[one.name] for one in fields(cls)}, "random": tuple(data["random"])})
+        known = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+        return cls(**{**known, "random": tuple(data["random"])})
 
     def _counts(self) -> tuple[int, int]:
         """How many random orders do worse, and how many better."""
         return sum(other < self.aopc for other in self.random), sum(other > self.aopc for other in self.random)
+
+    def _why_not_judged(self) -> str:
+        what, orders = "An image" if self.kind == "patch" else "A text", math.factorial(self.units)
+        units = self._units if self.units != 1 else self._units.removesuffix("es" if self.kind == "patch" else "s")
+        few = "only one order" if orders == 1 else f"only {orders} orders"
+        return (
+            f"{what} of {self.units} {units} is too short to judge: there {'is' if orders == 1 else 'are'} {few} to "
+            f"{'cover' if self.kind == 'patch' else 'delete'} them in, and {len(self.random)} random ones are likely "
+            "to have the best among them."
+        )
 
     def _against_chance(self) -> str:
         orders, (below, above) = len(self.random), self._counts()
@@ -83,6 +103,8 @@ class Trust:
 
     def _of_the_attainable(self) -> str:
         if self.ceiling is None:
+            if self.output != "class":
+                return "; the best order is searched for classes alone, so how much more could be reached is not known"
             inputs = "images" if self.kind == "patch" else "texts"
             limit = f"only {inputs} of at most {LONGEST_SEARCH} {self._units} are searched for the best order"
             return f"; how much more could be reached is not known, because {limit}, and this one has {self.units}"

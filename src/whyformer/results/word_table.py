@@ -12,6 +12,7 @@ from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import Counting, Totals, WordSums, shared_share, top_words
 from whyformer.results.explanation import ExplanationData
+from whyformer.results.leaning import LEANING, ExplainedText, Leaning, LeaningSums, scored_words
 from whyformer.storage.forms import (
     Format,
     both,
@@ -22,6 +23,7 @@ from whyformer.storage.forms import (
     must,
     named,
     number,
+    optional,
     plain,
     text,
     whole,
@@ -54,6 +56,7 @@ class TokenTableData:
     method: str
     texts: Mapping[int, int]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    leaning: Leaning | None = None
 
     def __post_init__(self) -> None:
         if not self.totals or set(self.totals) != set(self.texts):
@@ -68,10 +71,10 @@ class TokenTableData:
         Without an `idf` words are weighted by the small table that comes along. `counting` may say to sum tokens, or
         each distinct word of a text once.
         """
-        weights, sums = Idf.bundled() if idf is None else idf, WordSums()
+        weights, sums, leaning = Idf.bundled() if idf is None else idf, WordSums(), LeaningSums()
         first: tuple[Any, ...] = ()
         provenance: dict[str, Any] = {}
-        for explanation in explanations:
+        for row, explanation in enumerate(explanations):
             index, method_and_labels = _predicted(explanation), (_called(explanation), explanation.prediction.labels)
             first, provenance = first or method_and_labels, provenance or dict(explanation.provenance)
             if method_and_labels != first:
@@ -80,15 +83,16 @@ class TokenTableData:
                     f"{', '.join(first[1])} and by {method_and_labels[0]} for {', '.join(method_and_labels[1])}"
                 )
             sums.add(counting.record(index, explanation.units, explanation.texts, explanation.scores, weights))
+            leaning.add(_explained(row, index, explanation))
         if not first:
             raise BadInput("there is no explanation to sum up")
         provenance |= {"idf": weights.source, **counting.provenance}
-        return cls(sums.totals, first[1], first[0], dict(sums.texts), provenance)
+        return cls(sums.totals, first[1], first[0], dict(sums.texts), provenance, leaning.leaning())
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes that were predicted, in order of their indices."""
-        return tuple(self._name(index) for index in sorted(self.totals))
+        return tuple(self.name_of(index) for index in sorted(self.totals))
 
     def top(self, k: int, label: int | str) -> list[Word]:
         """The k words with the highest sums of a class, given by name or index."""
@@ -109,7 +113,7 @@ class TokenTableData:
         """The words that are among the top k of two classes, those that stand highest in both first."""
         first, second = (self._index(label) for label in (one, other))
         if first == second:
-            raise BadOption(f"a class shares its words with another; {self._name(first)} is given twice")
+            raise BadOption(f"a class shares its words with another; {self.name_of(first)} is given twice")
         tops = [top_words(self.totals[index], k) for index in (first, second)]
         places = [{word: place for place, word in enumerate(top)} for top in tops]
         common = places[0].keys() & places[1].keys()
@@ -118,7 +122,7 @@ class TokenTableData:
     def shared_counts(self, k: int = TOP) -> dict[Pair, int]:
         """How many of the top k words each two classes have in common."""
         return {
-            (self._name(one), self._name(other)): len(self.shared(one, other, k))
+            (self.name_of(one), self.name_of(other)): len(self.shared(one, other, k))
             for one, other in combinations(self._compared, 2)
         }
 
@@ -135,6 +139,7 @@ class TokenTableData:
             "texts": {str(index): count for index, count in sorted(self.texts.items())},
             "totals": totals,
             "provenance": dict(self.provenance),
+            "leaning": None if self.leaning is None else self.leaning.to_dict(),
         }
 
     @classmethod
@@ -147,7 +152,8 @@ class TokenTableData:
         """From data that was checked."""
         totals = {int(at): {word: float(score) for word, score in of.items()} for at, of in data["totals"].items()}
         texts = {int(at): texts for at, texts in data["texts"].items()}
-        return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"])
+        leaning = None if data.get("leaning") is None else Leaning.of(data["leaning"])
+        return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"], leaning)
 
     @property
     def _compared(self) -> list[int]:
@@ -158,14 +164,17 @@ class TokenTableData:
             )
         return sorted(self.totals)
 
-    def _name(self, index: int) -> str:
+    def name_of(self, index: int) -> str:
+        """The name of a class; its index where there are no names."""
         return self.labels[index] if index < len(self.labels) else str(index)
 
     def _index(self, label: int | str) -> int:
-        names = [self._name(index) for index in range(max(len(self.labels), max(self.totals) + 1))]
+        names = [self.name_of(index) for index in range(max(len(self.labels), max(self.totals) + 1))]
         index = label if isinstance(label, int) and label in self.totals else label_index(label, names)
         if index not in self.totals:
-            raise BadInput(f"the model predicted {self._name(index)} for no text: there are {', '.join(self.classes)}")
+            raise BadInput(
+                f"the model predicted {self.name_of(index)} for no text: there are {', '.join(self.classes)}"
+            )
         return index
 
 
@@ -182,6 +191,13 @@ def _predicted(explanation: ExplanationData) -> int:
             f"{'' if explanation.versus is None else f' rather than {explanation.versus.name}'}: leave the target out"
         )
     return prediction.index
+
+
+def _explained(row: int, predicted: int, explanation: ExplanationData) -> ExplainedText:
+    """What words are counted in, of an explanation that stands at some place of a stream."""
+    words = scored_words(explanation.units, explanation.texts, explanation.scores, explanation.ranks)
+    probability = explanation.prediction.probability
+    return ExplainedText(row, explanation.texts, words, predicted, probability, signed=explanation.signed)
 
 
 def _called(explanation: ExplanationData) -> str:
@@ -206,6 +222,24 @@ def _is_numbered_alike(data: Mapping[str, Any]) -> None:
     must(known == {int(at) for at in data["texts"]}, "has other classes than 'texts'", "totals")
     labels = len(data["labels"]) or MOST_CLASSES
     must(max(known) < labels, f"has a class {max(known)}, and there are {labels} labels", "totals")
+    if leaning := data.get("leaning"):
+        must(_classes_of(leaning) <= known, "has a class that is not in 'totals'", "leaning")
+        numbered = {int(at) for at in leaning["labels"]} | _gold_of(leaning)
+        must(max(numbered, default=0) < labels, f"has a label {max(numbered, default=0)} of {labels}", "leaning")
+
+
+def _classes_of(leaning: Mapping[str, Any]) -> set[int]:
+    """The predicted classes that are named; every word has some, and all are counted."""
+    counted = {int(at) for at in leaning["texts"]}
+    named_there = {int(at) for word in leaning["words"] for at in word["classes"]}
+    must(named_there <= counted, "has a class that is not in 'texts'", "leaning")
+    must(all(word["classes"] for word in leaning["words"]), "has a word of no class", "leaning")
+    return counted | {example["predicted"] for example in leaning["examples"]}
+
+
+def _gold_of(leaning: Mapping[str, Any]) -> set[int]:
+    told = [word["label"]["label"] for word in leaning["words"] if word["label"]]
+    return {*told, *(example["gold"] for example in leaning["examples"] if example["gold"] is not None)}
 
 
 def _are_of_several_methods(data: Mapping[str, Any]) -> None:
@@ -221,7 +255,8 @@ _TABLE = fields(
         "texts": named(whole(1), index),
         "totals": named(named(number()), index),
         "provenance": both(plain, fields({}, {"refused": named(count)})),
-    }
+    },
+    {"leaning": optional(LEANING)},  # not there in tables that were made of an evaluation, or saved long ago
 )
 _WRITTEN_BY = ("version", "`whyformer tokens --out` writes one")
 TABLE = Format("saved table of words", SCHEMA, SCHEMA_VERSION, (_TABLE, _is_numbered_alike), *_WRITTEN_BY)

@@ -36,8 +36,9 @@ def clouds_figure(
     the top k of another class too are vermilion. The same seed gives the same picture. `font` is a font file for texts
     in letters that DejaVu Sans does not have.
     """
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+    from whyformer.show.drawings import Drawing
 
     several = {tables.method: tables} if isinstance(tables, TokenTableData) else dict(tables)
     if not several:
@@ -45,7 +46,7 @@ def clouds_figure(
     cloud = wordcloud_class()
     columns = max(len(table.classes) for table in several.values())
     width, height = PANEL
-    drawn = Figure(figsize=(width * columns, height * len(several) + 0.5), layout="constrained")
+    drawn = Drawing(figsize=(width * columns, height * len(several) + 0.5), layout="constrained")
     panels = drawn.subplots(len(several), columns, squeeze=False)
     for axes in panels.flat:
         axes.set(xticks=[], yticks=[])
@@ -69,7 +70,7 @@ def wordcloud_class() -> Any:
     try:
         return import_module("wordcloud").WordCloud
     except ImportError as error:
-        raise MissingExtra("word clouds need wordcloud: pip install 'whyformer[clouds]'") from error
+        raise MissingExtra("word clouds need wordcloud: pip install wordcloud") from error
 
 
 def _shared(table: TokenTableData, index: int, k: int) -> set[str]:

@@ -1,4 +1,8 @@
-"""One scale of colours for every picture: green speaks for the target, red against it, blue is plain importance."""
+"""One scale of colours for every picture: blue speaks for the target, orange against it, violet is plain importance.
+
+Blue and orange are told apart by people who do not tell red from green; what is orange is hatched, in italics or has a
+minus beside it too. Where the model was asked again without a word, its colour follows what the model said.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -12,9 +16,10 @@ from whyformer.results.explanation import Array, ExplanationData, ScoredUnit
 Colour = tuple[int, int, int]
 Scale = Literal["row", "shared"]  # what colours of several rows are beside: the largest score of the row, or of all
 
-FOR: Colour = (0, 136, 102)
-AGAINST: Colour = (204, 51, 51)
-IMPORTANCE: Colour = (37, 99, 200)
+FOR: Colour = (0, 114, 178)
+AGAINST: Colour = (213, 94, 0)
+IMPORTANCE: Colour = (116, 75, 160)
+NEUTRAL: Colour = (128, 128, 128)  # of a word that hardly matters, whatever its score is
 FAINT = 0.05  # weaker units get no colour
 
 
@@ -31,7 +36,20 @@ def strengths(explanation: ExplanationData, peak: float | None = None) -> Array:
     """
     visible, patches, signs = _visible(explanation), _patches(explanation), _signs(explanation)
     sizes = scaled(np.where(patches, visible, 0.0), peak) + scaled(np.where(patches, 0.0, visible), peak)
-    return sizes if signs is None else np.where(signs < 0, -sizes, sizes)
+    sizes = sizes if signs is None else np.where(signs < 0, -sizes, sizes)
+    return _as_checked(explanation, sizes) if two_sided(explanation) else sizes
+
+
+def _as_checked(explanation: ExplanationData, sizes: Array) -> Array:
+    """With the side of each word that was hidden: that of its effect, and none if it hardly matters."""
+    sides = np.sign(sizes)
+    if explanation.checked is None:
+        return sizes
+    for effect in explanation.checked.effects:
+        for place in effect.units:
+            if explanation.units[place].box is None:
+                sides[place] = explanation.checked.side(effect)
+    return sides * np.abs(sizes)
 
 
 def largest(explanation: ExplanationData) -> float:
@@ -66,7 +84,16 @@ def strongest(explanation: ExplanationData, count: int) -> list[tuple[ScoredUnit
     place_of = {id(unit): place for place, unit in enumerate(explanation.units)}
     strength, signed = strengths(explanation), two_sided(explanation)
     top = explanation.top(count, by="magnitude")
-    return [(scored, hue(float(strength[place_of[id(scored.unit)]]), signed)) for scored in top]
+    return [(scored, _at_its_strongest(float(strength[place_of[id(scored.unit)]]), signed)) for scored in top]
+
+
+def _at_its_strongest(strength: float, signed: bool) -> Colour:
+    return NEUTRAL if signed and not strength else hue(strength, signed)
+
+
+def side_colour(direction: int) -> Colour:
+    """The colour of an effect: for the target, against it, or of no matter."""
+    return NEUTRAL if not direction else hue(direction, True)
 
 
 def written(explanation: ExplanationData, score: float, digits: int = 4) -> str:

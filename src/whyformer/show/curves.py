@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
 from whyformer.results.table import REFERENCES, TableData
+from whyformer.show.drawings import Drawing
 from whyformer.show.html import PAGE
 from whyformer.show.pictures import curve_legend, figure_bytes, ruled, write_figure
 from whyformer.show.tables import ARROWS, as_csv, as_html, as_latex, as_markdown, curves_csv
@@ -23,8 +24,9 @@ FAINT_STYLES = ("-", ":", "-.")
 REFERENCE_STYLES = {"ceiling": (0, (6, 2)), "chance": (0, (2, 2))}
 GREY = "#666666"
 USUAL_LABEL = 40  # letters; beside a longer one the curves keep their width
+RANDOM = "random"
 TITLE = "Which explanation should I believe?"
-CARD = """<section class="why"><h2>{title}</h2>
+CARD = """<section class="why">
 <img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{data}"></section>"""
 
 Curve = tuple[tuple[float, ...], tuple[float, ...]]  # where it is taken, and the means there
@@ -40,7 +42,7 @@ def figure(table: TableData, metric: str) -> Figure:
     at = next(iter(curves.values()))[0]
     shares = max(at) <= 1
     wide = 8.5 + 0.075 * max(0, max(map(len, curves)) - USUAL_LABEL)
-    drawn = Figure(figsize=(wide, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
+    drawn = Drawing(figsize=(wide, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
     axes = drawn.subplots()
     look: dict[str, Any]
     for method, (places, means) in curves.items():
@@ -53,7 +55,7 @@ def figure(table: TableData, metric: str) -> Figure:
             look = {**thin_look(thin.index(method)), "linewidth": 1.1, "alpha": 0.8}
         axes.plot([100 * p for p in places] if shares else places, means, label=literal(method), **look)
     axes.set_xlabel("units, highest-ranked first (%)" if shares else "k: the highest-ranked units")
-    axes.set_ylabel("mean over the examples")
+    axes.set_ylabel(literal(f"{metric.partition('(')[0]}, mean over the examples"))
     arrow = ARROWS[table.facts[metric].get("higher_is_better")]
     axes.set_title(literal(f"{metric} {arrow}"), loc="left", fontsize=11)
     ruled(axes)
@@ -92,14 +94,37 @@ def save(table: TableData, folder: str | Path) -> list[Path]:
     return written
 
 
+def verdicts(table: TableData) -> list[str]:
+    """An answer for each metric: the best method and those that cannot be told from it, if they beat chance."""
+    sentences = []
+    methods = [method for method in table.methods if method not in REFERENCES]
+    for metric in table.metrics:
+        best = table.best(metric, methods)
+        cell = None if best is None else table[best, metric]
+        if best is None or cell is None:
+            continue
+        tied = [name for name in table.tied(metric, methods) if name != best]
+        if RANDOM in (best, *tied):
+            sentences.append(f"By {metric} none: nothing is reliably better than a random order.")
+            continue
+        beside = (
+            f"; {' and '.join((', '.join(tied[:-1]), tied[-1])[len(tied) < 2 :])} cannot be told from it"
+            if tied
+            else ""
+        )
+        sentences.append(f"By {metric} believe {best} ({cell.mean:.3f}){beside}.")
+    return sentences
+
+
 def report_page(table: TableData) -> str:
     """The tables, and the curves as pictures, in a page that needs nothing else: no network, no other file."""
     about = table.run.get("about", {})
     names = " · ".join(escape(str(about[name])) for name in ("model", "data") if about.get(name))
-    parts = [f'<section class="why"><h2>{TITLE}</h2><p class="soft">{names}</p></section>', as_html(table)]
+    answers = "".join(f"<p>{escape(sentence)}</p>" for sentence in verdicts(table))
+    parts = [f'<section class="why"><h2>{TITLE}</h2>{answers}<p class="soft">{names}</p></section>', as_html(table)]
     for metric in table.metrics:
         if _curves(table, metric):
             alt = escape(f"{metric}: the mean of each method against the share of units")
             picture = base64.b64encode(figure_bytes(figure(table, metric), "png", dpi=120)).decode()
-            parts.append(CARD.format(title=escape(metric), alt=alt, data=picture))
+            parts.append(CARD.format(alt=alt, data=picture))
     return PAGE.format(title=TITLE, body="\n".join(parts))

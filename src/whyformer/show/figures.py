@@ -10,53 +10,103 @@ from matplotlib.patches import Rectangle
 
 from whyformer.escapes import literal
 from whyformer.inputs.units import Unit
-from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.results.explanation import Array, ComparisonData, ExplanationData
 from whyformer.show.colours import Scale, common_peak, largest, strengths, two_sided
+from whyformer.show.comparing import model_of, under_headlines
+from whyformer.show.drawings import Drawing
 from whyformer.show.images import image_figure
-from whyformer.show.layout import called, headline, in_answer, layer_rows, picture_in, question, shown_places
+from whyformer.show.layout import (
+    called,
+    headline,
+    in_answer,
+    layer_rows,
+    percent,
+    picture_in,
+    prepared,
+    question,
+    shown_places,
+)
 from whyformer.show.pictures import tiled
 from whyformer.show.scales import DIVERGING, SEQUENTIAL, colour_bar
 
 COLUMN, ROW = 0.45, 0.32  # inches of a cell
 BAR = 0.16  # inches, how wide a colour bar is
+VISIBLE = 0.1  # of the peak: from here on a colour is seen
+Rows = Sequence[tuple[str, ExplanationData]]  # with their names
 OWN_SCALES = "each row on its own scale: at its right, the largest score"
 
 
-def figure(result: ExplanationData | ComparisonData[Any], scale: Scale | None = None) -> Figure:
-    """A heatmap with one row for each method (AttCAT's Figure 5b).
+def figure(result: ExplanationData | ComparisonData[Any], scale: Scale | None = None, tokens: bool = False) -> Figure:
+    """A heatmap with one row for each method (AttCAT's Figure 5b); where headlines differ, a heatmap under each.
 
     Of one explanation that has layers there is a row for each layer (Figure 4), and one for their sum. Layers share a
     scale, which a colour bar shows; methods have different units, so each has its own. `scale` chooses. Of an image
-    there are pictures, as `image_figure` draws them.
+    there are pictures, as `image_figure` draws them. Words that were checked have what the model says without them.
     """
+    result = prepared(result, tokens)
     if picture_in(result) is not None:
         return image_figure(result, scale)
     usual: Scale = "shared" if isinstance(result, ExplanationData) else "row"
-    rows = layer_rows(result) if isinstance(result, ExplanationData) else [(called(e), e) for e in result]
-    return _heatmap(rows, common_peak([e for _, e in rows], scale or usual))
+    if isinstance(result, ExplanationData):
+        panels = [layer_rows(result)]
+    else:
+        panels = [[(called(e), e) for e in group] for group in under_headlines(result)]
+    return _heatmaps(panels, common_peak([e for rows in panels for _, e in rows], scale or usual))
 
 
-def _heatmap(rows: Sequence[tuple[str, ExplanationData]], peak: float | None) -> Figure:
+def _heatmaps(panels: Sequence[Rows], peak: float | None) -> Figure:
+    """A heatmap for each headline, one below the other."""
+    widest = max(len(shown_places(rows[-1][1])) for rows in panels)
+    heights = [len(rows) for rows in panels]
+    peak = peak if sum(heights) > 1 else None  # a single row has its own scale
+    size = (2.8 + COLUMN * widest, 1.6 * len(panels) + ROW * sum(heights))
+    drawn = Drawing(figsize=size, layout="constrained")
+    every = drawn.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
+    for axes, rows in zip(every[:, 0], panels, strict=True):
+        _heatmap(drawn, axes, rows, peak)
+        if len(panels) > 1:
+            axes.set_title(literal(f"{axes.get_title('left')} · {model_of(rows[0][1])}"), loc="left", fontsize=10)
+    return drawn
+
+
+def _heatmap(drawn: Figure, axes: Axes, rows: Rows, peak: float | None) -> None:
     """The rows, all by one peak, or each by its own."""
     explanation = rows[-1][1]
     shown = shown_places(explanation)
     units = [explanation.units[i] for i in shown]
-    drawn = Figure(figsize=(2.8 + COLUMN * len(units), 1.6 + ROW * len(rows)), layout="constrained")
-    axes = drawn.subplots()
     strong = [(strengths(e, peak)[shown], two_sided(e)) for _, e in rows]
     pixels = np.stack([(DIVERGING((r + 1) / 2) if signed else SEQUENTIAL(r))[:, :3] for r, signed in strong])
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
-    axes.set_xticks(range(len(units)), [literal(unit.text) for unit in units], rotation=45, ha="right")
+    names = [literal(unit.text) for unit in units]
+    names = _with_effects(explanation, shown, names) if len(rows) == 1 else names
+    axes.set_xticks(range(len(units)), names, rotation=45, ha="right")
     axes.set_yticks(range(len(rows)), [literal(name) for name, _ in rows])
     tiled(axes, len(units), len(rows))
+    _minus_signs(axes, strong)
     _divided(axes, explanation, units, len(rows))
-    if len(rows) == 1 or peak is None:
+    if peak is None:
         _own_peaks(axes, [e for _, e in rows], len(units))
     elif peak > 0:
         _colour_bars(drawn, axes, {signed for _, signed in strong}, peak, len(rows))
     title = f"{headline(explanation.prediction)} — {question(explanation)}"
     axes.set_title(literal(title), loc="left", fontsize=10)
-    return drawn
+
+
+def _with_effects(explanation: ExplanationData, shown: Sequence[int], names: Sequence[str]) -> list[str]:
+    """The names of units, with what the model says without those that were checked."""
+    checked, told = explanation.checked, []
+    for place, name in zip(shown, names, strict=True):
+        effect = None if checked is None else checked.of(place)
+        share = None if effect is None else effect.probability
+        told.append(name if share is None else f"{name}  → {percent(share)}")
+    return told
+
+
+def _minus_signs(axes: Axes, rows: Sequence[tuple[Array, bool]]) -> None:
+    """A minus on what speaks against the target, for who does not see the colour."""
+    for row, (strength, signed) in enumerate(rows):
+        for column in np.flatnonzero(strength < -VISIBLE) if signed else ():
+            axes.text(float(column), row, "−", ha="center", va="center", fontsize=9)
 
 
 def _divided(axes: Axes, explanation: ExplanationData, units: Sequence[Unit], rows: int) -> None:

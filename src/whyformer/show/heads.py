@@ -22,11 +22,11 @@ REACH = 8  # words on either side of the head; what is further away is counted t
 
 def positions_figure(mask: HeadMask) -> "Figure":
     """Where the dependents of each relation stand, counted in words from their head (Mask-LRP, Figure 1)."""
-    from matplotlib.figure import Figure
+    from whyformer.show.drawings import Drawing
 
     if mask.statistics is None or not mask.statistics.arc_counts.any():
         raise BadInput("this head mask knows no parse, so there are no relative positions to draw")
-    drawn = Figure(figsize=(10, 6), layout="constrained")
+    drawn = Drawing(figsize=(10, 6), layout="constrained")
     panels = drawn.subplots(2, 2, sharex=True, sharey=True)
     for relation, counts, axes in zip(RELATIONS, mask.statistics.arcs, panels.flat, strict=True):
         _positions(axes, relation, dict(counts))
@@ -61,12 +61,13 @@ def heads_figure(mask: HeadMask) -> "Figure":
     A head of several kinds has a stripe of each. A positional head says its offset. A head that the mask keeps has a
     frame if the mask is not just the heads that have a kind, as a random or a corrupted one.
     """
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
+
+    from whyformer.show.drawings import Drawing
 
     layers, heads = mask.shape
     kinds = _kinds(mask)
-    drawn = Figure(figsize=(0.5 * heads + 3.6, max(2.8, 0.5 * layers + 1.3)), layout="constrained")
+    drawn = Drawing(figsize=(0.5 * heads + 3.6, max(2.8, 0.5 * layers + 1.3)), layout="constrained")
     drawn.set_layout_engine("constrained", w_pad=0.1)
     axes = drawn.subplots()
     other = mask.statistics is not None and bool((mask.kept != mask.union.kept).any())

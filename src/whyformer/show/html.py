@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from whyformer.results.checked import Effect
 from whyformer.results.explanation import Array, ComparisonData, ExplanationData
-from whyformer.results.trust import Trust
+from whyformer.results.trust import TrustData
 from whyformer.show import image_html, layout
 from whyformer.show.colours import (
     FAINT,
@@ -15,23 +16,31 @@ from whyformer.show.colours import (
     hue,
     largest,
     strengths,
-    strongest,
     two_sided,
     written,
 )
+from whyformer.show.comparing import AGREEMENT, facts_of_rows, under_headlines
 
 STYLE = """
 .why{--ink:#1b1f24;--soft:#667080;--line:#d9dee5;--card:#fff;font:16px/1.6 system-ui,sans-serif;color:var(--ink);
 background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1.2em 1.5em;margin:0 0 1.2em;max-width:60em}
 @media (prefers-color-scheme:dark){.why{--ink:#e8ecf1;--soft:#9aa5b3;--line:#333b45;--card:#171b21}}
-.why h2{font-size:1.15em;margin:0}.why .soft{color:var(--soft);font-size:.85em}
-.why .text{font-size:1.2em;line-height:2;white-space:pre-wrap;overflow-wrap:anywhere;margin:.7em 0}
+.why header{display:flex;flex-wrap:wrap;justify-content:space-between;align-items:flex-start;gap:.2em 2em}
+.why h2{font-size:1.1em;margin:0}.why header p{margin:0}.why .soft{color:var(--soft);font-size:.85em}.why .now{font-variant-numeric:tabular-nums}
+.why .text{font-size:1.15em;line-height:1.9;white-space:pre-wrap;overflow-wrap:anywhere;margin:.7em 0}
+.why .text.short{font-size:2.1em;line-height:1.7;letter-spacing:-.01em}.why .text.middle{font-size:1.45em;line-height:1.8}
 .why .answer{text-decoration:underline;text-decoration-thickness:.12em;text-underline-offset:.3em}
-.why .u{border-radius:.25em;padding:.1em 0}.why .legend span{color:var(--ink);border-radius:.25em;padding:.05em .5em;margin-right:.4em}
-.why .classes{margin:.5em 0;display:grid;grid-template-columns:max-content 12em max-content;gap:.1em .8em;font-size:.85em;
+.why .cut{color:var(--soft);opacity:.75;border-left:.15em dashed var(--soft);padding-left:.4em}
+.why .cut::before{content:"✂ "}
+.why .u{border-radius:.25em;padding:.1em 0}.why .u[data-without]{cursor:help}.why .u.neutral{box-shadow:inset 0 -.12em 0 var(--line)}
+.why .u.on,.why tr.on td{outline:.1em solid var(--soft);outline-offset:.05em}
+.why .legend span{color:var(--ink);border-radius:.25em;padding:.05em .5em;margin-right:.4em}
+.why .classes{margin:.3em 0;display:grid;grid-template-columns:max-content minmax(5em,9em) max-content;gap:.1em .8em;font-size:.85em;
 align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--line);overflow:hidden}
 .why .bar i{display:block;height:100%;background:var(--soft)}
-.why table{border-collapse:collapse;font-size:.85em}.why td,.why th{padding:.15em .6em;text-align:left;vertical-align:middle}
+.why table{border-collapse:collapse;font-size:.9em}.why td,.why th{padding:.15em .6em;text-align:left;vertical-align:middle}
+.why .reasons{margin:.4em 0 .2em -.6em}.why .reasons td{font-variant-numeric:tabular-nums}.why .reasons .w{font-weight:600;overflow-wrap:anywhere}
+.why .reasons .bar{width:min(12em,24vw)}.why .reasons .p{font-weight:600;white-space:nowrap}.why .reasons .all td{border-top:1px solid var(--line)}
 .why .scroll{overflow-x:auto}.why .grid td{padding:0;min-width:1.4em;height:1.4em;border:1px solid var(--card)}
 .why .grid th{font-weight:normal;white-space:nowrap}.why .grid .t th{writing-mode:vertical-rl;padding:.4em .1em}
 .why details{margin-top:.8em}.why summary{cursor:pointer;color:var(--soft);font-size:.85em}
@@ -44,6 +53,24 @@ align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--lin
 .why .gauge .best{top:0;height:1em;width:.2em;margin-left:-.1em;background:var(--ink)}
 .why .gauge .own{top:.2em;height:.6em;width:.6em;margin-left:-.3em;transform:rotate(45deg);background:var(--ink);outline:.12em solid var(--card)}
 """
+SCRIPT = """<script>
+window.whyformerWords = window.whyformerWords || (() => {
+  const point = (target, on) => {
+    const one = target.closest ? target.closest(".why [data-without]") : null;
+    if (!one) return;
+    const card = one.closest(".why"), now = card.querySelector(".now");
+    card.querySelectorAll("[data-without]").forEach(
+      other => other.classList.toggle("on", on && other.dataset.word === one.dataset.word));
+    if (now) now.textContent = on ? one.dataset.without : now.dataset.rest;
+  };
+  for (const name of ["pointerover", "focusin"]) document.addEventListener(name, event => point(event.target, true));
+  for (const name of ["pointerout", "focusout"]) document.addEventListener(name, event => point(event.target, false));
+  return true;
+})();
+</script>"""
+SHOWN = 6  # reasons; others behind a click
+SHORT, MIDDLE = 140, 500  # characters of texts that are written large, and larger than others
+HATCH = 0.45  # of the colour's opacity, every other stripe of what speaks against the target
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{title}</title><style>body{{margin:2em auto;padding:0 1em;max-width:62em;background:#f3f5f8}}
@@ -53,77 +80,97 @@ PAGE = """<!doctype html>
 """
 
 
-def page(explanations: Sequence[ExplanationData], scale: Scale | None = None) -> str:
+def page(explanations: Sequence[ExplanationData], scale: Scale | None = None, tokens: bool = False) -> str:
     """A whole page: a card for each explanation, or one for a comparison.
 
-    `scale`: whether the rows of a card share one; by default layers do, and methods do not.
+    `scale`: whether the rows of a card share one; by default layers do, and methods do not. `tokens`: in place of words.
     """
     first = explanations[0]
     title = escape(f"{layout.headline(first.prediction)}: {layout.question(first)}")
-    return PAGE.format(title=title, body=fragment(explanations, scale))
+    return PAGE.format(title=title, body=fragment(explanations, scale, tokens))
 
 
-def fragment(explanations: Sequence[ExplanationData], scale: Scale | None = None) -> str:
+def fragment(explanations: Sequence[ExplanationData], scale: Scale | None = None, tokens: bool = False) -> str:
     """The same without the page around it, for notebooks."""
+    explanations = layout.prepared(explanations, tokens)
     if isinstance(explanations, ComparisonData):
         cards = [_comparison(explanations, scale or "row")]
     else:
         cards = [_card(explanation, scale or "shared") for explanation in explanations]
     pictures = any(explanation.image is not None for explanation in explanations)
     style, script = (STYLE + image_html.STYLE, image_html.SCRIPT) if pictures else (STYLE, "")
+    script += SCRIPT if any(explanation.checked is not None for explanation in explanations) else ""
     return f"<style>{style}</style>" + "\n".join(cards) + script
 
 
 def _card(explanation: ExplanationData, scale: Scale) -> str:
-    named = f'<p class="soft">{escape(layout.called(explanation))} · {_origin(explanation)}</p>'
+    """What the model said, then the text as the largest thing on the card, then the reasons and where they are from."""
+    origin = f'<p class="soft">{escape(layout.called(explanation))} · {_origin(explanation)}</p>'
     legend, told = legend_line([explanation]), note_line(explanation) + _trust(explanation)
-    text = f'<div class="text">{marked_text(explanation)}</div>'
+    text, strongest = f'<div class="text {_size(explanation)}">{marked_text(explanation)}</div>', _reasons(explanation)
     if explanation.image is None:
-        parts = [_heading(explanation), named, legend, text, told, _strongest(explanation)]
+        parts = [_heading(explanation), text, legend, strongest, told]
     else:
-        beside = f"{_classes(explanation)}{legend}{_strongest(explanation)}"
+        beside = f"{_classes(explanation)}{legend}{strongest}"
         picture = image_html.image_card(explanation, beside)
-        parts = [_title(explanation), named, picture, text if explanation.texts else "", told]
-    return f'<section class="why">{"".join(parts)}{_layers(explanation, scale)}</section>'
+        parts = [_title(explanation), picture, text if explanation.texts else "", told]
+    return f'<section class="why">{"".join(parts)}{_layers(explanation, scale)}{origin}</section>'
+
+
+def _size(explanation: ExplanationData) -> str:
+    """How large a text is written."""
+    length = sum(map(len, explanation.texts))
+    return "short" if length <= SHORT else "middle" if length <= MIDDLE else ""
 
 
 def _comparison(explanations: ComparisonData[ExplanationData], scale: Scale) -> str:
-    first, trusts = explanations[0], layout.trusts(explanations)
-    peak = common_peak(explanations, scale)
-    gauges = [
-        "" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>' for e in explanations
-    ]
-    names = [layout.called(e) for e in explanations]
-    pictures = first.image is not None
-    tiles = image_html.image_comparison(names, explanations, peak, gauges) if pictures else ""
-    rows = "" if pictures else _rows(explanations, peak, gauges)
-    for name, reason in explanations.refused:
-        rows += f"<tr><th>{escape(name)}</th><td>{escape(reason)}</td></tr>"
-    table = f'<div class="scroll"><table class="rows">{rows}</table></div>' if rows else ""
-    origin = f'<p class="soft">{_origin(first)}</p>'
-    table += _scale_line(peak, "picture" if pictures else "row")
-    above = f"{_heading(first)}{origin}{legend_line(explanations)}{note_line(first)}{tiles}"
+    """One card, with the rows of each headline under it."""
+    peak, groups = common_peak(explanations, scale), under_headlines(explanations)
+    parts = [_compared(group, peak) for group in groups]
+    refused = "".join(f"<tr><th>{escape(n)}</th><td>{escape(why)}</td></tr>" for n, why in explanations.refused)
+    table = f'<div class="scroll"><table class="rows">{refused}</table></div>' if refused else ""
+    return f'<section class="why">{"".join(parts)}{table}</section>'
+
+
+def _compared(group: Sequence[ExplanationData], peak: float | None) -> str:
+    """What was said once, then each method with its text or picture, and how to read all of them."""
+    first, trusts, facts = group[0], layout.trusts(group), facts_of_rows(group)
+    gauges = ["" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>' for e in group]
+    above = f'{_heading(first)}<p class="soft">{_origin(first)}</p>{legend_line(group)}{note_line(first)}'
+    if first.image is not None:
+        told = [f'<div class="soft">{fact}</div>' if fact else "" for fact in facts]
+        below = [fact + gauge for fact, gauge in zip(told, gauges, strict=True)]
+        rows = image_html.image_comparison([layout.called(e) for e in group], group, peak, below)
+    else:
+        rows = f'<div class="scroll"><table class="rows">{_rows(group, peak, facts, gauges)}</table></div>'
+    rows += _scale_line(peak, "row" if first.image is None else "picture")
+    rows += f'<p class="soft">{AGREEMENT}</p>' if len(group) > 1 else ""
     for trust in trusts[:1]:
-        table += f'<p class="soft">Trust: {escape(layout.gauge_title(trust))}. {escape(layout.gauge_key(trust, "each method"))}</p>'
-    return f'<section class="why">{above}{table}</section>'
+        key = f"{layout.gauge_title(trust)}. {layout.gauge_key(trust, 'each method')}"
+        rows += f'<p class="soft">Trust: {escape(key)}</p>'
+    return above + rows
 
 
-def _rows(explanations: Sequence[ExplanationData], peak: float | None, gauges: Sequence[str]) -> str:
+def _rows(
+    explanations: Sequence[ExplanationData], peak: float | None, facts: Sequence[str], gauges: Sequence[str]
+) -> str:
     """A row for each method, with the text in its colours."""
     rows = ""
-    for e, gauge in zip(explanations, gauges, strict=True):
-        name = f'{escape(layout.called(e))}<div class="soft">up to {largest(e):.3g}</div>'
+    for e, fact, gauge in zip(explanations, facts, gauges, strict=True):
+        told = [f"up to {largest(e):.3g}", *([fact] if fact else [])]
+        name = escape(layout.called(e)) + "".join(f'<div class="soft">{line}</div>' for line in told)
         rows += f'<tr><th>{name}</th><td><div class="text">{marked_text(e, peak)}</div>{gauge}</td></tr>'
     return rows
 
 
 def _heading(explanation: ExplanationData) -> str:
-    return _title(explanation) + _classes(explanation)
+    return f"<header><div>{_title(explanation)}</div>{_classes(explanation)}</header>"
 
 
 def _title(explanation: ExplanationData) -> str:
-    said = escape(layout.headline(explanation.prediction))
-    return f"<h2>{said}</h2><p>{escape(layout.question(explanation))}</p>"
+    """What the model said; where words were checked, what it says without the one that is pointed at."""
+    rest = escape(layout.headline(explanation.prediction))
+    return f'<h2 class="now" data-rest="{rest}">{rest}</h2><p>{escape(layout.question(explanation))}</p>'
 
 
 def _classes(explanation: ExplanationData) -> str:
@@ -143,7 +190,12 @@ def marked_text(explanation: ExplanationData, peak: float | None = None) -> str:
     strength = strengths(explanation, peak)
     parts = []
     for answer, members in groupby(layout.pieces(explanation), key=lambda piece: piece.answer):
-        inner = "".join(_unit(explanation, piece, strength) for piece in members)
+        inner = "".join(
+            f'<span class="cut" title="the model did not read this">{escape(piece.text)}</span>'
+            if piece.cut
+            else _unit(explanation, piece, strength)
+            for piece in members
+        )
         parts.append(f'<span class="answer">{inner}</span>' if answer else inner)
     return "".join(parts)
 
@@ -155,7 +207,19 @@ def _unit(explanation: ExplanationData, piece: layout.Piece, strength: Array) ->
     style = "" if abs(shade) < FAINT else f' style="background:{shade_of(shade, two_sided(explanation))}"'
     title = written(explanation, float(explanation.scores[piece.position]))
     unknown = f'<sup class="soft">{layout.UNKNOWN}</sup>' if explanation.units[piece.position].unknown else ""
-    return f'<span class="u" title="{title}"{style}>{escape(piece.text)}</span>{unknown}'
+    checked = explanation.checked
+    effect = None if checked is None else checked.of(piece.position)
+    neutral = " neutral" if checked is not None and effect is not None and not checked.side(effect) else ""
+    data = "" if effect is None else _without(explanation, effect)
+    return f'<span class="u{neutral}" title="{title}"{data}{style}>{escape(piece.text)}</span>{unknown}'
+
+
+def _without(explanation: ExplanationData, effect: Effect) -> str:
+    """What is shown while a word is pointed at that was hidden; its place tells it from the same word elsewhere."""
+    listed = layout.reasons(explanation, len(explanation.units))
+    word, change = next((reason.text, reason.change) for reason in listed if reason.effect is effect)
+    said = escape(f"without “{word}”: {layout.named(explanation.target)} {change}")
+    return f' tabindex="0" data-word="{effect.units[0]}" data-without="{said}"'
 
 
 def legend_line(explanations: Sequence[ExplanationData]) -> str:
@@ -169,15 +233,28 @@ def legend_line(explanations: Sequence[ExplanationData]) -> str:
     return f'<div class="legend soft">{spans}</div>'
 
 
-def _strongest(explanation: ExplanationData) -> str:
-    rows = []
-    top = strongest(explanation, 10)
-    peak = max((abs(u.score) for u, _ in top), default=0) or 1
-    for unit, colour in top:
-        bar = f'<div class="bar" style="width:12em"><i style="width:{100 * abs(unit.score) / peak:.1f}%;'
-        bar += f'background:{_rgba(colour, 1)}"></i></div>'
-        rows.append(f"<tr><td>{escape(unit.text)}</td><td>{bar}</td><td>{written(explanation, unit.score)}</td></tr>")
-    return f"<details open><summary>strongest</summary><table>{''.join(rows)}</table></details>"
+def _reasons(explanation: ExplanationData) -> str:
+    """The strongest words or regions, each with what the model says without it."""
+    top = layout.reasons(explanation, 10)
+    peak = max((abs(reason.score) for reason in top), default=0) or 1
+    first = [_reason(explanation, reason, peak) for reason in top[:SHOWN]]
+    rest = "".join(_reason(explanation, reason, peak) for reason in top[SHOWN:])
+    if together := layout.together_line(explanation):
+        name, change = together
+        first.append(
+            f'<tr class="all"><td class="w">{name}</td><td></td><td></td><td class="p">{change}</td><td></td></tr>'
+        )
+    meaning = layout.checked_note(explanation)
+    told = "" if meaning is None else f'<p class="soft">{escape(meaning)}</p>'
+    more = f'<details><summary>more</summary><table class="reasons">{rest}</table></details>' if rest else ""
+    return f'<table class="reasons">{"".join(first)}</table>{told}{more}'
+
+
+def _reason(explanation: ExplanationData, reason: layout.Reason, peak: float) -> str:
+    bar = f'<div class="bar"><i style="width:{100 * abs(reason.score) / peak:.1f}%;background:{_rgba(reason.colour, 1)}"></i></div>'
+    data = "" if reason.effect is None else _without(explanation, reason.effect)
+    cells = f'<td class="w">{escape(reason.text)}</td><td>{bar}</td><td>{written(explanation, reason.score)}</td>'
+    return f'<tr{data}>{cells}<td class="p">{reason.change}</td><td class="soft">{reason.remark}</td></tr>'
 
 
 def _layers(explanation: ExplanationData, scale: Scale) -> str:
@@ -219,14 +296,26 @@ def note_line(explanation: ExplanationData) -> str:
 
 
 def _trust(explanation: ExplanationData) -> str:
-    trust = explanation.trusted
-    if trust is None:
-        return ""
+    return "" if explanation.trusted is None else _trust_part(explanation.trusted)
+
+
+def trust_page(trust: TrustData) -> str:
+    """What was found of one explanation as a page."""
+    return PAGE.format(title="Trust", body=trust_fragment(trust))
+
+
+def trust_fragment(trust: TrustData) -> str:
+    """The same without the page around it, for notebooks."""
+    title = f'<p class="soft">{escape(layout.gauge_title(trust))}</p>'
+    return f'<style>{STYLE}</style><section class="why">{_trust_part(trust)}{title}</section>'
+
+
+def _trust_part(trust: TrustData) -> str:
     key = f'<p class="soft">{escape(layout.gauge_key(trust))}</p>'
     return f'<div class="trust"><p>{escape(trust.sentence)}</p>{_gauge(trust, [trust])}{key}</div>'
 
 
-def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
+def _gauge(trust: TrustData, among: Sequence[TrustData]) -> str:
     """The random orders, the best and this one on a line, and the two numbers beside it."""
     (low, high), *places = layout.gauge(trust, among)
     marks = f'<i class="line"></i><i class="spread" style="left:{100 * low:.1f}%;width:{100 * (high - low):.1f}%"></i>'
@@ -238,8 +327,13 @@ def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
 
 
 def shade_of(strength: float, signed: bool) -> str:
-    """The colour behind a unit of that strength, -1 … 1."""
-    return _rgba(hue(strength, signed), 0.62 * min(1.0, abs(strength)))
+    """What is behind a unit of that strength, -1 … 1: its colour, in stripes where it speaks against the target."""
+    opacity = 0.62 * min(1.0, abs(strength))
+    colour = _rgba(hue(strength, signed), opacity)
+    if not signed or strength >= 0:
+        return colour
+    pale = _rgba(hue(strength, signed), HATCH * opacity)
+    return f"repeating-linear-gradient(135deg,{colour} 0 3px,{pale} 3px 6px)"
 
 
 def _rgba(colour: Colour, opacity: float) -> str:

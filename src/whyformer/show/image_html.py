@@ -14,7 +14,7 @@ from whyformer.inputs.images import Pixels
 from whyformer.results.explanation import ExplanationData
 from whyformer.show import layout
 from whyformer.show.colours import largest, two_sided
-from whyformer.show.overlay import DIMMED, FADED, TINY, cells, heat_strengths, layer, picture_of
+from whyformer.show.overlay import DIMMED, FADED, TINY, cells, heat_strengths, layer, picture_of, regions
 
 NARROWEST = 440  # pixels of the screen: how wide smaller pictures are shown
 TALLEST = 640  # pixels of the screen
@@ -26,7 +26,10 @@ STYLE = f"""
 .why .shot .seen{{filter:grayscale(var(--heat,1));opacity:calc(1 - {1 - FADED:.2f}*var(--heat,1))}}
 .why .shot .heat{{position:absolute;height:auto;opacity:var(--heat,1);box-shadow:0 0 0 4000px rgba(0,0,0,{1 - DIMMED:.2f})}}
 .why .shot .cell{{position:absolute;box-sizing:border-box;border:2px solid #000;outline:1px solid #fff;display:none}}
+.why .shot .frame{{position:absolute;box-sizing:border-box;border:2px solid #fff;outline:1px solid #000;color:#fff;
+font:700 15px/1.2 system-ui,sans-serif;text-shadow:0 0 3px #000,0 0 3px #000;padding-left:.1em;opacity:var(--heat,1)}}
 .why .seeing{{display:flex;flex-wrap:wrap;gap:.4em 2em;margin:.8em 0;align-items:flex-start}}.why .seeing>*{{max-width:100%}}
+.why .seeing .reasons{{font-size:.82em}}.why .seeing .reasons td{{padding:.15em .4em}}.why .seeing .reasons .bar{{width:4em}}.why .seeing .reasons td:nth-child(3){{display:none}}
 .why .seeing .classes{{grid-template-columns:max-content minmax(4em,12em) max-content}}.why .seeing td:first-child{{white-space:nowrap}}
 .why .tiles{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(13em,100%),1fr));gap:1.2em 1em;margin:.8em 0}}
 .why .tiles figure,.why .seeing figure{{margin:0;min-width:0}}.why figcaption{{font-size:.85em;overflow-wrap:anywhere}}
@@ -71,7 +74,7 @@ def image_card(explanation: ExplanationData, beside: str) -> str:
     pixels = picture_of(explanation).pixels
     height, width = pixels.shape[:2]
     shown = min(max(NARROWEST, width), max(1, TALLEST * width // height))
-    shot = _shot(explanation, pixels, style=f"width:{shown}px")
+    shot = _shot(explanation, pixels, style=f"width:{shown}px", framed=True)
     return f'<div class="seeing"><figure>{shot}{_at(REST)}{SLIDER}</figure><div>{beside}</div></div>'
 
 
@@ -105,8 +108,10 @@ def _at(rest: str) -> str:
     return f'<p class="soft at" data-rest="{rest}">{rest}</p>'
 
 
-def _shot(explanation: ExplanationData, pixels: Pixels, peak: float | None = None, style: str = "") -> str:
-    """The picture under its heat, and the grid of patches as data."""
+def _shot(
+    explanation: ExplanationData, pixels: Pixels, peak: float | None = None, style: str = "", framed: bool = False
+) -> str:
+    """The picture under its heat, and the grid of patches as data; `framed`: with the regions that were checked."""
     left, top, right, bottom = (100 * edge for edge in picture_of(explanation).region)
     across, down, scores = cells(explanation)
     grid = {"across": _rounded(across), "down": _rounded(down), "scores": scores}
@@ -115,8 +120,19 @@ def _shot(explanation: ExplanationData, pixels: Pixels, peak: float | None = Non
     return (
         f'<span class="shot" style="{style}" data-cells="{escape(json.dumps(grid, separators=(",", ":")))}">'
         f"{_picture(pixels, _described(explanation), 'seen')}"
-        f'<img class="heat" alt="" style="{place}" src="{heat}"><i class="cell"></i></span>'
+        f'<img class="heat" alt="" style="{place}" src="{heat}">{_frames(explanation) if framed else ""}'
+        '<i class="cell"></i></span>'
     )
+
+
+def _frames(explanation: ExplanationData) -> str:
+    """A numbered frame around each region that was checked."""
+    frames = ""
+    for number, (left, top, right, bottom) in enumerate(regions(explanation)):
+        place = f"left:{100 * left:.3f}%;top:{100 * top:.3f}%"
+        size = f"width:{100 * (right - left):.3f}%;height:{100 * (bottom - top):.3f}%"
+        frames += f'<b class="frame" style="{place};{size}">{layout.numeral(number)}</b>'
+    return frames
 
 
 def _picture(pixels: Pixels, alt: str, looks: str) -> str:

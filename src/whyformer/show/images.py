@@ -6,14 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
 from whyformer.inputs.images import Pixels
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.show.colours import Scale, common_peak, largest, two_sided
-from whyformer.show.layout import called, headline, named, question
-from whyformer.show.overlay import blended, enlarged, picture_of
+from whyformer.show.comparing import row_names, under_headlines
+from whyformer.show.drawings import Drawing
+from whyformer.show.layout import called, headline, named, numeral, question, reasons
+from whyformer.show.overlay import Frame, blended, enlarged, picture_of, regions
 from whyformer.show.scales import colour_bar
 
 SIDE = 3.6  # inches of the width of a picture that stands alone
@@ -31,6 +35,7 @@ class Tile(NamedTuple):
     title: str = ""
     caption: str = ""
     beside: str = ""
+    frames: Sequence[Frame] = ()  # numbered, in fractions of the picture
 
     @property
     def tall(self) -> float:
@@ -42,16 +47,19 @@ class Tile(NamedTuple):
 def image_figure(result: ExplanationData | ComparisonData[Any], scale: Scale | None = None) -> Figure:
     """The input beside its heat with a colour bar; of a comparison one picture for each method, on its own scale."""
     if isinstance(result, ExplanationData):
-        tiles = [Tile(_input(result), INPUT), Tile(blended(result), called(result))]
+        heat = Tile(blended(result), called(result), _changes(result), frames=regions(result))
+        tiles = [Tile(_input(result), INPUT), heat]
         drawn = _drawn([tiles], SIDE, [result], common_peak([result], "shared"))
     else:
         peak = common_peak(result, scale or "row")
         tiles = [Tile(_input(result[0]), INPUT)]
-        tiles += [Tile(blended(e, peak), called(e), _caption(e, peak)) for e in result]
+        names = zip(row_names(result), result, strict=True)
+        tiles += [Tile(blended(e, peak), name.replace(" · ", "\n"), _caption(e, peak)) for name, e in names]
         rows = [tiles[place : place + COLUMNS] for place in range(0, len(tiles), COLUMNS)]
         drawn = _drawn(rows, TILE, result, peak)
-    first = result if isinstance(result, ExplanationData) else result[0]
-    drawn.suptitle(literal(f"{headline(first.prediction)} — {question(first)}"), x=0.01, ha="left", fontsize=10)
+    headed = [result] if isinstance(result, ExplanationData) else [group[0] for group in under_headlines(result)]
+    title = "\n".join(f"{headline(e.prediction)} — {question(e)}" for e in headed)
+    drawn.suptitle(literal(title), x=0.01, ha="left", fontsize=10)
     return drawn
 
 
@@ -109,6 +117,12 @@ def _input(explanation: ExplanationData) -> Pixels:
     return enlarged(picture_of(explanation).pixels)
 
 
+def _changes(explanation: ExplanationData) -> str:
+    """What the model says without each region that was checked."""
+    checked = [] if explanation.checked is None or explanation.texts else reasons(explanation, 0)
+    return "   ".join(f"{reason.text.split()[0]} {reason.change}" for reason in checked)
+
+
 def _caption(explanation: ExplanationData, peak: float | None) -> str:
     return f"up to {largest(explanation):.3g}" if peak is None else ""
 
@@ -127,7 +141,7 @@ def _drawn(
     texts = sum(any(tile.title for tile in row if tile) + any(tile.caption for tile in row if tile) for row in rows)
     wide = side * columns + line * any(tile.beside for tile in tiles) + (0.0 if peak is None else 3 * line)
     high = side * sum(heights) + line * (texts + 1) + 0.08 * len(rows)
-    drawn = Figure(figsize=(wide, high), layout="compressed")
+    drawn = Drawing(figsize=(wide, high), layout="compressed")
     axes = drawn.subplots(len(rows), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
     for place, cell in np.ndenumerate(axes):
         row = rows[place[0]]
@@ -142,8 +156,16 @@ def _drawn(
 
 
 def _draw(axes: Any, tile: Tile) -> None:
-    """One picture without a frame."""
+    """One picture without a frame around it; regions in it have one, with a number."""
     axes.imshow(tile.pixels, interpolation="bilinear")
+    height, width, _ = tile.pixels.shape
+    for number, (left, top, right, bottom) in enumerate(tile.frames):
+        corner = left * width - 0.5, top * height - 0.5
+        sides = (right - left) * width, (bottom - top) * height
+        axes.add_patch(Rectangle(corner, *sides, fill=False, edgecolor="black", linewidth=2))
+        axes.add_patch(Rectangle(corner, *sides, fill=False, edgecolor="white", linewidth=1))
+        name = axes.text(corner[0] + 0.02 * width, corner[1] + 0.02 * height, numeral(number), va="top", fontsize=9)
+        name.set(color="white", path_effects=[withStroke(linewidth=2, foreground="black")])
     axes.set_title(literal(tile.title), fontsize=9)
     axes.set_xlabel(tile.caption, fontsize=7, color=SOFT, labelpad=2)
     axes.set_ylabel(literal(tile.beside), fontsize=9)

@@ -2,16 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from whyformer.inputs.encoding import places
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
-from whyformer.results.explanation import ExplanationData
-from whyformer.results.trust import Trust
+from whyformer.results.checked import Checked, Effect
+from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.results.trust import TrustData
+from whyformer.show.colours import Colour, side_colour, strongest
 from whyformer.tasks.label import Label, Predicted
 
+R = TypeVar("R", bound=ExplanationData | Sequence[Any])
+
 UNKNOWN = "⟨?⟩"  # behind a unit that the tokenizer does not know
+CUT = "✂"  # before what the model did not read
+MOST_DIGITS = 2  # behind the point of a percentage that is set beside another
 
 
 class Piece(NamedTuple):
@@ -20,6 +26,7 @@ class Piece(NamedTuple):
     text: str
     position: int | None = None
     answer: bool = False  # whether it belongs to the explained answer, or is the word whose output is explained
+    cut: bool = False  # whether the model never saw it
 
 
 def pieces(explanation: ExplanationData) -> Iterator[Piece]:
@@ -33,7 +40,7 @@ def pieces(explanation: ExplanationData) -> Iterator[Piece]:
     for number, position in enumerate(shown):
         unit = explanation.units[position]
         if unit.part is not None and unit.part != part:
-            yield _piece(explanation, part, end, None)
+            yield _outside(explanation, part, end, None)
             yield Piece("\n")
             part, end = unit.part, 0
         if unit.span is None:
@@ -41,10 +48,16 @@ def pieces(explanation: ExplanationData) -> Iterator[Piece]:
             yield Piece(unit.text, position)
             continue
         start = max(unit.span[0], end)
-        yield _piece(explanation, part, end, start)
+        yield _piece(explanation, part, end, start) if end else _outside(explanation, part, end, start)
         end = max(start, unit.span[1])
         yield _piece(explanation, part, start, end, position)
-    yield _piece(explanation, part, end, None)
+    yield _outside(explanation, part, end, None)
+
+
+def _outside(explanation: ExplanationData, part: int, start: int, stop: int | None) -> Piece:
+    """What stands before the first unit of a text or behind the last: cut off, if the text did not fit."""
+    piece, told = _piece(explanation, part, start, stop), explanation.diagnostics
+    return piece._replace(cut=bool(piece.text.strip()) and ("dropped_tokens" in told or "window" in told))
 
 
 def picture_in(explained: ExplanationData | Sequence[ExplanationData]) -> Picture | None:
@@ -86,10 +99,18 @@ def in_answer(explanation: ExplanationData, part: int | None, span: Span | None)
 
 def headline(prediction: Predicted) -> str:
     """What the model said, and how probable it is; of a score, which has no probability, its value."""
-    name = named(Label(prediction.index, prediction.label, prediction.span, title=prediction.title))
+    return f"{'Answer: ' if prediction.span else ''}{said(prediction)} {amount(prediction)}".rstrip()
+
+
+def said(prediction: Predicted) -> str:
+    """What the model said, by its name."""
+    return named(Label(prediction.index, prediction.label, prediction.span, title=prediction.title))
+
+
+def amount(prediction: Predicted) -> str:
+    """How probable what the model said is; of a score its value."""
     is_score = prediction.probability is None and len(prediction.logits) == 1
-    amount = f"{prediction.logits[0]:.4g}" if is_score else percent(prediction.probability)
-    return f"{'Answer: ' if prediction.span else ''}{name} {amount}".rstrip()
+    return f"{prediction.logits[0]:.4g}" if is_score else percent(prediction.probability)
 
 
 def question(explanation: ExplanationData) -> str:
@@ -123,12 +144,94 @@ def called(explanation: ExplanationData) -> str:
     return f"{explanation.method}({options})" if options else explanation.method
 
 
+def prepared(result: R, tokens: bool = False) -> R:
+    """An explanation, or a comparison or list of some, as people are shown them: by words, unless tokens are wanted."""
+    if isinstance(result, ExplanationData):
+        return result.for_people(tokens)
+    if isinstance(result, ComparisonData):
+        return replace(result, explanations=tuple(e.for_people(tokens) for e in result))
+    return [e.for_people(tokens) for e in result]  # type: ignore[return-value]
+
+
+class Reason(NamedTuple):
+    """A word, patch or region with its score, its colour at its strongest, and what the model says without it."""
+
+    text: str
+    score: float
+    colour: Colour
+    change: str = ""  # from the probability of the whole input to that without it
+    remark: str = ""  # where the score and the effect are not of one mind
+    effect: Effect | None = None  # if it was hidden
+
+
+def reasons(explanation: ExplanationData, count: int) -> list[Reason]:
+    """What is strongest in an explanation; of an image that was checked, its regions."""
+    checked, places = explanation.checked, {id(unit): n for n, unit in enumerate(explanation.units)}
+    if checked is not None and explanation.image is not None and not explanation.texts:
+        return [
+            Reason(f"{numeral(n)} {e.text}", e.score, side_colour(e.direction), *_told(checked, e), e)
+            for n, e in enumerate(checked.effects)
+        ]
+    listed = []
+    for unit, colour in strongest(explanation, count):
+        effect = None if checked is None else checked.of(places[id(unit.unit)])
+        told = ("", "") if checked is None or effect is None else _told(checked, effect)
+        listed.append(Reason(unit.text, unit.score, colour, *told, effect))
+    return listed
+
+
+def numeral(number: int) -> str:
+    """What tells the regions of an image apart, in a list and in the picture: ① for the first."""
+    return chr(0x2460 + number) if number < 20 else f"({number + 1})"
+
+
+def _told(checked: Checked, effect: Effect) -> tuple[str, str]:
+    """What hiding a word changed, and whether that is what its score says."""
+    if checked.probability is None or effect.probability is None:
+        change = f"{checked.output:.4g} → {effect.output:.4g}"
+    else:
+        change = between(checked.probability, effect.probability)
+    if not effect.direction:
+        return change, "hardly matters alone"
+    side = "for" if effect.direction > 0 else "against"
+    return change, f"{side} it, unlike its score" if checked.agrees(effect) is False else ""
+
+
+def between(before: float, after: float) -> str:
+    """Two probabilities, with as many digits as tell them apart, if that takes few."""
+    for digits in range(1, MOST_DIGITS + 1):
+        first, last = (f"{100 * share:.{digits}f} %" for share in (before, after))
+        if first != last:
+            return f"{first} → {last}"
+    return f"{percent(before)} → {percent(after)}"
+
+
+def together_line(explanation: ExplanationData) -> tuple[str, str] | None:
+    """What the model says without any of the words or regions that were checked, if there are several."""
+    checked = explanation.checked
+    if checked is None or checked.together is None:
+        return None
+    count = len(checked.effects)
+    return "both" if count == 2 else f"all {count}", _told(checked, checked.together)[0]
+
+
+def checked_note(explanation: ExplanationData) -> str | None:
+    """What the numbers beside the strongest words mean, if there are some."""
+    checked = explanation.checked
+    if checked is None or not checked.effects:
+        return None
+    what = "region" if explanation.image is not None else "word"
+    number = "the output" if checked.probability is None else f"the probability of {named(explanation.target)}"
+    return f"→ {number} without that {what} alone"
+
+
 def layer_rows(explanation: ExplanationData) -> list[tuple[str, ExplanationData]]:
     """A row for each layer, named by its number, and one for their sum; one row alone where there are no layers."""
     if explanation.layers is None:
         return [(called(explanation), explanation)]
-    layers = [replace(explanation, scores=layer, layers=None, pixels=None) for layer in explanation.layers]
-    return [*((f"layer {number}", layer) for number, layer in enumerate(layers)), ("sum", explanation)]
+    whole = replace(explanation, checked=None)  # a layer was not checked, and all are shown as the method has them
+    layers = [replace(whole, scores=layer, layers=None, pixels=None) for layer in explanation.layers]
+    return [*((f"layer {number}", layer) for number, layer in enumerate(layers)), ("sum", whole)]
 
 
 def scale_note(peak: float | None, what: str = "row") -> str:
@@ -140,7 +243,9 @@ def scale_note(peak: float | None, what: str = "row") -> str:
 
 def note(explanation: ExplanationData) -> str | None:
     """What the reader must know about the input, if anything."""
-    notes = (_dropped(explanation), _windows(explanation), _unknown(explanation), _several(explanation))
+    unchecked = explanation.diagnostics.get("unchecked")
+    notes = [_dropped(explanation), _windows(explanation), _unknown(explanation), _several(explanation)]
+    notes += [] if unchecked is None else [f"the strongest words were not checked: {unchecked}"]
     return "; ".join(filter(None, notes)) or None
 
 
@@ -193,7 +298,7 @@ class Gauge(NamedTuple):
     own: float
 
 
-def gauge(trust: Trust, among: Sequence[Trust]) -> Gauge:
+def gauge(trust: TrustData, among: Sequence[TrustData]) -> Gauge:
     """The orders on a scale that shows those of all explanations side by side."""
     ends = [end for t in among for end in (*t.random, t.aopc, t.aopc if t.ceiling is None else t.ceiling)]
     low, width = min(ends), max(ends) - min(ends) or 1.0
@@ -202,7 +307,7 @@ def gauge(trust: Trust, among: Sequence[Trust]) -> Gauge:
     return Gauge((first, last), chance, None if trust.ceiling is None else (trust.ceiling - low) / width, explained)
 
 
-def gauge_key(trust: Trust, name: str | None = None) -> str:
+def gauge_key(trust: TrustData, name: str | None = None) -> str:
     """What the marks of a gauge mean, with their numbers."""
     random = f"{MARKS.spread} {len(trust.random)} random orders {min(trust.random):.2f} … {max(trust.random):.2f}"
     chance = f"{MARKS.chance} their average {trust.chance:.2f}"
@@ -210,20 +315,26 @@ def gauge_key(trust: Trust, name: str | None = None) -> str:
     return ", ".join([random, chance, *best, f"{MARKS.own} {name or f'this order {trust.aopc:.2f}'}"])
 
 
-def gauge_title(trust: Trust) -> str:
+def gauge_title(trust: TrustData) -> str:
     """What a gauge measures."""
     done = "patches are covered" if trust.kind == "patch" else f"{trust.kind}s are deleted"
     return f"how far the probability of {trust.target} falls on average while the highest-ranked {done}"
 
 
-def trust_numbers(trust: Trust) -> str:
-    """The two numbers for people: the percentile, and the share of the attainable or why there is none."""
-    percentile = f"percentile {trust.percentile:g} among random orders"
+def trust_numbers(trust: TrustData) -> str:
+    """The two numbers for people: how many random orders do worse, and how far it gets, or why that is not known."""
+    if trust.too_short:
+        return "too short to judge"
+    beaten = f"beats {trust.beaten} of {len(trust.random)} random orders"
+    if trust.ceiling is None:
+        return f"{beaten} · {'too long to be searched' if trust.output == 'class' else 'best order not searched'}"
     if trust.share is None:
-        return f"{percentile} · {'too long to be searched' if trust.ceiling is None else 'nothing to find'}"
-    return f"{percentile} · {100 * trust.share:.0f} % of the attainable"
+        return f"{beaten} · nothing to find"
+    if trust.share < 0:
+        return f"{beaten} · below their average"
+    return f"{beaten} · {100 * trust.share:.0f} % of the way to the best order found"
 
 
-def trusts(explanations: Sequence[ExplanationData]) -> list[Trust]:
+def trusts(explanations: Sequence[ExplanationData]) -> list[TrustData]:
     """What was measured of them."""
     return [e.trusted for e in explanations if e.trusted is not None]

@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from whyformer.escapes import visible
-from whyformer.progress import watched
+from whyformer.progress import Lines, watched
 from whyformer.results.aggregate import Aggregate
 
 REFRESH = 2  # times a second
@@ -13,12 +14,17 @@ REFRESH = 2  # times a second
 
 @contextmanager
 def watching(total: int, results: Aggregate, description: str, *, shown: bool = True) -> Iterator[Callable[[], None]]:
-    """A progress bar with the current table below it, on standard error; nothing where no person is watching.
+    """A progress bar with the current table below it, on standard error; a line now and then where nobody watches.
 
     What it gives is called after each of `total` chunks.
     """
-    if not (shown and watched()):
+    if not shown:
         yield lambda: None
+        return
+    if not watched():
+        lines, chunks = Lines(description), count()
+        lines(next(chunks), total)
+        yield lambda: lines(next(chunks), total)
         return
     from rich.console import Console, Group
     from rich.live import Live

@@ -13,6 +13,7 @@ from whyformer.escapes import literal
 from whyformer.results.word_table import TOP, TokenTableData
 from whyformer.show.colours import IMPORTANCE, as_hex, ink
 from whyformer.show.curves import MARKERS, thin_look
+from whyformer.show.drawings import Drawing
 from whyformer.show.pictures import curve_legend, ruled, tiled
 
 Tables = Mapping[str, TokenTableData]
@@ -26,7 +27,7 @@ def overlap_figure(tables: Tables, k: int = TOP) -> Figure:
     """Which percentage of the top 1 … k words two classes have in common, a curve for each method (Figure 4)."""
     curves = {method: [100 * share for share in table.overlaps(_ks(k)).values()] for method, table in _any(tables)}
     width = max(8.5, 6.4 + 0.085 * max(map(len, curves)))  # of which the legend takes a part
-    drawn = Figure(figsize=(width, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
+    drawn = Drawing(figsize=(width, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
     axes = drawn.subplots()
     _curves(axes, curves, k)
     axes.set_ylabel("shared by two classes (%)")
@@ -42,7 +43,7 @@ def shared_figure(tables: Tables, k: int = TOP) -> Figure:
     wide = 0.62 * len(pairs) + 0.09 * max(map(len, counts)) + 1.2
     beside = 1 if max(map(len, counts)) > LONG else 2
     height = max(5.0, 0.34 * len(counts) + 2.8, 0.2 * len(counts) / beside + 3.6)
-    drawn = Figure(figsize=(6.2 + wide, height), layout="constrained")
+    drawn = Drawing(figsize=(6.2 + wide, height), layout="constrained")
     halves: Any = drawn.subfigures(1, 2, width_ratios=(6.2, wide))
     axes, cells = (half.subplots() for half in halves)
     totals = {

@@ -80,6 +80,9 @@ def _resized(strength: Floats, part: Rectangle) -> Floats:
     return np.asarray(image.resize((right - left, bottom - top), Image.Resampling.BILINEAR), dtype=np.float64)
 
 
+Frame = tuple[float, float, float, float]  # left, top, right, bottom
+
+
 class Cells(NamedTuple):
     """The patches of a picture as a grid: where they lie, in fractions of the picture, and their scores in words."""
 
@@ -104,3 +107,18 @@ def cells(explanation: ExplanationData) -> Cells:
         [top + (bottom - top) * y / height for y in down],
         [box[-1] for box in boxes],
     )
+
+
+def regions(explanation: ExplanationData) -> list[Frame]:
+    """Where the regions lie that were checked, in fractions of the picture."""
+    picture, checked = picture_of(explanation), explanation.checked
+    (height, width), (left, top, right, bottom) = picture.size, picture.region
+    frames = []
+    for effect in () if checked is None else checked.effects:
+        boxes = [box for place in effect.units if (box := explanation.units[place].box) is not None]
+        if boxes:
+            low, high = np.min(boxes, axis=0)[:2] / (width, height), np.max(boxes, axis=0)[2:] / (width, height)
+            across = [left + (right - left) * float(x) for x in (low[0], high[0])]
+            down = [top + (bottom - top) * float(y) for y in (low[1], high[1])]
+            frames.append((across[0], down[0], across[1], down[1]))
+    return frames

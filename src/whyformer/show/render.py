@@ -5,7 +5,7 @@ add to. What a function needs is imported when it is called: nobody waits for ma
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from importlib import import_module
 from pathlib import Path
@@ -14,11 +14,14 @@ from typing import Any, TypeVar
 from whyformer.errors import BadOption
 from whyformer.registry.plugins import Registry
 from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.results.explanations import ExplanationsData
 from whyformer.results.table import TableData
+from whyformer.results.trust import TrustData
 from whyformer.results.word_table import TokenTableData
 from whyformer.show.colours import Scale, written
+from whyformer.show.comparing import row_names
 from whyformer.show.grid import Grid, Words, as_csv, as_latex, as_markdown
-from whyformer.show.layout import called, picture_in, shown_places
+from whyformer.show.layout import picture_in, prepared, shown_places
 from whyformer.storage.files import path_of, write_bytes
 
 Content = str | bytes
@@ -84,6 +87,11 @@ def text_of(result: Any, form: str, **options: Any) -> str:
     return content
 
 
+def endings() -> set[str]:
+    """The endings of the files of all formats."""
+    return {ending for form in FORMATS.listed().values() for ending in form.endings}
+
+
 def format_of(path: str | Path) -> OutputFormat:
     """The format that the ending of a file tells; JSON where there is none."""
     ending = path_of(path).suffix.casefold() or ".json"
@@ -91,7 +99,7 @@ def format_of(path: str | Path) -> OutputFormat:
     for form in every:
         if ending in form.endings:
             return form
-    known = ", ".join(sorted(each for form in every for each in form.endings))
+    known = ", ".join(sorted(endings()))
     raise BadOption(f"{str(path)!r} has the ending of no output format: known are {known}")
 
 
@@ -102,9 +110,9 @@ class Shown:
         """The result in an output format, by its name: text, html, json, csv …; pictures are bytes."""
         return render(self, form, **options)
 
-    def save(self, path: str | Path) -> Path:
-        """Write it in the format that the ending of the file tells: `.json` can be loaded again."""
-        content = format_of(path)(self)
+    def save(self, path: str | Path, **options: Any) -> Path:
+        """Write it in the format that the ending of the file tells, whose options are taken: `.json` can be loaded."""
+        content = format_of(path)(self, **options)
         return write_bytes(path, content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
 
     def __str__(self) -> str:
@@ -114,38 +122,52 @@ class Shown:
 TEXT = output_format("text", ".txt")
 HTML = output_format("html", ".html", ".htm")
 JSON = output_format("json", ".json")
+JSON_LINES = output_format("jsonl", ".jsonl", ".ndjson")
 CSV = output_format("csv", ".csv")
 MARKDOWN = output_format("markdown", ".md")
 LATEX = output_format("latex", ".tex")
 
 
 @TEXT.of(ExplanationData, ComparisonData)
-def _explained_text(result: Explained, scale: Scale | None = None) -> str:
+def _explained_text(result: Explained, scale: Scale | None = None, tokens: bool = False) -> str:
     from whyformer.show.terminal import comparison_text, explanation_text, to_text
 
+    result = prepared(result, tokens)
     if isinstance(result, ExplanationData):
         return to_text(explanation_text(result))
     return to_text(comparison_text(result, scale=scale))
 
 
 @HTML.of(ExplanationData, ComparisonData)
-def _explained_page(result: Explained, scale: Scale | None = None) -> str:
+def _explained_page(result: Explained, scale: Scale | None = None, tokens: bool = False) -> str:
     from whyformer.show.html import page
 
-    return page([result] if isinstance(result, ExplanationData) else result, scale)
+    return page([result] if isinstance(result, ExplanationData) else result, scale, tokens)
 
 
-@JSON.of(ExplanationData, ComparisonData, TokenTableData)
+@JSON.of(ExplanationData, ComparisonData, ExplanationsData, TokenTableData, TrustData)
 def _data(result: Any) -> str:
     return json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
 
 
+@TEXT.of(TrustData)
+def _trust_text(trust: TrustData) -> str:
+    from whyformer.show.terminal import to_text, trust_text
+
+    return to_text(trust_text(trust))
+
+
+@JSON_LINES.of(ExplanationsData)
+def _lines(result: ExplanationsData[Any]) -> str:
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in result.lines())
+
+
 def _picture(kind: str) -> Callable[..., bytes]:
-    def drawn(result: Explained, scale: Scale | None = None) -> bytes:
+    def drawn(result: Explained, scale: Scale | None = None, tokens: bool = False) -> bytes:
         from whyformer.show.figures import figure
         from whyformer.show.pictures import figure_bytes
 
-        return figure_bytes(figure(result, scale), kind)
+        return figure_bytes(figure(result, scale, tokens), kind)
 
     return drawn
 
@@ -159,7 +181,7 @@ def _scores_grid(result: Explained) -> Grid:
 
     Patches have four columns for their box, in the pixels that the model saw.
     """
-    several = [result] if isinstance(result, ExplanationData) else result.explanations
+    several = [result] if isinstance(result, ExplanationData) else _same_units(result.explanations)
     highest = [(e, e.ranked[:1]) for e in several]
     sides = () if picture_in(several) is None else BOX
     rows = []
@@ -168,7 +190,17 @@ def _scores_grid(result: Explained) -> Grid:
         unit = several[0].units[place]
         edges = [Words(str(edge), number=edge) for edge in unit.box] if unit.box else [Words("") for _ in sides]
         rows.append((Words(unit.text), *edges, *cells))
-    return Grid(("unit", *sides, *map(called, several)), rows)
+    return Grid(("unit", *sides, *row_names(several)), rows)
+
+
+def _same_units(explanations: Sequence[ExplanationData]) -> Sequence[ExplanationData]:
+    """The explanations, by words where their tokens are not the same, if they have the same words."""
+    for several in (explanations, [e.by_word() if e.texts else e for e in explanations]):
+        if len({(e.texts, e.units) for e in several}) == 1:
+            return several
+    raise BadOption(
+        "a table of scores has a row for each unit, and these explanations have different ones: save each by itself"
+    )
 
 
 CSV.of(ExplanationData, ComparisonData)(lambda result: as_csv(_scores_grid(result)))
@@ -186,10 +218,17 @@ def _later(module: str, function: str) -> Callable[..., Content]:
     return called
 
 
+TEXT.of(ExplanationsData)(_later("lists", "list_text"))
+CSV.of(ExplanationsData)(_later("lists", "list_csv"))
+MARKDOWN.of(ExplanationsData)(_later("lists", "list_markdown"))
+HTML.of(ExplanationsData)(_later("index", "list_page"))
 TEXT.of(TableData)(_later("tables", "as_text"))
 CSV.of(TableData)(_later("tables", "as_csv"))
 MARKDOWN.of(TableData)(_later("tables", "as_markdown"))
 LATEX.of(TableData)(_later("tables", "as_latex"))
 HTML.of(TableData)(_later("curves", "report_page"))
+HTML.of(TrustData)(_later("html", "trust_page"))
 TEXT.of(TokenTableData)(_later("words", "as_text"))
 MARKDOWN.of(TokenTableData)(_later("words", "as_markdown"))
+CSV.of(TokenTableData)(_later("leaning", "as_csv"))
+HTML.of(TokenTableData)(_later("leaning_page", "leaning_page"))

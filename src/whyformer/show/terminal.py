@@ -15,7 +15,7 @@ from rich.style import Style
 
 from whyformer.escapes import visible
 from whyformer.results.explanation import ComparisonData, ExplanationData
-from whyformer.results.trust import Trust
+from whyformer.results.trust import TrustData
 from whyformer.show.colours import (
     FAINT,
     Scale,
@@ -25,14 +25,16 @@ from whyformer.show.colours import (
     ink,
     on_white,
     strengths,
-    strongest,
     two_sided,
     written,
 )
+from whyformer.show.comparing import AGREEMENT, facts_of_rows, model_of, under_headlines
 from whyformer.show.layout import (
+    CUT,
     MARKS,
     UNKNOWN,
     called,
+    checked_note,
     gauge,
     gauge_key,
     gauge_title,
@@ -43,8 +45,10 @@ from whyformer.show.layout import (
     picture_in,
     pieces,
     question,
+    reasons,
     scale_note,
     shares,
+    together_line,
     trust_numbers,
     trusts,
 )
@@ -57,6 +61,7 @@ STRONG = 0.3  # of the peak: from here on units have a background
 ENDLESS = 10_000  # characters of a line where nobody looks at it
 COLOURLESS = ("dumb", "unknown")  # what terminals without colours call themselves
 ANSWER = Style(underline=True)
+CUT_TEXT = 60  # characters that are shown of what the model did not read
 
 
 class Text(rich.text.Text):
@@ -118,45 +123,69 @@ def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
         text.append("\n\n" if explanation.texts else "")
     text.append_text(coloured_runs(explanation))
     text.append("\n\n").append_text(_bars(explanation, count))
+    if meaning := checked_note(explanation):
+        text.append(f"\n  {meaning}", "dim")
     if explanation.trusted is not None:
-        text.append("\n\n").append_text(_trust(explanation.trusted))
+        text.append("\n\n").append_text(trust_text(explanation.trusted))
     if warning := note(explanation):
         text.append(f"\n! {warning}", "bold")
     return text
 
 
 def comparison_text(explanations: ComparisonData[Any], count: int = 3, scale: Scale | None = None) -> Text:
-    """The prediction, then for each method the coloured text and its strongest units; each by default on its scale."""
-    peak, pictures = common_peak(explanations, scale or "row"), picture_in(explanations) is not None
-    text = _heading(explanations[0], {two_sided(e) for e in explanations})
-    text.append(f"{scale_note(peak, 'picture' if pictures else 'row')}\n\n", "dim")
-    if pictures:
-        text.append_text(previews(explanations, peak, has_colours(), _columns())).append("\n\n")
+    """The prediction, then for each method the coloured text and its strongest units; each by default on its scale.
+
+    Where models or what they say differ, each stands under its own headline.
+    """
+    peak, groups = common_peak(explanations, scale or "row"), under_headlines(explanations)
     width = max(len(called(e)) for e in explanations)
-    for explanation in explanations:
-        top = explanation.top(min(count, 2) if pictures else count, by="magnitude")
-        strongest = "  ".join(f"{unit.text} {written(explanation, unit.score, 3)}" for unit in top)
-        text.append(f"{called(explanation):<{width}}  ", "bold")
-        if runs := coloured_runs(explanation, peak):
-            text.append_text(runs).append(f"\n{'':<{width}}  ")
-        text.append(f"{strongest}\n", "dim")
-        if explanation.trusted is not None:
-            text.append(f"{'':<{width}}  {_gauge(explanation.trusted, trusts(explanations))}")
-            text.append(f"  {trust_numbers(explanation.trusted)}\n")
-    for name, reason in explanations.refused:
-        text.append(f"{name:<{width}}  {reason}\n", "dim")
-    for trust in trusts(explanations)[:1]:
-        text.append(f"\ntrust: {gauge_title(trust)}\n")
-        text.append(f"  {gauge_key(trust, 'each method')}\n", "dim")
+    text = Text()
+    for number, group in enumerate(groups, 1):
+        text.append("\n" if text else "").append_text(_above_rows(group, peak, alone=len(groups) == 1))
+        for explanation, fact in zip(group, facts_of_rows(group), strict=True):
+            text.append(f"{called(explanation):<{width}}  ", "bold")
+            text.append_text(_row(explanation, fact, peak, count, f"\n{'':<{width}}  ")).append("\n")
+            if explanation.trusted is not None:
+                text.append(f"{'':<{width}}  {_gauge(explanation.trusted, trusts(group))}")
+                text.append(f"  {trust_numbers(explanation.trusted)}\n")
+        for name, reason in explanations.refused if number == len(groups) else ():
+            text.append(f"{name:<{width}}  {reason}\n", "dim")
+        for trust in trusts(group)[:1]:
+            text.append(f"\ntrust: {gauge_title(trust)}\n")
+            text.append(f"  {gauge_key(trust, 'each method')}\n", "dim")
     text.rstrip()
     return text
+
+
+def _above_rows(group: Sequence[ExplanationData], peak: float | None, alone: bool) -> Text:
+    """What stands above the rows of one headline; the model only where there are several."""
+    pictures = picture_in(group) is not None
+    text = _heading(group[0], {two_sided(e) for e in group})
+    text.append("" if alone else f"{model_of(group[0])}\n", "dim")
+    notes = [scale_note(peak, "picture" if pictures else "row"), *([AGREEMENT] if len(group) > 1 else [])]
+    text.append("; ".join(notes) + "\n\n", "dim")
+    if pictures:
+        text.append_text(previews(group, peak, has_colours(), _columns())).append("\n\n")
+    return text
+
+
+def _row(explanation: ExplanationData, fact: str, peak: float | None, count: int, line: str) -> Text:
+    """The coloured text of one method, then on a new `line` its strongest units."""
+    top = explanation.top(count if explanation.image is None else min(count, 2), by="magnitude")
+    strongest = [f"{unit.text} {written(explanation, unit.score, 3)}" for unit in top]
+    text = coloured_runs(explanation, peak)
+    text.append(line if text else "")
+    return text.append("  ".join(strongest) + (f"  ({fact})" if fact else ""), "dim")
 
 
 def coloured_runs(explanation: ExplanationData, peak: float | None = None) -> Text:
     """The text with each unit that matters coloured, and the explained answer underlined."""
     strength, signed = strengths(explanation, peak), two_sided(explanation)
     text = Text()
-    for piece, position, answer in pieces(explanation):
+    for piece, position, answer, cut in pieces(explanation):
+        if cut:
+            text.append(f"{CUT} {textwrap.shorten(piece, CUT_TEXT, placeholder=' …')} ", "dim")
+            continue
         style = None if position is None else _style(float(strength[position]), signed)
         text.append(piece, ANSWER + style if answer else style)
         if position is not None and explanation.units[position].unknown:
@@ -168,11 +197,12 @@ def _style(strength: float, signed: bool) -> Style | None:
     """Coloured letters for weak units, a coloured background for strong ones: both read on light and on dark."""
     if abs(strength) < FAINT:
         return None
+    slanted = signed and strength < 0  # a second sign for who does not see the colour
     if abs(strength) < STRONG:
-        return Style(color=as_hex(hue(strength, signed)))
+        return Style(color=as_hex(hue(strength, signed)), italic=slanted or None)
     weight = 0.5 + 0.5 * (abs(strength) - STRONG) / (1 - STRONG)
     background = on_white(weight if strength > 0 else -weight, signed)
-    return Style(color=as_hex(ink(background)), bgcolor=as_hex(background))
+    return Style(color=as_hex(ink(background)), bgcolor=as_hex(background), italic=slanted or None)
 
 
 def _heading(explanation: ExplanationData, kinds: set[bool]) -> Text:
@@ -194,20 +224,27 @@ def _heading(explanation: ExplanationData, kinds: set[bool]) -> Text:
 
 
 def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
-    top = strongest(explanation, count)
-    peak = max((abs(u.score) for u, _ in top), default=0) or 1
-    width = max((cell_len(visible(u.text)) for u, _ in top), default=0)
+    """The strongest words with bars, and what the model says without them."""
+    top = reasons(explanation, count)
+    peak = max((abs(reason.score) for reason in top), default=0) or 1
+    width = max((cell_len(visible(reason.text)) for reason in top), default=0)
+    wide = max((len(reason.change) for reason in top), default=0)
     lines = []
-    for unit, colour in top:
-        length = round(BAR * abs(unit.score) / peak)
-        line = Text(f"  {set_cell_size(visible(unit.text), width)}  ")
-        line.append("█" * length, Style(color=as_hex(colour)))
-        line.append(f"{'':<{BAR - length}}  {written(explanation, unit.score)}")
+    for reason in top:
+        length = round(BAR * abs(reason.score) / peak)
+        line = Text(f"  {set_cell_size(visible(reason.text), width)}  ")
+        line.append("█" * length, Style(color=as_hex(reason.colour)))
+        line.append(f"{'':<{BAR - length}}  {written(explanation, reason.score):<9}")
+        line.append(f"  {reason.change:<{wide}}", "bold").append(f"  {reason.remark}")
+        line.rstrip()
         lines.append(line)
+    if together := together_line(explanation):
+        name, change = together
+        lines.append(Text(f"  {name:<{width + BAR + 4}}{'':<9}  ").append(change, "bold"))
     return Text("\n").join(lines)
 
 
-def _trust(trust: Trust) -> Text:
+def trust_text(trust: TrustData) -> Text:
     """The sentence, the gauge, and the numbers behind it."""
     text = Text(textwrap.fill(f"trust: {trust.sentence}", LINE, subsequent_indent="  "))
     text.append(f"\n  {_gauge(trust, [trust])}  {trust_numbers(trust)}\n  ")
@@ -215,7 +252,7 @@ def _trust(trust: Trust) -> Text:
     return text
 
 
-def _gauge(trust: Trust, among: Sequence[Trust]) -> str:
+def _gauge(trust: TrustData, among: Sequence[TrustData]) -> str:
     """The orders on a line; where two have the same place, this one is shown, or else the best."""
     spread, *places = gauge(trust, among)
     low, high = (round(end * (GAUGE - 1)) for end in spread)

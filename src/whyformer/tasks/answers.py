@@ -117,6 +117,14 @@ class Answers(Task):
         flat = logits.flatten(1)
         return torch.stack([flat.gather(1, part[:, None]).squeeze(1) for part in self.parts(logits, chosen)], 1)
 
+    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+        """Of the product of two probabilities, the start's and the end's, each among all tokens."""
+        logits = outputs.logits.detach().double().masked_fill(~outputs.attended[:, None], -torch.inf)
+        shares = logits.log_softmax(-1).flatten(1)
+        parts = [shares.gather(1, part[:, None]).squeeze(1) for part in self.parts(logits, chosen)]
+        both = torch.stack(parts).sum(0).clamp(max=-torch.finfo(torch.float64).eps)  # 1 has no odds
+        return both - (-both.expm1()).log()
+
     def best_in(self, of: ExampleOutputs) -> tuple[int, int]:
         """The best answer in the context, or none."""
         example = of.text

@@ -1,5 +1,6 @@
 """Classes: one of several, or any number of them where labels are independent."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,7 +11,16 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.models.loading import labels_of
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.labels import class_index
-from whyformer.tasks.task import Chosen, ExampleOutputs, Outputs, Task, register
+from whyformer.tasks.task import (
+    Chosen,
+    ExampleOutputs,
+    Outputs,
+    Task,
+    are_all_others,
+    log_odds,
+    others_than,
+    register,
+)
 
 
 def is_multi_label(model: nn.Module) -> bool:
@@ -24,7 +34,7 @@ class Classes(Task):
     """A class of the whole input. Logits are [batch, classes], a target is a class by index or name."""
 
     name, head, gives = "classes", "SequenceClassification", "the logits of classes"
-    does = "classifies texts"
+    does = "classifies whole inputs"
 
     multi_label: bool = False  # whether each class is there or not, whatever the others are
 
@@ -69,15 +79,44 @@ class Classes(Task):
         """The logit of the class."""
         return [chosen]
 
+    def output(self, logits: Tensor, chosen: Tensor, versus: Tensor | None = None) -> Tensor:
+        """The logit, its distance from another one, or from the log of what all others add up to: the log-odds."""
+        if not are_all_others(versus):
+            return super().output(logits, chosen, versus)
+        return self.log_odds(logits, chosen)
+
+    def starts(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Iterator[Tensor]:
+        """Of log-odds: 1 at the class, and at the others less the share that each has among them."""
+        if not are_all_others(versus):
+            yield from super().starts(logits, chosen, versus)
+            return
+        for start in super().starts(logits, chosen, None):
+            yield start - others_than(logits.detach(), chosen).softmax(-1)
+
+    def log_odds(self, logits: Tensor, chosen: Tensor) -> Tensor:
+        """`log(p / (1 - p))` of a class, [batch], from the logits [batch, classes]."""
+        return super().output(logits, chosen) if self.multi_label else log_odds(logits, chosen)
+
+    def log_odds_misfit(self, classes: int) -> str | None:
+        """Labels that are independent, and a class without another, are not set against others."""
+        if self.multi_label:
+            return "the labels of this one are independent of each other: leave it out"
+        return "this one has one output: leave it out" if classes < 2 else None
+
     def probabilities(self, logits: Tensor) -> Tensor | None:
         """Softmax, or sigmoid of independent labels."""
         if logits.dim() != 2 or (logits.shape[-1] == 1 and not self.multi_label):
             return None
         return logits.double().sigmoid() if self.multi_label else logits.double().softmax(-1)
 
+    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+        """Of a class among the others, or of an independent label."""
+        logits = outputs.logits.detach().double()
+        return None if self.probabilities(logits) is None else self.log_odds(logits, chosen)
+
     def loss(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Tensor:
-        """Cross-entropy of the class."""
-        if versus is not None:
+        """Cross-entropy of the class, which sets it against all others as its log-odds do."""
+        if versus is not None and not are_all_others(versus):
             raise BadOption("the loss explains one class: leave `versus` out, or explain the logit")
         if logits.shape[-1] == 1:
             raise BadOption("a model of scores, or with one output, has no cross-entropy: explain the logit")

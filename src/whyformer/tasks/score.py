@@ -55,6 +55,10 @@ class Score(Classes):
         """A score has no probability."""
         return
 
+    def log_odds_misfit(self, classes: int) -> str | None:
+        """A score has no odds."""
+        return f"this one {self.does}: leave it out"
+
     def loss(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Tensor:
         """A score has no cross-entropy."""
         raise BadOption("a model of scores, or with one output, has no cross-entropy: explain the logit")

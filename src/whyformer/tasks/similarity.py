@@ -132,6 +132,10 @@ class Similarity(Classes):
     does = "compares images with texts"
     compares = True
 
+    def log_odds_misfit(self, classes: int) -> str | None:
+        """Texts are not classes: any number of them may be given."""
+        return f"this one {self.does}: leave it out"
+
 
 @register
 @dataclass(frozen=True)

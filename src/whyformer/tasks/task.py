@@ -1,26 +1,37 @@
 """Task: what a model says. One subclass for each kind of output; everything else asks it."""
 
-import inspect
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, BadOption, shown
+from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.inputs.encoding import ReadInput, TextInput
-from whyformer.inputs.tensors import accepts
+from whyformer.inputs.tensors import CONTENT, accepts, first_argument, of_transformers
 from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
-from whyformer.models.loading import labels_of, unwrapped
+from whyformer.models.loading import labels_of
 from whyformer.registry.plugins import Registry
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import Target, plain_target
 
 Chosen = int | tuple[int, ...]  # an output of one example, as plain numbers; -1 for a part that is left out
 RUNNER_UP = "runner_up"  # the most probable output beside the target
+ALL_OTHERS = -2  # in place of the class that a target is set against: all others, so that its log-odds are explained
+
+Explains = Literal["logit", "log_odds"]
+FEW_CLASSES = 2  # of so many, each is explained by itself where nobody says what of it is
+
+
+def explained_as(versus: Chosen | None) -> Explains:
+    """What of a target is explained that is set against an output, if any."""
+    return "log_odds" if versus == ALL_OTHERS else "logit"
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,17 @@ class Outputs:
     logits: Tensor
     task: "Task"
     attended: Tensor  # [batch, units]: what is no padding
+    of_images: bool = False  # whether pixels were among what the model was given
+
+    @property
+    def usually_explained(self) -> Explains:
+        """What of a target is explained where nobody says so, and it is set against no other: docs/tasks.md says why.
+
+        Of a text that is told apart from more than two classes, the log-odds; of everything else, the logit.
+        """
+        classes = self.logits.shape[-1]
+        beside_others = self.task.log_odds_misfit(classes) is None and classes > FEW_CLASSES
+        return "log_odds" if beside_others and not self.of_images else "logit"
 
     @property
     def predicted(self) -> Tensor:
@@ -57,7 +79,10 @@ class Outputs:
         """What the chosen outputs are set against, in the same form: of every example another output."""
         if isinstance(versus, str) and versus == RUNNER_UP:
             return self.task.runners_up(self, chosen)
-        against = self.chosen(versus)
+        against = self.against(versus)
+        if are_all_others(against):
+            self.explained("log_odds", None)
+            return against
         self.task.check_against(chosen, against)
         same = (against == chosen).reshape(len(chosen), -1).all(1).nonzero().flatten().tolist()
         if same:
@@ -68,6 +93,34 @@ class Outputs:
             )
         return against
 
+    def against(self, versus: Target) -> Tensor:
+        """Outputs that others are set against, as `chosen` gives them; all other classes stay what they are."""
+        written = plain_target(versus)
+        if written and isinstance(written, list) and all(one == ALL_OTHERS for one in written):
+            return torch.tensor(written, device=self.logits.device)
+        return self.chosen(versus)
+
+    def explained(self, explains: Explains | None, versus: Target) -> Target:
+        """What targets are set against so that this is explained: `versus`, all other classes, or nothing.
+
+        Where nobody says what is explained, it is what is usual.
+        """
+        if explains is not None and explains not in get_args(Explains):
+            raise BadOption(f"explains={shown(explains)} is not known; {nearest(str(explains), get_args(Explains))}")
+        misfit = self.task.log_odds_misfit(self.logits.shape[-1])
+        if explains == "log_odds" and misfit:
+            raise BadOption(f"explains='log_odds' is for models that tell several classes apart; {misfit}")
+        if explains == "log_odds" and versus is not None:
+            raise BadOption("explains='log_odds' sets the target against all other classes: leave it or versus out")
+        if versus is not None or (explains or self.usually_explained) == "logit":
+            return versus
+        return [ALL_OTHERS] * len(self.logits)
+
+
+def are_all_others(against: Tensor | None) -> bool:
+    """Whether targets are set against all other classes."""
+    return against is not None and bool((against == ALL_OTHERS).all())
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -77,6 +130,7 @@ class Asked:
     versus: Any = None
     word: Any = None
     position: Any = None
+    explains: Explains | None = None
 
 
 @dataclass(frozen=True)
@@ -214,6 +268,20 @@ class Task(ABC):
         outputs = [sign * flat.gather(1, part.expand(len(flat))[:, None]).squeeze(1) for sign, part in signed]
         return torch.stack(outputs).sum(0)
 
+    def starts(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Iterator[Tensor]:
+        """What each backward pass from logits starts from: 1 at a part of the target, -1 at that part of `versus`."""
+        flat = logits.detach().flatten(1)
+        against = [] if versus is None else self.parts(logits, versus)
+        for part, other in itertools.zip_longest(self.parts(logits, chosen), against):
+            start = torch.zeros_like(flat).scatter_(1, part[:, None], 1)
+            if other is not None:
+                start.scatter_add_(1, other[:, None], torch.full_like(flat[:, :1], -1))
+            yield start.view_as(logits)
+
+    def log_odds_misfit(self, classes: int) -> str | None:
+        """Why the log-odds of an output are not explained, if they are not: by default there are no classes."""
+        return f"this one {self.does}: leave it out"
+
     def single(self, chosen: Tensor) -> list[Tensor]:
         """The targets that are explained one by one and added up: by default the target itself."""
         return [chosen]
@@ -234,6 +302,10 @@ class Task(ABC):
 
     def probabilities(self, logits: Tensor) -> Tensor | None:
         """The probabilities that logits mean, in float64 and of the same shape; None where they mean none."""
+        return None
+
+    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+        """The log-odds of the chosen outputs, [batch] in float64; None where they have no probability."""
         return None
 
     def loss(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Tensor:
@@ -292,6 +364,20 @@ class Task(ABC):
         """What people read of the model's prediction, where the chosen output is explained."""
 
 
+def log_odds(logits: Tensor, chosen: Tensor) -> Tensor:
+    """`log(p / (1 - p))`, [batch], of one of the outputs [batch, outputs] of which one is true.
+
+    The others are added up, so that 1 - p keeps its digits where p is all but 1.
+    """
+    at = chosen.expand(len(logits))[:, None]
+    return logits.gather(1, at).squeeze(1) - others_than(logits, chosen).logsumexp(-1)
+
+
+def others_than(logits: Tensor, chosen: Tensor) -> Tensor:
+    """The logits [batch, outputs] with -inf in place of the chosen one."""
+    return logits.scatter(1, chosen.expand(len(logits))[:, None], -torch.inf)
+
+
 TASKS: Registry[type[Task]] = Registry("task", "tasks")
 
 
@@ -312,11 +398,29 @@ def task_of(model: nn.Module) -> Task | None:
 
 def arguments_of(model: nn.Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """How a batch of rows is handed to a model's forward."""
-    task = task_of(model)
-    if "pixel_values" in tensors and not accepts(model, "pixel_values"):  # models of timm call it x
-        first = next(iter(inspect.signature(unwrapped(model).forward).parameters))
-        tensors = {first if name == "pixel_values" else name: tensor for name, tensor in tensors.items()}
+    task, first = task_of(model), first_argument(model)
+    if first is not None and not of_transformers(model):  # those of timm call pixels x
+        renamed = {name: first.name for name in CONTENT if not accepts(model, name)}
+        tensors = {renamed.get(name, name): tensor for name, tensor in tensors.items()}
     return dict(tensors) if task is None else task.arguments(tensors)
+
+
+def call_of(model: nn.Module, tensors: Mapping[str, Any]) -> "partial[Any]":
+    """The call of a model on a batch of rows: by the names of its arguments, or in order where it has none."""
+    arguments, first = arguments_of(model, tensors), first_argument(model)
+    if first is not None and first.kind in (first.POSITIONAL_ONLY, first.VAR_POSITIONAL) and first.name in arguments:
+        return partial(model, arguments.pop(first.name), **arguments)
+    return partial(model, **arguments)
+
+
+def output_of(model: nn.Module, output: Any) -> Any:
+    """What a model returned, with attributes as transformers has them, if it is not of those."""
+    if of_transformers(model) or hasattr(output, "logits"):
+        return output
+    if isinstance(output, dict):
+        return SimpleNamespace(**output)
+    classifies = (task_name(model) or "classes") == "classes"  # of an answer, the first would be one of two
+    return output[0] if isinstance(output, tuple) and output and classifies else output
 
 
 def said_by(model: nn.Module, output: Any) -> tuple[Tensor, Task] | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from whyformer.errors import BadOption, shown
 from whyformer.tasks.answers import position_in
 from whyformer.tasks.label import Label, Place, Predicted
-from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Outputs, Task, register
+from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Outputs, Task, log_odds, register
 
 KEPT = 10  # outputs of a vocabulary that people are told about
 
@@ -55,6 +55,11 @@ class Tokens(Task):
         if not isinstance(name, int) or not 0 <= name < count:
             raise BadOption(f"target {shown(target)} is no output of this model: give an id of 0 … {count - 1}")
         return name
+
+    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+        """Of an output among all at its position."""
+        at = torch.arange(len(chosen), device=chosen.device), chosen[:, 1]
+        return log_odds(outputs.logits[at].detach().double(), chosen[:, 0])
 
     def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
         """The output with the highest logit beside the chosen one, at the same position."""

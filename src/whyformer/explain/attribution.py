@@ -1,0 +1,47 @@
+"""Attribute: scores for ready tensors, of any module that returns logits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+import whyformer.methods  # noqa: F401  (registers the methods)
+from whyformer.errors import BadOption
+from whyformer.explain.rows import of_chosen_rows
+from whyformer.inputs.encoding import Batch, batch_of
+from whyformer.methods.default import Effort, methods_for, usual_method_for, with_options
+from whyformer.prediction import Prediction
+from whyformer.tasks.targets import Target
+from whyformer.tasks.task import Explains
+
+
+def attribute(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...],
+    method: str = "auto",
+    *,
+    target: Target = None,
+    versus: Target = None,
+    explains: Explains | None = None,
+    effort: Effort | None = None,
+    **options: Any,
+) -> Tensor:
+    """Scores for ready tensors, [batch, units]; no tokenizer needed.
+
+    `inputs` is the mapping of tensors that the model's forward takes; of a module that is not of transformers also the
+    tensors themselves, in its order. Its first one holds tokens, embeddings or pixels, and it returns logits [batch,
+    classes], or has them first in a tuple, or as `logits` in a dict. `method`, `explains` and `effort` are as in
+    `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
+    the units are those of the chosen row.
+    """
+    batch: Batch = batch_of(model, inputs)
+    usual = usual_method_for(model, batch) if method == "auto" else None
+    spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
+    if batch.choices is not None:
+        if explains == "log_odds":
+            raise BadOption("explains='log_odds': the units of several choices stand in several rows: leave it out")
+        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.relevance)).total
+    run = Prediction(model, batch, relevance=spec.relevance)
+    prediction = run.towards(target, run.trace.outputs.explained(explains, versus))
+    _ = prediction.versus  # what is wrong with it is said, whatever the method
+    return spec(prediction).total

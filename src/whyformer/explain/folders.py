@@ -1,0 +1,151 @@
+"""Explanations of a data set in a folder: what is done is never lost, and the same call goes on where it was stopped.
+
+A journal holds each explanation as soon as its batch is done; the page and the table are made of it at the end.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from whyformer.datasets import Dataset, Example
+from whyformer.errors import BadInput
+from whyformer.evaluation.journal import Journal
+from whyformer.explain.explanation import Comparison, Explanation
+from whyformer.explain.tables import gold_name, without_bad
+from whyformer.methods.specs import MethodSpec
+from whyformer.models.loading import Subject
+from whyformer.progress import counting, report
+from whyformer.results.explanations import TableRow, saved_line, table_rows, verdict
+from whyformer.results.kept import KeptExample
+from whyformer.results.records import Chunk, Record
+from whyformer.results.saved import EXPLANATION
+from whyformer.show.index import Index
+from whyformer.show.lists import rows_csv
+from whyformer.storage.files import write
+
+KIND = "explanations"  # what the facts of the journal say that it holds
+EXPLAINED = "(explanation)"  # stands where a record has the label of a metric, and is the name of none
+PAGE, TABLE = "index.html", "table.csv"
+
+Outputs = list[Comparison]  # of one text: one for each output that is explained, with an explanation by each method
+Explain = Callable[[Sequence[Example]], list[Outputs]]
+
+
+@dataclass(frozen=True)
+class FolderOfExplanations:
+    """What is to be explained in a folder: `explain` does it, and `asked` is what else determines its results."""
+
+    subject: Subject
+    data: Dataset
+    methods: tuple[MethodSpec, ...]
+    explain: Explain
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int = 16
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What determines all that the journal holds, and `about`: what people call it."""
+        subject = self.subject
+        about: dict[str, Any] = {"model": subject.name, "revision": subject.revision, "data": self.data.name}
+        about |= {"labels": list(subject.labels)}
+        facts: dict[str, Any] = {"kind": KIND, "model": subject.fingerprint, "device": subject.device.type}
+        facts |= {**subject.provenance["packages"], "data": self.data.digest}
+        asked = {name: value if value is None else str(value) for name, value in self.asked.items()}
+        return {**facts, "methods": [method.facts for method in self.methods], "asked": asked, "about": about}
+
+    def fill(self, folder: str | Path) -> None:
+        """Explain the rows that the folder does not hold yet."""
+        with Journal.open(folder, self.run) as journal:
+            done = {row for chunk in journal.chunks() for row in _rows(chunk)}
+            ranges = list(self.data.chunks(self.batch_size))
+            with counting(self.data.name, ranges[-1][1] - ranges[0][0] if ranges else 0):
+                for number, (start, stop) in enumerate(ranges):
+                    examples = [one for one in self.data.rows(start, stop) if one.row not in done]
+                    bad = {b.row: b.reason for b in self.data.skipped if start <= b.row < stop and b.row not in done}
+                    if examples or bad:
+                        report(number, len(ranges))  # what was done before tells nothing about how fast it is
+                        journal.append(self._chunk(start, stop, examples, bad))
+
+    def _chunk(self, start: int, stop: int, examples: Sequence[Example], skipped: dict[int, str]) -> Chunk:
+        bad: dict[int, str] | None = {} if self.data.on_error == "skip" else None
+        try:
+            explained = without_bad(self._numbered, examples, 0, bad)
+        except BadInput as error:
+            advice = "--on-error skip leaves such rows out"
+            raise BadInput(f"{self.data.name}, rows from {start} on: {error}; {advice}") from error
+        skipped |= {examples[place].row: reason for place, reason in (bad or {}).items()}
+        labels = self.subject.labels
+        told = [{"row": e.row, "label": gold_name(e, labels)} for e in examples if e.row not in skipped]
+        records = [record for row, outputs in explained for record in _records(row, outputs)]
+        return Chunk(start, stop, tuple(records), examples=tuple(told), skipped=skipped)
+
+    def _numbered(self, examples: Sequence[Example], first: int) -> list[tuple[int, Outputs]]:
+        rows = [example.row for example in examples]
+        return list(zip(rows, self.explain(examples), strict=True)) if rows else []
+
+
+def _rows(chunk: Chunk) -> Iterator[int]:
+    yield from (facts["row"] for facts in chunk.examples)
+    yield from chunk.skipped
+
+
+def _records(row: int, outputs: Outputs) -> Iterator[Record]:
+    for number, comparison in enumerate(outputs):
+        for place, e in enumerate(comparison):
+            yield Record(f"{row}/{number}/{place}", row, e.method, EXPLAINED, None, detail=saved_line(e, row, None))
+        for name, reason in comparison.refused:
+            yield Record(f"{row}/{number}/{name}", row, name, EXPLAINED, None, refused=reason)
+
+
+def explained_examples(folder: str | Path) -> Iterator[KeptExample[Comparison]]:
+    """What a folder holds, as it was explained, one after the other; few are in memory at a time."""
+    journal = Journal.read(folder)
+    if journal.run.get("kind") != KIND:
+        raise BadInput(f"{folder} holds no explanations, but an evaluation: `whyformer report` shows it")
+    for chunk in journal.chunks():
+        labels = {facts["row"]: facts.get("label") for facts in chunk.examples}
+        for (row, _), records in groupby(chunk.records, key=lambda record: record.key.split("/")[:2]):
+            several = list(records)
+            made = [_explanation(r, f"{journal.path}, row {row}") for r in several if r.refused is None]
+            refused = tuple((r.method, r.refused) for r in several if r.refused is not None)
+            label = labels.get(int(row))
+            right = verdict(label, made[0].prediction) if made else None
+            yield KeptExample(int(row), label, right, Comparison(tuple(made), refused))
+
+
+def _explanation(record: Record, source: str) -> Explanation:
+    return Explanation._of(EXPLANATION.checked(record.detail, source))
+
+
+def folder_lines(folder: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The explanations of a folder as saved lines, then the rows that were left out."""
+    for example in explained_examples(folder):
+        for e in example.explanations:
+            yield str(folder), saved_line(e, example.row, example.gold)
+    for row, reason in left_out(folder).items():
+        yield str(folder), {"row": row, "skipped": reason}
+
+
+def left_out(folder: str | Path) -> dict[int, str]:
+    """The rows of a folder that were left out, and why."""
+    return {row: reason for chunk in Journal.read(folder).chunks() for row, reason in chunk.skipped.items()}
+
+
+def write_index(folder: str | Path) -> list[TableRow]:
+    """Write the page and the table of what a folder holds; the rows of the table."""
+    index = Index()
+    rows: list[TableRow] = []
+    journal = Journal.read(folder)
+    with counting(PAGE, len(journal)):
+        for number, example in enumerate(explained_examples(folder)):
+            report(number, len(journal))
+            words = tuple(e.for_people() for e in example.explanations)
+            example = replace(example, explanations=Comparison(words, example.explanations.refused))
+            index.add(example)
+            rows += table_rows([example])
+    rows.sort(key=lambda row: row.row)
+    write(Path(folder) / PAGE, index.page(journal.run["about"]))
+    write(Path(folder) / TABLE, rows_csv(rows))
+    return rows

@@ -1,0 +1,182 @@
+"""Explanations of many texts: what belongs to each of them, what their table says, and how they are saved."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+from whyformer.errors import BadInput
+from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.results.kept import KeptExample
+from whyformer.results.saved import EXPLANATION
+from whyformer.storage.files import parsed_json, path_of, read
+from whyformer.storage.forms import Format, count, every, fields, index, named, optional, text
+from whyformer.tasks.label import Predicted
+
+E = TypeVar("E", bound=ExplanationData)
+SCHEMA, VERSION = "whyformer/explanations", 1
+LINES = (".jsonl", ".ndjson")  # endings of files with an explanation in each line
+REASONS = 3  # words of each text that the table names
+
+EXPLANATIONS = Format(
+    "saved list of explanations",
+    SCHEMA,
+    VERSION,
+    (
+        fields(
+            {"explanations": every(fields({}, {"row": count, "label": optional(text)})), "skipped": named(text, index)}
+        ),
+    ),
+)
+_LINE = fields({}, {"row": count, "label": optional(text), "skipped": text})
+
+
+class Reason(NamedTuple):
+    """A word that matters; where it was asked, what the model says without it."""
+
+    text: str
+    score: float
+    effect: float | None = None  # by how much the log-odds fall without it
+    probability: float | None = None  # what is left of the target's
+
+
+def reasons(explanation: ExplanationData, most: int = REASONS) -> tuple[Reason, ...]:
+    """The strongest words of a text, with what was seen without them; of an image there are none."""
+    if explanation.image is not None:
+        return ()
+    shown, listed = explanation.for_people(), []
+    places = {id(unit): place for place, unit in enumerate(shown.units)}
+    for word in shown.top(most, by="magnitude"):
+        effect = None if shown.checked is None else shown.checked.of(places[id(word.unit)])
+        seen = (None, None) if effect is None else (effect.effect, effect.probability)
+        listed.append(Reason(word.text, word.score, *seen))
+    return tuple(listed)
+
+
+def verdict(label: str | None, predicted: Predicted) -> bool | None:
+    """Whether the model says the label of the data; None where there is none, or where the model cannot say it."""
+    return label == predicted.label if label is not None and label in predicted.labels else None
+
+
+class TableRow(NamedTuple):
+    """What the table says of one explanation."""
+
+    row: int
+    texts: tuple[str, ...]
+    method: str
+    prediction: str
+    probability: float | None
+    label: str | None
+    right: bool | None
+    reasons: tuple[Reason, ...]
+
+
+def table_rows(examples: Iterable[KeptExample[Any]]) -> Iterator[TableRow]:
+    """A row for each explanation of each example."""
+    for example in examples:
+        for e in example.explanations:
+            said = e.prediction
+            facts = (e.method, said.label, said.probability, example.gold, example.right, reasons(e))
+            yield TableRow(example.row, e.texts, *facts)
+
+
+@dataclass(frozen=True, eq=False)
+class ExplanationsData(Sequence[E]):
+    """What `Explanations` are made of, which says what the fields mean."""
+
+    explanations: tuple[E, ...]
+    rows: tuple[int, ...] = ()
+    labels: tuple[str | None, ...] = ()
+    skipped: tuple[tuple[int, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        number = len(self.explanations)
+        rows, labels = self.rows or tuple(range(number)), self.labels or (None,) * number
+        if {len(rows), len(labels)} - {number}:
+            raise BadInput(f"{len(rows)} rows and {len(labels)} labels for {number} explanations: give one for each")
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "labels", labels)
+
+    def __getitem__(self, place: Any) -> Any:
+        if not isinstance(place, slice):
+            return self.explanations[place]
+        return replace(
+            self, explanations=self.explanations[place], rows=self.rows[place], labels=self.labels[place], skipped=()
+        )
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    def __iter__(self) -> Iterator[E]:
+        return iter(self.explanations)
+
+    @property
+    def wrong(self) -> Self:
+        """Those where the model says another label than the data."""
+        places = [place for place, one in enumerate(self.examples()) if one.right is False]
+        rows, labels = tuple(self.rows[n] for n in places), tuple(self.labels[n] for n in places)
+        return type(self)(tuple(self.explanations[n] for n in places), rows, labels)
+
+    def examples(self) -> Iterator[KeptExample[ComparisonData[E]]]:
+        """Each with its row and its label, as pages and tables take them."""
+        for e, row, label in zip(self.explanations, self.rows, self.labels, strict=True):
+            yield KeptExample(row, label, verdict(label, e.prediction), ComparisonData((e,)))
+
+    def counts(self) -> dict[str, int]:
+        """How often the model says what, the most frequent first."""
+        return dict(Counter(e.prediction.label for e in self).most_common())
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Plain data of each explanation with its row and label, as JSON lines have them; then the rows left out."""
+        for e, row, label in zip(self.explanations, self.rows, self.labels, strict=True):
+            yield saved_line(e, row, label)
+        for row, reason in self.skipped:
+            yield {"row": row, "skipped": reason}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `save` writes it."""
+        explained = [line for line in self.lines() if "skipped" not in line]
+        skipped = {str(row): reason for row, reason in self.skipped}
+        return {"schema": SCHEMA, "schema_version": VERSION, "explanations": explained, "skipped": skipped}
+
+
+def saved_line(explanation: ExplanationData, row: int, label: str | None) -> dict[str, Any]:
+    """An explanation as plain data, with the row it is of and the label of that."""
+    return {**explanation.to_dict(), "row": row, "label": label}
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What a file of explanations holds, one after the other, each with where it stands; JSON, or JSON lines."""
+    if path_of(path).suffix.casefold() not in LINES:
+        saved = EXPLANATIONS.read(path)
+        for place, line in enumerate(saved["explanations"]):
+            yield f"{path}, explanation {place}", line
+        for row, reason in saved["skipped"].items():
+            yield str(path), {"row": int(row), "skipped": reason}
+        return
+    for number, written in enumerate(read(path, "saved list of explanations").split("\n"), 1):
+        if not written.strip():
+            continue
+        try:
+            line = parsed_json(written)
+            _LINE(line)
+        except ValueError as error:
+            raise BadInput(f"{str(path)!r}, line {number}: not as explanations are saved, {error}") from error
+        yield f"{path}, line {number}", line
+
+
+def collected(cls: type[Any], kind: type[E], lines: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
+    """The explanations of saved lines, each checked, as a list of that class."""
+    explained: list[E] = []
+    rows: list[int] = []
+    labels: list[str | None] = []
+    skipped: list[tuple[int, str]] = []
+    for source, line in lines:
+        if "skipped" in line:
+            skipped.append((line["row"], line["skipped"]))
+            continue
+        explained.append(kind._of(EXPLANATION.checked(line, source)))
+        rows.append(line.get("row", len(rows)))
+        labels.append(line.get("label"))
+    return cls(tuple(explained), tuple(rows), tuple(labels), tuple(skipped))

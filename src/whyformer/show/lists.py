@@ -1,0 +1,137 @@
+"""Explanations of many texts as a table: for a terminal, a spreadsheet, Markdown, a notebook."""
+
+from collections.abc import Sequence
+from html import escape
+from itertools import islice
+from typing import Any
+
+from whyformer.escapes import visible
+from whyformer.results.explanations import ExplanationsData, Reason, TableRow, table_rows
+from whyformer.show.grid import Grid, Words, as_csv, as_markdown, boxed, one_line
+from whyformer.show.html import STYLE
+from whyformer.show.layout import percent
+
+HEAD = ("prediction", "probability", "label", "right", "strongest", "effects")
+FIRST = 20  # rows that a terminal or a notebook shows
+LONGEST = 60  # characters of a text there
+NAMED = 5  # predictions that a summary counts
+
+
+def grid_of(rows: Sequence[TableRow]) -> Grid:
+    """The whole table: a column for each text of a pair, and one for the method where there are several."""
+    texts = max((len(row.texts) for row in rows), default=1)
+    several = len({row.method for row in rows}) > 1
+    names = ["text"] if texts <= 1 else [f"text_{number}" for number in range(1, texts + 1)]
+    head = ("row", *names, *(["method"] * several), *HEAD)
+    return Grid(head, [_line(row, len(names), several) for row in rows])
+
+
+def _line(row: TableRow, texts: int, several: bool) -> tuple[Words, ...]:
+    parts = [*row.texts, *([""] * texts)][:texts]
+    right = "" if row.right is None else "yes" if row.right else "no"
+    share = Words(percent(row.probability), number=row.probability)
+    return (
+        Words(str(row.row), number=row.row),
+        *map(Words, parts),
+        *([Words(row.method)] * several),
+        *(Words(row.prediction), share, Words(row.label or ""), Words(right)),
+        *(Words("; ".join(map(strongest_word, row.reasons))), Words(_effects(row))),
+    )
+
+
+def strongest_word(reason: Reason) -> str:
+    """A word with its score."""
+    return f"{one_line(reason.text)} {reason.score:+.4g}"
+
+
+def effect(reason: Reason) -> str:
+    """What the model says without a word, if it was asked."""
+    return "" if reason.effect is None else f"{reason.effect:+.3g} → {percent(reason.probability)}"
+
+
+def _effects(row: TableRow) -> str:
+    return "; ".join(filter(None, map(effect, row.reasons)))
+
+
+def rows_csv(rows: Sequence[TableRow]) -> str:
+    """The table for spreadsheets."""
+    return as_csv(grid_of(rows))
+
+
+def list_csv(result: ExplanationsData[Any]) -> str:
+    """The table of explanations for spreadsheets."""
+    return rows_csv(list(table_rows(result.examples())))
+
+
+def list_markdown(result: ExplanationsData[Any]) -> str:
+    """The table as Markdown."""
+    return as_markdown(grid_of(list(table_rows(result.examples())))) + "\n"
+
+
+def summary(result: ExplanationsData[Any]) -> str:
+    """How many texts there are, what the model says of them, and how often it is right."""
+    counts, several = result.counts(), f"{len(result):,} text{'' if len(result) == 1 else 's'}"
+    named = ", ".join(f"{one_line(name)} {number:,}" for name, number in islice(counts.items(), NAMED))
+    parts = [f"Explanations of {several}: {named}" if counts else "Explanations of 0 texts"]
+    parts[0] += ", …" if len(counts) > NAMED else ""
+    verdicts = [one.right for one in result.examples() if one.right is not None]
+    parts += [f"right on {sum(verdicts):,} of {len(verdicts):,}"] if verdicts else []
+    parts += [f"{len(result.skipped):,} rows left out"] if result.skipped else []
+    return visible("; ".join(parts))
+
+
+def short(result: ExplanationsData[Any], most: int) -> str:
+    """The summary, and a line for each of the first texts."""
+    lines = [summary(result)]
+    for row in table_rows(islice(result.examples(), most)):
+        because = ", ".join(one_line(reason.text) for reason in row.reasons)
+        lines.append(f"  {row.row}  {row.prediction} {percent(row.probability)}  {_cut(row.texts)}  ({because})")
+    lines += [f"  … and {len(result) - most:,} more"] if len(result) > most else []
+    return visible("\n".join(lines))
+
+
+def list_text(result: ExplanationsData[Any]) -> str:
+    """The summary, and the table of the first texts, for a terminal."""
+    return f"{summary(result)}\n\n{rows_text(list(table_rows(result.examples())))}"
+
+
+def rows_text(rows: Sequence[TableRow]) -> str:
+    """The first rows of a table, for a terminal."""
+    from whyformer.show.terminal import to_text
+
+    return f"{to_text(boxed(_first(rows))).rstrip()}{_more(rows)}"
+
+
+def list_fragment(result: ExplanationsData[Any]) -> str:
+    """The summary, and the table of the first texts, for a notebook."""
+    rows = list(table_rows(result.examples()))
+    grid, rest = _first(rows), _more(rows).strip()
+    head = "".join(f"<th>{escape(name)}</th>" for name in grid.head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell.text)}</td>' for cell in row)}</tr>" for row in grid.rows)
+    table = f'<div class="scroll"><table class="rows"><tr>{head}</tr>{body}</table></div>'
+    more = f'<p class="soft">{escape(rest)}</p>' if rest else ""
+    told = f'<section class="why"><p>{escape(summary(result))}</p>{table}{more}</section>'
+    return visible(f"<style>{STYLE}</style>{told}")
+
+
+def _first(rows: Sequence[TableRow]) -> Grid:
+    """The first rows, as short as people read them; columns that say nothing are left out."""
+    head = ("row", "text", "method", "prediction", "label", "strongest", "effects")
+    several, lines = len({row.method for row in rows}) > 1, []
+    for row in rows[:FIRST]:
+        mark = {True: "✓ ", False: "✗ ", None: ""}[row.right]
+        said = f"{one_line(row.prediction)} {percent(row.probability)}".rstrip()
+        because = ", ".join(map(strongest_word, row.reasons)), _effects(row)
+        told = (str(row.row), _cut(row.texts), row.method if several else "", said)
+        lines.append((*told, mark + one_line(row.label or ""), *because))
+    used = [place for place in range(len(head)) if place < 2 or any(line[place] for line in lines)]
+    return Grid(tuple(head[n] for n in used), [tuple(Words(visible(line[n])) for n in used) for line in lines])
+
+
+def _more(rows: Sequence[TableRow]) -> str:
+    return "" if len(rows) <= FIRST else f"\n… and {len(rows) - FIRST:,} more"
+
+
+def _cut(texts: Sequence[str]) -> str:
+    whole = " ⏐ ".join(map(one_line, texts))
+    return whole if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
