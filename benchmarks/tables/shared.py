@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whyformer.datasets import Dataset, open_dataset
 from whyformer.evaluation.evaluate import evaluate
@@ -45,6 +45,7 @@ RUNS = {
     "mnli": Run("MNLI", "nli", "mnli", 1000),
     "movies": Run("Movie Reviews", "imdb", "eraser_movies", None, metrics=PLAUSIBILITY, split="test"),
 }
+BUNDLED = {"sst2": "sentiment"}  # what is in the package, where a folder of models has it not
 SPLITS = {"sst2": "validation", "mnli": "validation_matched"}
 
 
@@ -76,10 +77,17 @@ def rows_of(folder: Path, run: Run, subject: Subject) -> Dataset:
 
 
 def measure(
-    name: str, run: Run, chosen: argparse.Namespace, methods: str | Sequence[str], metrics: str | Sequence[str] = ""
+    name: str,
+    run: Run,
+    chosen: argparse.Namespace,
+    methods: str | Sequence[str],
+    metrics: str | Sequence[str] = "",
+    **options: Any,
 ) -> None:
-    """Run one table, and print it; it is kept in a folder of its name."""
-    subject = load(chosen.models / run.model, device=chosen.device, dtype="float32")
+    """Run one table, and print it; it is kept in a folder of its name. Options are those of `evaluate`."""
+    folder = chosen.models / run.model
+    model = BUNDLED[run.model] if run.model in BUNDLED and not folder.exists() else folder
+    subject = load(model, device=chosen.device, dtype="float32")
     begun = time.perf_counter()
     table = evaluate(
         subject,
@@ -88,6 +96,7 @@ def measure(
         metrics or run.metrics,
         out=chosen.out / name,
         ceiling=run.ceiling,
+        **options,
     )
     print(f"## {name}: {time.perf_counter() - begun:.0f} s on {subject.device}\n\n{table.to_markdown()}", flush=True)
 

@@ -29,8 +29,8 @@ from whyformer.results.explanation import ExplanationData
 
 METHODS = (
     "random,centre,raw_attention,rollout,lrp,partial_lrp,grad_cam,transformer_attribution,gae,attcat(states=inputs),"
-    "attcat(states=inputs, book=conservative),attcat(states=inputs, book=attn),full_grad(book=conservative),legrad,"
-    "cp_lrp,attn_lrp"
+    "attcat(states=inputs, book=conservative),attcat(states=inputs, book=attn),full_grad(book=conservative),"
+    "full_grad(book=attn),legrad,cp_lrp,attn_lrp"
 )
 TOP = 5
 RESAMPLES = 2000

@@ -40,7 +40,7 @@ RELEVANCE = "cp_lrp,attn_lrp,cp_lrp(gamma=0.05),attn_lrp(gamma=0.05),cp_lrp(gamm
 ONE_PASS = ",".join((ATTENTION, OF_THE_PAPER, PLAIN, BALANCED, RELEVANCE))
 DEAR = (
     "random,attn_lrp,attcat(states=inputs, book=conservative),occlusion,integrated_gradients(steps=50),"
-    "integrated_gradients(steps=50, book=conservative),stepwise(steps=3),stepwise(steps=10)"
+    "integrated_gradients(steps=50, book=conservative),stepwise(of=attn_lrp, steps=3),stepwise(of=attn_lrp, steps=10)"
 )
 SEGMENTATION = "pixel_accuracy,mean_average_precision,mean_iou,pointing_game"
 PERTURBATION = (

@@ -76,7 +76,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 PERTURBING = ("integrated_gradients", "kernel_shap", "lime", "occlusion", "shapley_value_sampling")
 TOKEN_METHODS = ("attn_lrp", "cp_lrp", "input_x_gradient", "random", *PERTURBING)  # these need no layers
 
+AMPLIFIED = 10  # times the rounding of a model, as `lrp` may make of it
 OPENED = ("supported", "tokens", "patches")
+FLOAT32 = (  # what the mark of `_batch` means
+    "*(float32)*: the model itself takes softmaxes or norms in float32, whatever the type of its weights. Its own",
+    "logits move by that rounding when padding makes a sum longer (how far depends on the machine); `lrp`, whose",
+    "denominators cancel, multiplies it.",
+)
 BY_ALL = (zoo.SEQUENCE.name, zoo.IMAGE.name)  # heads that are explained by every method, not by those of one run alone
 
 
@@ -224,7 +230,7 @@ def page(rows: list[Row]) -> str:
         "",
         f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}: a tiny",
         f"random model of each of the {len(rows)} architectures for which transformers has a sequence classifier, in",
-        f"float64 (`canine` in float32), explained by each of the {len(methods_for(zoo.SEQUENCE))} methods.",
+        f"float64 (`canine` in float32), explained by each of the {len(methods_for(zoo.SEQUENCE))} methods of texts.",
         "",
         f"* **{len(supported)} supported**: every method that is defined for them; {whole} of them all methods. The",
         "  table names those that are not defined, and why.",
@@ -238,20 +244,19 @@ def page(rows: list[Row]) -> str:
         "scores between an example in a padded batch and alone; – where transformers' own logits depend on the batch.",
         "All relative to the peak.",
         "",
+        *FLOAT32,
+        "",
         "## Supported",
         "",
         "| architecture | logits | sum | batch | not defined |",
         "|---|---|---|---|---|",
-        *(_line(r, _number(r.logits), _number(r.conservation), _number(r.invariance), _refusals(r)) for r in supported),
+        *(_line(r, _number(r.logits), _number(r.conservation), _batch(r), _refusals(r)) for r in supported),
         "",
         "## By their tokens",
         "",
         "| architecture | logits | batch | gives | why no layers | further refusals |",
         "|---|---|---|---|---|---|",
-        *(
-            _line(r, _number(r.logits), _number(r.invariance), _given(r), _short(r.layers), _refusals(r))
-            for r in tokens
-        ),
+        *(_line(r, _number(r.logits), _batch(r), _given(r), _short(r.layers), _refusals(r)) for r in tokens),
         "",
         "## Refused, or not built",
         "",
@@ -278,6 +283,8 @@ def page_by_task(rows: list[Row]) -> str:
         f"image classifiers by all {len(whyformer.list_methods())} methods.",
         "*Opened* is what is supported, or explained by its tokens or the patches of its images; every refusal is a",
         "named error.",
+        "",
+        *FLOAT32,
         "",
         "| task | architectures | opened | by all methods | refused | not built |",
         "|---|---|---|---|---|---|",
@@ -311,7 +318,7 @@ def _why(row: Row) -> str:
         return row.failed or row.built.replace("|", "\\|")
     if row.verdict == "refused":
         return _short(row.refused["input_x_gradient"])
-    batch = f"scores depend on the batch ({_number(row.invariance)})" if _varies(row) else ""
+    batch = f"scores depend on the batch: {_batch(row)}" if _varies(row) else ""
     others = f"gives {_given(row)}" if row.verdict == "patches" else _refusals(row)
     return "; ".join(reason for reason in (_short(row.layers), others, batch) if reason)
 
@@ -322,6 +329,13 @@ def _varies(row: Row) -> bool:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else "0" if value == 0 else f"{value:.0e}"
+
+
+def _batch(row: Row) -> str:
+    """How far scores move with the batch, marked where that is rounding of a model that computes in float32."""
+    finest = ROUNDING[torch.float64]
+    rounded = row.invariance is not None and finest < row.invariance < AMPLIFIED * row.rounding
+    return _number(row.invariance) + (" (float32)" if rounded and row.rounding > finest else "")
 
 
 def _name(row: Row) -> str:
