@@ -85,7 +85,7 @@ class HeadMask:
         statistics: HeadStatistics,
         *,
         direction: DirectionChoice = "either",
-        thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
+        thresholds: Thresholds = Thresholds(),
         provenance: Mapping[str, Any] | None = None,
     ) -> "HeadMask":
         """`M_synt ∪ M_pos`: the heads that are positional or syntactic."""
