@@ -42,6 +42,7 @@ from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
 from whyformer.perturb import Hideable, hide_named, hideable, remains
 from whyformer.prediction import Prediction
+from whyformer.recorder import Needs
 
 VARIANTS = {  # each beside what it has to beat
     "attn_lrp": "attn_lrp",
@@ -86,7 +87,7 @@ def layers(prediction: Prediction, *, book: Literal["attn", "conservative"] = "a
 def left_of(prediction: Prediction, texts: Sequence[Hideable], gone: Sequence[list[int]]) -> Prediction:
     """What remains once units are deleted."""
     places = [[p for unit in own for p in text.units[unit]] for text, own in zip(texts, gone, strict=True)]
-    return remains(prediction, texts, places, hide_named("delete"), relevance=True)
+    return remains(prediction, texts, places, hide_named("delete"), needs=Needs(sites=True))
 
 
 def ranked(scores: Tensor, texts: Sequence[Hideable], gone: Sequence[list[int]]) -> list[list[int]]:

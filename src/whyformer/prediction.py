@@ -1,10 +1,11 @@
 """Prediction: a model, a batch and the outputs to be explained; what every method is given."""
 
 import hashlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,9 +16,10 @@ from whyformer.inputs.encoding import Batch
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import labels_of, text_config
-from whyformer.recorder import Book, Edit, Layers, Trace, record
+from whyformer.recorder import Book, Edit, Layers, Needs, Trace
 from whyformer.recorder.lrp.books import book_named, gradient_book
-from whyformer.recorder.run import expanded
+from whyformer.recorder.lrp.running import acts_while_running
+from whyformer.recorder.run import expanded, recorded_somehow
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
 
@@ -43,39 +45,104 @@ class Relevances:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of the explained outputs: at each layer's attention, and at each hidden state."""
+    """Gradients of a prediction's explained outputs, torch's own or those of a rule book."""
 
-    attention: tuple[Tensor, ...]
-    hidden: tuple[Tensor, ...]
+    of: "Prediction"
+    book: Book | None
+
+    @property
+    def attention(self) -> tuple[Tensor, ...]:
+        """At each layer's attention."""
+        return self.of.gradients_in_layers(self.book, maps=True)[0]
+
+    @property
+    def hidden(self) -> tuple[Tensor, ...]:
+        """At each hidden state."""
+        return self.of.gradients_in_layers(self.book)[1]
 
 
 class _Run:
-    """The run of a model on a batch, which all predictions of it share; recorded when it is first asked for."""
+    """The runs of a model on a batch, which all predictions of it share; each is recorded when it is first asked for.
 
-    def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor], relevance: bool, trace: Trace | None):
-        self.model, self.tensors, self.relevance = model, tensors, relevance
-        self.recorded = trace
+    `needs` is what was known beforehand. A run serves whatever needs no more than it recorded. `edited` has the change
+    of the embeddings in every run, if there is one.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tensors: Mapping[str, Tensor],
+        needs: Needs,
+        trace: Trace | None = None,
+        edited: Mapping[str, Any] | None = None,
+    ):
+        self.model, self.tensors, self.needs = model, tensors, needs
+        self.traces: list[Trace] = [] if trace is None else [trace]
+        self.edited = dict(edited or {})
 
     @property
     def trace(self) -> Trace:
-        """The one forward pass."""
-        if self.recorded is None:
-            self.recorded = record(self.model, self.tensors, relevance=self.relevance)
-        return self.recorded
+        """Any run, for what all have: outputs, states, embeddings."""
+        return self.traces[0] if self.traces else self._record(self.needs)
+
+    @property
+    def _unspent(self) -> list[Trace]:
+        """The runs that can still be differentiated."""
+        return [trace for trace in self.traces if not trace.spent]
+
+    @property
+    def unspent(self) -> Trace:
+        """Any run that can still be differentiated."""
+        return next(iter(self._unspent), None) or self.plain
+
+    @property
+    def plain(self) -> Trace:
+        """A run whose gradients are torch's own."""
+        plain = next((t for t in self._unspent if t.book is None), None)
+        return self._record(self.needs.without_book()) if plain is None else plain
+
+    @property
+    def opened(self) -> Trace:
+        """A run whose gradients are torch's own, with attention maps."""
+        opened = next((t for t in self._unspent if t.book is None and t.cannot_be_opened_further), None)
+        return self._record(replace(self.needs.without_book(), maps=True)) if opened is None else opened
+
+    @property
+    def with_maps(self) -> Trace:
+        """Any run with attention maps."""
+        return next((t for t in self.traces if t.is_opened), None) or self.opened
 
     @property
     def traced(self) -> Trace:
-        """The forward pass with its sites; run again, once for all, if nobody had said that relevance was to come."""
-        if self.recorded is None or not self.recorded.sites:
-            self.recorded, self.relevance = record(self.model, self.tensors), True
-        return self.recorded
+        """The run with sites."""
+        traced = next((t for t in self.traces if t.sites), None)
+        return self._record(Needs(sites=True, last=self.needs.last)) if traced is None else traced
+
+    def under(self, book: Book, *, maps: bool = False, at_inputs: bool = False, biases: bool = False) -> Trace:
+        """A run whose gradients are those of a book, down to the inputs if asked; or else the one with sites."""
+        if not acts_while_running(book) or any(t.sites for t in self.traces):
+            return self.traced
+        reaching = ("inputs",) if at_inputs else ("inputs", "states")
+        of_book = [t for t in self._unspent if t.book == book and (t.at_biases is not None or not biases)]
+        recorded_under = next((t for t in of_book if t.cannot_be_opened_further or not maps), None)
+        if recorded_under is None:
+            recorded_under = self._record(Needs(maps, book=book, biases=biases, last=self.needs.last))
+        return recorded_under if recorded_under.sites or recorded_under.reach in reaching else self.traced
+
+    def _record(self, needs: Needs) -> Trace:
+        """Record a run; one with sites if a book's rules cannot follow the model while it runs."""
+        trace = recorded_somehow(self.model, self.tensors, needs, **self.edited)
+        self.traces.append(trace)
+        return trace
 
 
 class Prediction:
     """Runs its model once, when first asked, and shares that run among all methods and targets.
 
-    Tensors for methods are at least float32, so that a product of half-precision numbers keeps its digits. A `trace`,
-    `padding` or `run` that is known already is used, and `chosen` holds the tensors `target` and `versus` themselves.
+    `needs` says what the run has to record (`relevance` stands for sites); what was not said before is recorded in
+    another run when it is asked for. Tensors for methods are at least float32, so that a product of half-precision
+    numbers keeps its digits. A `trace`, `padding` or `run` that is known already is used, and `chosen` holds the
+    tensors `target` and `versus` themselves.
     """
 
     def __init__(
@@ -89,23 +156,37 @@ class Prediction:
         padding: Tensor | None = None,
         trace: Trace | None = None,
         relevance: bool = False,
+        needs: Needs | None = None,
         run: _Run | None = None,
     ):
         self.model = model
         self.batch = replace(batch, tensors=expanded(batch.tensors))
         self.labels = labels_of(model)
+        self._padded = padding is None and batch.is_padded  # asked before the model runs: a GPU need not wait then
         self._target = target
         self._versus = versus
         self._chosen = chosen
         self._padding = padding
         self._by_book: WeakKeyDictionary[Book, Relevances] = WeakKeyDictionary()
-        self._by_gradient_book: WeakKeyDictionary[Book, Gradients] = WeakKeyDictionary()
-        self._run = _Run(model, self.batch.tensors, relevance, trace) if run is None else run
+        self._gradients: dict[tuple[int, Book | None], tuple[tuple[Tensor, ...], ...]] = {}
+        if needs is None:
+            needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
+        self._run = _Run(model, self.batch.tensors, needs, trace) if run is None else run
 
     @property
     def trace(self) -> Trace:
-        """The one forward pass."""
+        """The run, for what every run has: outputs, states, embeddings."""
         return self._run.trace
+
+    @property
+    def plain(self) -> Trace:
+        """A run whose gradients are torch's own."""
+        return self._run.plain
+
+    @property
+    def opened(self) -> Trace:
+        """A run whose gradients are torch's own, with attention maps."""
+        return self._run.opened
 
     @property
     def task(self) -> Task:
@@ -119,6 +200,13 @@ class Prediction:
         It is recorded anew, once, if nobody had said that this was to come: `relevance=True` here, or in `@method`.
         """
         return self._run.traced
+
+    def under(self, book: Book, *, biases: bool = False) -> Trace:
+        """A run whose `carried` and `relevance` under a book that carries a gradient are there for the states.
+
+        With `biases`, what arrives at them is there too.
+        """
+        return self._run.under(book, biases=biases)
 
     def towards(self, target: Target, versus: Target = None) -> "Prediction":
         """The same run, another output to be explained."""
@@ -167,6 +255,8 @@ class Prediction:
         """Positions that are padding, [batch, units]."""
         if self._padding is not None:
             return self._padding
+        if not self._padded:
+            return torch.zeros_like(self.trace.outputs.attended)
         has_layers = isinstance(self.trace.layers, Layers)
         read = self.reader if has_layers else torch.zeros_like(self.trace.outputs.attended, dtype=torch.float32)
         return self.batch.padding(read, getattr(text_config(self.model), "pad_token_id", None))
@@ -187,7 +277,7 @@ class Prediction:
     @cached_property
     def reader(self) -> Tensor:
         """How the head reads the last layer, [batch, units]: shares that add up to 1."""
-        return self.trace.read_for(self.target)
+        return self._run.unspent.read_for(self.target)
 
     @property
     def parts(self) -> tuple["Prediction", ...]:
@@ -215,7 +305,7 @@ class Prediction:
     @cached_property
     def attention(self) -> tuple[Tensor, ...]:
         """Attention probabilities of each layer, [batch, heads, queries, keys]."""
-        return tuple(_precise(a.detach()) for a in self.trace.attention)
+        return tuple(_precise(a.detach()) for a in self._run.with_maps.attention)
 
     @cached_property
     def hidden(self) -> tuple[Tensor, ...]:
@@ -230,46 +320,46 @@ class Prediction:
     @property
     def attention_gradients(self) -> tuple[Tensor, ...]:
         """Gradient of the explained outputs with respect to each layer's attention."""
-        count = len(self.attention)
-        return self._gradients[:count]
+        return self.gradients().attention
 
     @property
     def hidden_gradients(self) -> tuple[Tensor, ...]:
         """Gradient of the explained outputs with respect to each hidden state."""
-        first, count = len(self.attention), len(self.hidden)
-        return self._gradients[first : first + count]
+        return self.gradients().hidden
 
     @property
     def embedding_gradients(self) -> Tensor:
         """Gradient of the explained outputs with respect to the token embeddings."""
         self._embedding_leaf()
-        return self._gradients[-1]
+        (gradient,) = self._gradients_at(None)[2]
+        return gradient
 
-    @cached_property
-    def _gradients(self) -> tuple[Tensor, ...]:
-        """One backward pass for all of them."""
-        trace = self.trace
-        of = () if trace.embeddings is None else (trace.embeddings,)
-        if isinstance(trace.layers, Layers):
-            of = (*trace.attention, *trace.hidden, *of)
-        return tuple(_precise(g) for g in trace.gradient(of, self.target, self.versus))
+    def gradients(self, book: str | Book | None = None) -> Gradients:
+        """Gradients at maps and states: torch's own, or those of a rule book which carries one."""
+        return Gradients(self, None if book is None else gradient_book(book))
 
-    def gradients(self, book: str | Book | None = None) -> "Gradients":
-        """Gradients at all maps and states: torch's own, or those of a rule book which carries one.
+    def gradients_in_layers(self, book: Book | None, *, maps: bool = False) -> tuple[tuple[Tensor, ...], ...]:
+        """At the maps, if they are asked for or open, and at the states; raises if the model has no layers."""
+        _ = self.trace.hidden
+        return self._gradients_at(book, maps=maps)
 
-        One backward pass gives them all; that of a book is kept as long as the book lives.
+    def _gradients_at(self, book: Book | None, *, maps: bool = False) -> tuple[tuple[Tensor, ...], ...]:
+        """At the maps, if they are asked for or open, at the states, and without a book at the embeddings.
+
+        One backward pass gives them all.
         """
-        if book is None:
-            return Gradients(self.attention_gradients, self.hidden_gradients)
-        chosen = gradient_book(book)
-        gradients = self._by_gradient_book.get(chosen)
-        if gradients is None:
-            maps, states = self.traced.attention, self.traced.hidden
-            carried = self.traced.carried((*maps, *states), chosen, self.target, self.versus)
-            precise = tuple(map(_precise, carried))
-            gradients = Gradients(precise[: len(maps)], precise[len(maps) :])
-            self._by_gradient_book[chosen] = gradients
-        return gradients
+        maps = maps or self._run.needs.maps
+        trace = (self._run.opened if maps else self._run.plain) if book is None else self._run.under(book, maps=maps)
+        key = id(trace), book
+        if key not in self._gradients:
+            layers = trace.hidden if book is not None or isinstance(trace.layers, Layers) else ()
+            of = trace.attention if trace.is_opened else (), layers, _present(None if book else trace.embeddings)
+            flat = tuple(itertools.chain(*of))
+            chosen = self.target, self.versus
+            gradients = trace.gradient(flat, *chosen) if book is None else trace.carried(flat, book, *chosen)
+            rest = iter(map(_precise, gradients))
+            self._gradients[key] = tuple(tuple(itertools.islice(rest, len(each))) for each in of)
+        return self._gradients[key]
 
     def attention_relevances(self, book: str | Book) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""
@@ -302,7 +392,7 @@ class Prediction:
         as long as the book lives.
         """
         if not whole:
-            _ = self.trace.attention
+            _ = self.trace.hidden  # raises if there are no layers
         chosen = book_named(book)
         relevances = self._by_book.get(chosen)
         if relevances is None or (whole and not relevances.whole):
@@ -310,7 +400,11 @@ class Prediction:
         return relevances
 
     def _pass(self, book: Book, whole: bool) -> "Relevances":
-        trace, layers = self.traced, self.trace.layers
+        layers = self.trace.layers
+        trace = self._run.under(book, at_inputs=True) if whole and book.carries == "gradient" else self.traced
+        if trace.book is not None:
+            return self._balanced_pass(trace, book)
+        layers = trace.layers
         maps = trace.attention if isinstance(layers, Layers) else ()
         state = layers.hidden[0 if whole else 1] if isinstance(layers, Layers) else None
         above = layers.calls[min(1, len(layers.calls) - 1)] if isinstance(layers, Layers) and not whole else -1
@@ -326,6 +420,15 @@ class Prediction:
         at_state, pixels, embeddings = (None if end is None else _precise(next(relevances)) for end in ends)
         return Relevances(attention, absorbed, at_state, pixels, embeddings, whole)
 
+    def _balanced_pass(self, trace: Trace, book: Book) -> "Relevances":
+        """The same of a run under the book: its own gradient is that of the book."""
+        state = trace.hidden[0] if isinstance(trace.layers, Layers) else None
+        ends = [state, trace.pixels, trace.embeddings]
+        of = tuple(end for end in ends if end is not None)
+        relevances = iter(trace.relevance(of, book, self.target, self.versus))
+        at_state, pixels, embeddings = (None if end is None else _precise(next(relevances)) for end in ends)
+        return Relevances((), torch.zeros_like(self.real[:, 0]), at_state, pixels, embeddings, True)
+
     def loss(self, logits: Tensor) -> Tensor:
         """Cross-entropy of the explained class, [batch]."""
         return self.task.loss(logits, self.target, self.versus)
@@ -334,8 +437,8 @@ class Prediction:
         """The same input and outputs, run anew with other embeddings."""
         layers = self.trace.layers
         first = layers.calls[0] if isinstance(layers, Layers) else -1
-        trace = record(self.model, self.batch.tensors, relevance=False, edit=edit, first_layer=first)
-        return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, trace=trace)
+        run = _Run(self.model, self.batch.tensors, Needs(maps=False), edited={"edit": edit, "first_layer": first})
+        return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, run=run)
 
     def generators(self, seed: int) -> list[torch.Generator]:
         """A random stream for each example; it depends on the seed and on the example's own tokens alone."""
@@ -355,6 +458,10 @@ class Prediction:
         if self.trace.embeddings is None:
             raise BadOption("the model's token embeddings were not seen; use at='embedding_output'")
         return self.trace.embeddings
+
+
+def _present(tensor: Tensor | None) -> tuple[Tensor, ...]:
+    return () if tensor is None else (tensor,)
 
 
 def _precise(tensor: Tensor) -> Tensor:

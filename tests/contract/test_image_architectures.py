@@ -98,7 +98,7 @@ def test_the_layers_and_special_units_are_found(name: str) -> None:
     layers = trace(name).layers
     assert isinstance(layers, Layers)
     units = 16 + special
-    assert [tuple(a.shape) for a in layers.attention] == [(3, 4, units, units)] * 2
+    assert [tuple(a.shape) for a in trace(name).attention] == [(3, 4, units, units)] * 2
     assert np.flatnonzero(~trace(name).patches.free).tolist() == list(range(special))
     assert np.flatnonzero(trace(name).read_for()[0].numpy()).tolist() == read_by(how, special, units)
 

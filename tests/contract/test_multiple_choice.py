@@ -16,6 +16,7 @@ from tests.helpers.choosing import CHOICES, TEXT, chooser
 from whyformer import BadInput, BadOption, Explanation, UnsupportedModel
 from whyformer.cli import main
 from whyformer.explain.questions import Questions
+from whyformer.recorder import Needs
 from whyformer.tasks.choice import Alternatives
 
 OTHERS = ("it", "the actors like it, and it is not bad")
@@ -102,7 +103,7 @@ def test_only_rows_that_are_asked_about_are_explained() -> None:
     explainer = chooser()
     for versus, rows in ((None, 1), (0, 2)):
         asked = Questions.of(explainer.task, True, target=1, versus=versus, word=None, position=None)
-        run = explainer._run([Alternatives(TEXT, CHOICES)], asked, relevance=True)  # type: ignore[list-item]
+        run = explainer._run([Alternatives(TEXT, CHOICES)], asked, Needs(sites=True))  # type: ignore[list-item]
         assert len(run.turns[0].batch.examples) == rows
         assert run.questions[0].target.index == 1
 

@@ -78,7 +78,7 @@ def facts(model: Any) -> dict[str, Any]:
     return {
         "distance": float((trace.logits - stock).abs().max()),
         "best": LABELS[int(stock[0].argmax())],
-        "layers": len(layers.attention) if isinstance(layers, Layers) else str(layers),
+        "layers": len(layers.maps) if isinstance(layers, Layers) else str(layers),
         "special": [n for n, free in enumerate(trace.patches.free) if not free],
         "grid": list(trace.patches.grid.shape),
         "read": trace.read_for()[0].nonzero().flatten().tolist() if isinstance(layers, Layers) else None,

@@ -311,11 +311,11 @@ def test_a_book_that_carries_relevance_is_refused_by_name() -> None:
 def test_gradients_of_a_book_are_kept_with_it() -> None:
     stock = families.build("bert")
     prediction = Prediction(stock, batch_of(stock, families.batch()), 1)
-    assert prediction.gradients("attn") is prediction.gradients("attn")
+    assert prediction.gradients("attn").hidden[0] is prediction.gradients("attn").hidden[0]
     gamma = books.with_gamma(books.ATTN, 0.25)
-    assert prediction.gradients(gamma) is prediction.gradients(books.with_gamma(books.ATTN, 0.25))
-    assert prediction.gradients(gamma) is not prediction.gradients("attn")
-    del gamma
+    again = books.with_gamma(books.ATTN, 0.25)
+    assert prediction.gradients(gamma).hidden[0] is prediction.gradients(again).hidden[0]
+    assert prediction.gradients(gamma).hidden[0] is not prediction.gradients("attn").hidden[0]
 
 
 def test_a_bias_of_no_unit_is_refused() -> None:

@@ -28,6 +28,7 @@ from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
+from whyformer.recorder import Needs
 from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import CEILING, CHANCE, Pair
@@ -134,7 +135,7 @@ class ChunkRun:
 
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = self._wanted
-        runs = self._runs(items, relevance=any(spec.relevance for spec in wanted))
+        runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
         prediction = runs.whole
         self._note(prediction, items)
         others: dict[tuple[int, ...], Prediction] = {}
@@ -146,13 +147,14 @@ class ChunkRun:
         for call in calls:
             self._plan(call, settled if call.case.prediction is prediction else None)
 
-    def _runs(self, items: Sequence[Item], relevance: bool) -> Runs:
+    def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
         protocol = self.plan.settings.protocol
-        whole = self._prediction(items, relevance=relevance and protocol is None)
+        needs = replace(needs, once=False)  # metrics may ask about other classes
+        whole = self._prediction(items, needs if protocol is None else Needs(maps=False))
         if protocol is None:
             return Runs(whole, whole)
         batch = as_explained(whole.batch, protocol)
-        explained = Prediction(self.plan.subject.model, batch, relevance=relevance)
+        explained = Prediction(self.plan.subject.model, batch, needs=needs)
         return Runs(whole, explained.towards(whole.target.tolist()))
 
     @property
@@ -164,8 +166,8 @@ class ChunkRun:
         """Explain a document by all its windows, by every method, and measure."""
         subject, limits = self.plan.subject, limits_of(self.plan.subject.device.type)
         size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
-        relevance = any(spec.relevance for spec in self._wanted)
-        document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, relevance=relevance)
+        needs = Needs.of_all([spec.needs for spec in self._wanted])
+        document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, needs=needs)
         self._note(document.prediction, [item])
         for spec in self._wanted:
             by_class = DocumentScores(spec, document)
@@ -177,10 +179,10 @@ class ChunkRun:
             for call in self._metric_calls(spec, document.prediction, scores, [item], by_class):
                 self._plan(call, document.prediction)
 
-    def _prediction(self, items: Sequence[Item], relevance: bool) -> Prediction:
+    def _prediction(self, items: Sequence[Item], needs: Needs) -> Prediction:
         subject = self.plan.subject
         batch = collate(subject, [item.encoded for item in items])
-        prediction = Prediction(subject.model, batch, relevance=relevance)
+        prediction = Prediction(subject.model, batch, needs=needs)
         outputs, task = prediction.trace.outputs, prediction.task
         if task.name not in ("classes", "answer"):
             raise UnsupportedModel(f"{type(subject.model).__name__} neither classifies nor answers questions")
@@ -243,7 +245,7 @@ class ChunkRun:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
-                yield from self._calls(spec, self._runs([item], spec.relevance), [item], {})
+                yield from self._calls(spec, self._runs([item], spec.needs), [item], {})
             return
 
         yield from self._metric_calls(spec, runs.whole, scores, items, ClassScores(spec, runs.explained, others))
@@ -330,7 +332,7 @@ class ChunkRun:
             self.refused |= {(item.row, call.method, call.metric.label): str(error) for item in call.items}
             return
         for item in call.items:
-            alone = self._calls(spec, self._runs([item], spec.relevance), [item], {})
+            alone = self._calls(spec, self._runs([item], spec.needs), [item], {})
             for one in (one for one in alone if one.metric is call.metric):
                 self._plan(one, None)
 

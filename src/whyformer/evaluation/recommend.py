@@ -159,7 +159,7 @@ def recommend_layer(
 def _of_each_layer(subject: Subject, spec: MethodSpec) -> list[MethodSpec]:
     """The method at every layer; a model that it refuses, as one without an LM head, is refused here."""
     text = ("a", "a") if subject.task == "answer" else "a"
-    prediction = Prediction(subject.model, collate(subject, [encode(subject, text)]), relevance=spec.relevance)
+    prediction = Prediction(subject.model, collate(subject, [encode(subject, text)]), needs=spec.needs)
     of_layers = [MethodSpec(spec.of, {**spec.options, "layer": n}) for n in range(len(prediction.hidden))]
     _ = of_layers[-1](prediction)
     return of_layers

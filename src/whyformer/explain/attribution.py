@@ -1,6 +1,7 @@
 """Attribute: scores for ready tensors, of any module that returns logits."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from whyformer.explain.rows import of_chosen_rows
 from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_method_for, with_options
 from whyformer.prediction import Prediction
-from whyformer.tasks.targets import Target
+from whyformer.tasks.targets import Target, plain_target
 from whyformer.tasks.task import Explains
 
 
@@ -40,8 +41,9 @@ def attribute(
     if batch.choices is not None:
         if explains == "log_odds":
             raise BadOption("explains='log_odds': the units of several choices stand in several rows: leave it out")
-        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.relevance)).total
-    run = Prediction(model, batch, relevance=spec.relevance)
+        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.needs)).total
+    at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
+    run = Prediction(model, batch, needs=replace(spec.needs, last=at_the_end))
     prediction = run.towards(target, run.trace.outputs.explained(explains, versus))
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec(prediction).total

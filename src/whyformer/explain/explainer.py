@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -45,6 +45,7 @@ from whyformer.models.heads import HEADS
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import bar, counting, listening, part
+from whyformer.recorder import Needs
 from whyformer.registry.specs import Written
 from whyformer.tasks import Task, task_of
 from whyformer.tasks.score import classes_of
@@ -279,7 +280,7 @@ class Explainer:
         """Explanations of a few texts, each with the number of its text; `first` is that of the first one."""
         if work.windows.merge:
             return self._merged(texts, work.asked, work.spec, work.windows, work.size, first)
-        run = self._run(texts, work.asked, work.spec.relevance, work.windows, first)
+        run = self._run(texts, work.asked, work.spec.needs, work.windows, first)
         numbers = [first if question.number is None else question.number for question in run.questions]
         explanations = self._explanations(run, work.spec.of, dict(work.spec.options))
         return list(zip(numbers, checked_run(explanations, run, work.check), strict=True))
@@ -311,7 +312,7 @@ class Explainer:
         the others come first, and a method that refuses this model or text is listed in `refused` with its reason.
         """
         chosen = self._specs(methods, effort)
-        relevance = any(spec.relevance for spec in chosen)
+        needs = Needs.of_all([spec.needs for spec in chosen])
         texts, single = self._inputs(self._one_of(input, text), question, context, choices)
         if not single:
             one = "an image is" if self.subject.takes_images else "a text or a pair is"
@@ -324,7 +325,7 @@ class Explainer:
             raise BadInput("one output is needed to compare methods, found several: call compare for each")
         one_text, long = list(texts), Windows.of(window_size, overlap, windows)
         check_windows(self.subject, self.task, long)
-        run = None if long.merge else self._run(one_text, asked, relevance, long)
+        run = None if long.merge else self._run(one_text, asked, needs, long)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
         with counting("compare"):
@@ -431,7 +432,7 @@ class Explainer:
         return explained_similarity(Similarities(self.subject, texts, explain), images, target, beside)
 
     def _run(
-        self, texts: Sequence[Text], asked: Questions, relevance: bool, windows: Windows = CUT, first: int = 0
+        self, texts: Sequence[Text], asked: Questions, needs: Needs, windows: Windows = CUT, first: int = 0
     ) -> ExplainedRun:
         """Run the model once; what is wrong with a target is said here, whatever the method.
 
@@ -450,7 +451,12 @@ class Explainer:
         else:
             examples = [self._encoded(row, number) for row, number in numbered]
         batch = collate(self.subject, examples)
-        prediction = Prediction(self.subject.model, batch, relevance=relevance and not expected.by_rows)
+        recorded = (
+            Needs(maps=False)
+            if expected.by_rows
+            else replace(needs, last=asked.at_the_end, once=needs.once and not asked.several)
+        )
+        prediction = Prediction(self.subject.model, batch, needs=recorded)
         task = prediction.task
         if task.name != expected.name:
             raise UnsupportedModel(
@@ -459,7 +465,7 @@ class Explainer:
             )
         if not task.by_rows:
             return explained_run(prediction, each, numbers)
-        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(relevance)
+        return explained_run(prediction, each, numbers, [len(of_text) for of_text in rows]).narrowed(needs)
 
     def _encoded(self, text: Any, number: int | None) -> ReadInput:
         """One text or image as the model takes it."""

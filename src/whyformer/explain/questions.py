@@ -8,6 +8,7 @@ from typing import Any
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import ReadInput
 from whyformer.prediction import Prediction
+from whyformer.recorder import Needs
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import plain_target
 from whyformer.tasks.task import ALL_OTHERS, Asked, Chosen, ExampleOutputs, Explains, Task, explained_as
@@ -56,6 +57,15 @@ class Questions:
     def several(self) -> bool:
         """Whether several outputs of a text may be asked for."""
         return self.single and (any(len(each) > 1 for each in self.lists.values()) or self.same.word == ALL)
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether nothing is asked about a position: of a language model, the token behind the last one is meant."""
+        targets = [self.same.target, self.same.versus, *self.lists.get("target", ()), *self.lists.get("versus", ())]
+        placed = (
+            self.same.position is not None or self.same.word is not None or {"position", "word"} & self.lists.keys()
+        )
+        return not placed and not any(isinstance(target, tuple) for target in targets)
 
     def check(self, count: int | None) -> None:
         """Raise if there is not one for each text, where that is how many there are."""
@@ -109,7 +119,7 @@ class ExplainedRun:
     turns: tuple[Prediction, ...]
     questions: tuple[ExplainedOutput, ...]
 
-    def narrowed(self, relevance: bool) -> "ExplainedRun":
+    def narrowed(self, needs: Needs) -> "ExplainedRun":
         """The same, with the model run once more on those rows alone that are asked about: no other is explained."""
         rows = sorted({row for question in self.questions for row in question.rows})
         places = {row: place for place, row in enumerate(rows)}
@@ -118,7 +128,7 @@ class ExplainedRun:
             other = None if question.other is None else (places[question.other[0]], question.other[1])
             questions.append(replace(question, row=places[question.row], other=other))
         whole = self.turns[0]
-        turn = Prediction(whole.model, whole.batch.rows(rows), relevance=relevance)
+        turn = Prediction(whole.model, whole.batch.rows(rows), needs=needs)
         return ExplainedRun((turn,), tuple(questions))
 
 

@@ -12,6 +12,7 @@ from whyformer.inputs.encoding import ReadInput
 from whyformer.inputs.units import Unit
 from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
+from whyformer.recorder import Needs
 from whyformer.tasks.labels import class_index
 from whyformer.tasks.targets import Target, plain_target
 
@@ -50,7 +51,7 @@ def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
     return units, texts, difference(total), None if layers is None else difference(layers)
 
 
-def of_chosen_rows(prediction: Prediction, target: Target, versus: Target, relevance: bool) -> Prediction:
+def of_chosen_rows(prediction: Prediction, target: Target, versus: Target, needs: Needs) -> Prediction:
     """The prediction of the row of one choice of each example: the target, or that with the highest logit."""
     if versus is not None:
         raise BadOption("versus: the units of two choices stand in two rows; explain each by its target, and compare")
@@ -62,7 +63,7 @@ def of_chosen_rows(prediction: Prediction, target: Target, versus: Target, relev
         raise BadOption(f"{len(each)} targets for {len(logits)} examples: give one, or one for each")
     count = logits.shape[1]
     rows = [example * count + class_index(choice, (), count) for example, choice in enumerate(each)]
-    return Prediction(prediction.model, prediction.batch.rows(rows), relevance=relevance)
+    return Prediction(prediction.model, prediction.batch.rows(rows), needs=needs)
 
 
 def _both(first: ReadInput, second: ReadInput) -> tuple[tuple[Unit, ...], list[int]]:

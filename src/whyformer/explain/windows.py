@@ -63,7 +63,7 @@ def merged_outputs(
     size: int,
 ) -> Iterator[tuple[ExplainedOutput, Scores]]:
     """What is asked of a document, with the scores of its units, by all its windows: `size` are run at a time."""
-    document = Document(subject, task, whole, parts, size=size, relevance=spec.relevance)
+    document = Document(subject, task, whole, parts, size=size, needs=spec.needs)
     of = ExampleOutputs(document.outputs, 0, whole, subject.tokenizer)
     if any(one.explains == "log_odds" for one in asked):
         raise BadOption(

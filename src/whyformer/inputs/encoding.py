@@ -177,6 +177,11 @@ class Batch:
             self.tokenizer,
         )
 
+    @cached_property
+    def is_padded(self) -> bool:
+        """Whether any position is masked."""
+        return self.masked is not None and bool(self.masked.any())
+
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
         """Masked positions that are neither special tokens nor read by the head, [batch, units].
 

@@ -8,7 +8,7 @@ from whyformer.methods.registry import method
 from whyformer.prediction import Prediction
 
 
-@method(family="perturbation", signed=False, class_specific=False, paper="-", images_only=True)
+@method(family="perturbation", signed=False, class_specific=False, paper="-", images_only=True, maps=False)
 def centre(prediction: Prediction, *, width: float = 0.25) -> Tensor:
     """A bump at the centre of an image, the same for all images and classes: photographers aim at what they show.
 

@@ -1,6 +1,7 @@
 """Documents: texts that are longer than a model's window, explained by all their windows."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from whyformer.perturb.runner import Runner
 from whyformer.perturb.windows import attended
 from whyformer.prediction import Prediction
 from whyformer.progress import part
-from whyformer.recorder import Trace
+from whyformer.recorder import Needs, Trace
 from whyformer.tasks.task import Chosen, Outputs, Task
 
 
@@ -24,7 +25,7 @@ class Document:
     """A text in windows, whose logits are the mean over them.
 
     Every window is explained towards the document's output, and a unit has the mean of its scores over the windows in
-    which it stands. `size` windows are run at a time; `relevance` says that a method needs it.
+    which it stands. `size` windows are run at a time; `needs` says what runs have to record.
     """
 
     def __init__(
@@ -35,10 +36,10 @@ class Document:
         windows: Sequence[TextInput],
         *,
         size: int,
-        relevance: bool = False,
+        needs: Needs | None = None,
     ):
         self.subject, self.task, self.whole, self.windows = subject, task, whole, windows
-        self.size, self.relevance = size, relevance
+        self.size, self.needs = size, None if needs is None else replace(needs, once=False)
 
     @cached_property
     def outputs(self) -> Outputs:
@@ -81,7 +82,7 @@ class Document:
         return self._run(self.windows)
 
     def _run(self, windows: Sequence[TextInput]) -> Prediction:
-        return Prediction(self.subject.model, collate(self.subject, windows), relevance=self.relevance)
+        return Prediction(self.subject.model, collate(self.subject, windows), needs=self.needs)
 
     def _logits(self, output: Any) -> Tensor:
         logits = self.task.logits(output)

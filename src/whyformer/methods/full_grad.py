@@ -1,5 +1,7 @@
 """FullGrad+ (Srinivas & Fleuret 2019; Mehri et al. 2025): states times their gradients, and biases times theirs."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -8,10 +10,14 @@ from whyformer.methods.attcat import BALANCED
 from whyformer.methods.places import GradientBook, check_cancelled
 from whyformer.methods.registry import method
 from whyformer.prediction import Prediction
-from whyformer.recorder.lrp.sites import Site
-from whyformer.recorder.lrp.watch import Watch
+from whyformer.recorder import Book
+from whyformer.recorder.lrp.books import PLAIN, gradient_book
 
 ADVICE = f"take a balanced gradient, {BALANCED}"
+
+
+def _book(book: str | None = None, **_: Any) -> Book:
+    return PLAIN if book is None else gradient_book(book)
 
 
 @method(
@@ -19,7 +25,9 @@ ADVICE = f"take a balanced gradient, {BALANCED}"
     signed=True,
     class_specific=True,
     paper="Srinivas & Fleuret 2019; Mehri et al. 2025",
-    relevance=True,
+    maps=False,
+    under=_book,
+    biases=True,
 )
 def full_grad(prediction: Prediction, *, book: GradientBook = None, biases: bool = True) -> Tensor:
     """Activation times gradient of what enters each layer, and of every bias, summed over width and layers.
@@ -29,18 +37,20 @@ def full_grad(prediction: Prediction, *, book: GradientBook = None, biases: bool
     those of the head go to what the head reads. `book="conservative"` is Libra FullGrad+, whose biases and term of the
     first layer add up to the logit. `biases=False` leaves the biases out, as that paper does for one table.
     """
-    watch, trace = Watch(), prediction.traced
-    gradients = trace.carried(trace.hidden[:-1], book, prediction.target, prediction.versus, watch)
+    chosen = _book(book)
+    trace = prediction.under(chosen, biases=True)
+    of = trace.hidden[:-1], chosen, prediction.target, prediction.versus
+    gradients, at_biases = trace.carried_with_biases(*of)
     products = torch.stack([h * g.to(h) for h, g in zip(prediction.hidden, gradients, strict=False)])
     scores = products.sum((0, -1))
     check_cancelled(prediction, scores, products.abs().sum((0, -1)), ADVICE)
     if biases:
-        for site, terms in watch.biases:
-            scores = scores + _at_units(prediction, site, terms.to(scores))
+        for path, terms in at_biases:
+            scores = scores + _at_units(prediction, path, terms.to(scores))
     return scores
 
 
-def _at_units(prediction: Prediction, site: Site, terms: Tensor) -> Tensor:
+def _at_units(prediction: Prediction, path: str, terms: Tensor) -> Tensor:
     """Terms of a bias at the units where it was added, [batch, units]; of one in the head at what the head reads."""
     batch, units = prediction.real.shape
     if terms.dim() == 3 and terms.shape[0] == batch and (terms.shape[1] == units) != (terms.shape[2] == units):
@@ -51,7 +61,7 @@ def _at_units(prediction: Prediction, site: Site, terms: Tensor) -> Tensor:
         return terms.T
     if terms.numel() != batch * units or terms.shape[0] % batch:
         raise UnsupportedModel(
-            f"a bias in {site.path} is added to numbers of the shape {tuple(terms.shape)}, which are not those of "
+            f"a bias in {path} is added to numbers of the shape {tuple(terms.shape)}, which are not those of "
             f"{batch} x {units} units: use biases=False (--biases false)"
         )
     return terms.reshape(batch, units)

@@ -15,6 +15,7 @@ from whyformer.methods.places import (
     AtStates,
     GradientBook,
     Place,
+    book_of,
     check_cancelled,
     of_pixels,
     place_of,
@@ -31,7 +32,7 @@ SmoothProtocol = Annotated[Protocol, Spelling(in_keys={"allennlp": "allennlp, th
 Runs = Annotated[int, Count(1, 10_000, "each is a run of the model, and more would take hours for one text")]
 
 
-@method(family="gradient", signed=True, class_specific=True, paper="Qiang et al. 2022")
+@method(family="gradient", signed=True, class_specific=True, paper="Qiang et al. 2022", under=book_of)
 def grads(
     prediction: Prediction,
     *,
@@ -61,7 +62,7 @@ def _seen(attention: Tensor) -> Tensor:
     return ((attention != 0) | (attention == 0).all(-2, keepdim=True)).to(attention.dtype)
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Barkan et al. 2021")
+@method(family="gradient", signed=False, class_specific=True, paper="Barkan et al. 2021", under=book_of)
 def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Attention times the positive part of its gradient, averaged over layers and heads, summed over queries.
 
@@ -72,7 +73,13 @@ def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     return torch.stack(received).mean(0)
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Selvaraju et al. 2017; Chefer et al. 2021")
+@method(
+    family="gradient",
+    signed=False,
+    class_specific=True,
+    paper="Selvaraju et al. 2017; Chefer et al. 2021",
+    under=book_of,
+)
 def grad_cam(prediction: Prediction, *, over: Literal["row", "map"] = "row", book: GradientBook = None) -> Tensor:
     """Grad-CAM with the reader's row of the last layer's attention as the feature map, from 0 to 1.
 
@@ -108,7 +115,7 @@ def legrad(prediction: Prediction) -> Tensor:
     `mean_l mean_{h,q} (∂y_l / ∂A_l)⁺`. Where a mask hides a key from a query, nothing counts. The head is what the
     model does after its last layer, noted in another run and repeated; where that fails, it is refused.
     """
-    trace = prediction.trace
+    trace = prediction.opened
     layers = list(zip(trace.attention, trace.hidden[1:], strict=True))
     head = Tail.of(prediction.model, prediction.batch.tensors, trace)
     received = []
@@ -119,7 +126,7 @@ def legrad(prediction: Prediction) -> Tensor:
     return torch.stack(received) / len(received)
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Simonyan et al. 2014")
+@method(family="gradient", signed=False, class_specific=True, paper="Simonyan et al. 2014", maps=False)
 def saliency(
     prediction: Prediction,
     *,
@@ -148,7 +155,7 @@ def _states_of(prediction: Prediction) -> Literal["embedding_output"] | None:
     return None if prediction.trace.embeddings is None else "embedding_output"
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many")
+@method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many", maps=False)
 def smooth_grad(
     prediction: Prediction, *, samples: Runs = 10, noise: float = 0.01, seed: int = 0, protocol: SmoothProtocol = None
 ) -> Tensor:
@@ -172,7 +179,7 @@ def smooth_grad(
     return _shares(prediction, _over_width(prediction, mean)) if protocol == "allennlp" else _lengths(mean)
 
 
-@method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016")
+@method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016", maps=False)
 def input_x_gradient(prediction: Prediction, *, at: AtInput = None) -> Tensor | Scores:
     """Each embedding times its gradient, summed over its width.
 
@@ -199,13 +206,13 @@ def _lengths(vectors: Tensor) -> Tensor:
 
 
 def _pixel_gradient(prediction: Prediction) -> Tensor:
-    trace = prediction.trace
+    trace = prediction.plain
     assert trace.pixels is not None
     return trace.gradient(trace.pixels, prediction.target, prediction.versus).to(prediction.real.dtype)
 
 
 def _loss_gradient(prediction: Prediction, at: Anywhere) -> Tensor:
-    trace = prediction.trace
+    trace = prediction.plain
     places = {"token_embeddings": lambda: trace.embeddings, "pixels": lambda: trace.pixels}
     variable = places.get(at, lambda: trace.hidden[0])()
     if variable is None:

@@ -1,5 +1,7 @@
 """Relevance at several layers at once: what each unit is worth where it enters the lower ones."""
 
+from typing import Any
+
 import torch
 
 from whyformer.errors import BadOption
@@ -7,12 +9,17 @@ from whyformer.methods.places import OfGradient
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.relevance import of_value
 from whyformer.prediction import Prediction
-from whyformer.recorder.lrp.books import gradient_book
+from whyformer.recorder import Book
+from whyformer.recorder.lrp.books import CONSERVATIVE, gradient_book
 
 TWO_THIRDS = 2 / 3  # of the layers: the best share on texts for tuning, see docs/layered.md
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="–", relevance=True)
+def _book(book: str = CONSERVATIVE.name, **_: Any) -> Book:
+    return gradient_book(book)
+
+
+@method(family="relevance", signed=True, class_specific=True, paper="–", maps=False, under=_book)
 def layer_lrp(prediction: Prediction, *, book: OfGradient = "conservative", depth: float = TWO_THIRDS) -> Scores:
     """The relevance of each unit where it enters a layer, averaged over the lower layers.
 
@@ -22,9 +29,10 @@ def layer_lrp(prediction: Prediction, *, book: OfGradient = "conservative", dept
     """
     if not 0 < depth <= 1:
         raise BadOption(f"depth={depth}: the share of the layers that are looked at, above 0 and up to 1 (all of them)")
-    trace = prediction.traced
+    chosen = gradient_book(book)
+    trace = prediction.under(chosen)
     lower = trace.hidden[: lower_layers(len(trace.hidden) - 1, depth)]
-    relevances = trace.relevance(lower, gradient_book(book), prediction.target, prediction.versus)
+    relevances = trace.relevance(lower, chosen, prediction.target, prediction.versus)
     by_layer = torch.stack([r.sum(-1, dtype=prediction.real.dtype) for r in relevances]) / len(lower)
     return Scores(by_layer, of_value(prediction, by_layer.sum((0, -1))))
 

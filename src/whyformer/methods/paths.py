@@ -24,8 +24,10 @@ from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
 from whyformer.perturb.runner import exchanging, in_parts
 from whyformer.prediction import Prediction
-from whyformer.recorder import Edit, Layers, record
+from whyformer.recorder import Edit, Layers, Needs
 from whyformer.recorder.calls import in_this_thread
+from whyformer.recorder.lrp.books import gradient_book
+from whyformer.recorder.run import recorded, recorded_somehow
 from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10
@@ -43,7 +45,7 @@ NOT_COVERED = "captum's rules of DeepLIFT do not cover attention and norms; use 
 TWICE = "used more than once"  # what captum says of a module that DeepLift cannot follow
 
 
-@method(family="path", signed=True, class_specific=True, paper="Sundararajan et al. 2017", passes="many")
+@method(family="path", signed=True, class_specific=True, paper="Sundararajan et al. 2017", passes="many", maps=False)
 def integrated_gradients(
     prediction: Prediction,
     *,
@@ -119,7 +121,7 @@ def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Score
     return Scores(_allennlp(prediction, gradients.values), gradients.diagnostics, signed=False)
 
 
-@method(family="path", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
+@method(family="path", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many", maps=False)
 def gradient_shap(
     prediction: Prediction,
     *,
@@ -155,7 +157,12 @@ def gradient_shap(
 
 
 @method(
-    family="path", signed=True, class_specific=True, paper="Shrikumar et al. 2017; Lundberg & Lee 2017", passes="many"
+    family="path",
+    signed=True,
+    class_specific=True,
+    paper="Shrikumar et al. 2017; Lundberg & Lee 2017",
+    passes="many",
+    maps=False,
 )
 def deep_lift_shap(
     prediction: Prediction, *, at: Place = "embedding_output", baseline: Baseline = "pad_attended"
@@ -254,6 +261,9 @@ def _nothing_left_at(model: nn.Module) -> Iterator[None]:
                 delattr(module, name)
 
 
+STATES = Needs(maps=False)  # what a run records that is asked for gradients at its embeddings
+
+
 @dataclass(frozen=True)
 class _Path:
     """The explained output of an example as a function of its embeddings, and the `start` and `end` of a path there.
@@ -279,7 +289,7 @@ class _Path:
         inputs = [example.without([]), example.without(free)] if replacing else [example.input]
         tensors = together(inputs, example.device)
         with exchanging(example.model, inputs, tensors.get("input_ids")):
-            trace = record(example.model, tensors, relevance=False)
+            trace = recorded(example.model, tensors, Needs(maps=False))
         example.ran(len(inputs))
         if place == "pixels":
             assert trace.pixels is not None
@@ -306,7 +316,7 @@ class _Path:
         explained = copies.loss(trace.logits) if self.of_loss else trace.output(copies.target, copies.versus)
         return explained.to(self.example.dtype)
 
-    def _run(self, states: Tensor, *, relevance: bool = False) -> Prediction:
+    def _run(self, states: Tensor, needs: Needs = STATES) -> Prediction:
         """Copies of the example with these embeddings."""
         example, count = self.example, len(states)
         tensors = example.copies(count)
@@ -315,7 +325,7 @@ class _Path:
             tensors = {**tensors, "pixel_values": states.to(tensors["pixel_values"].dtype)}
         else:
             edit = Edit(self.place, lambda values: states.clone().to(values.dtype))
-        trace = record(example.model, tensors, relevance=relevance, edit=edit, first_layer=self.first_layer)
+        trace = recorded_somehow(example.model, tensors, needs, edit=edit, first_layer=self.first_layer)
         versus = None if example.versus is None else example.versus.repeat_interleave(count, 0)
         chosen = example.target.repeat_interleave(count, 0), versus
         example.ran(count)
@@ -335,7 +345,7 @@ class _Path:
         with torch.enable_grad(), named_failures("the model", backward=True):
             if self.book is None and self.place != "pixels":
                 return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
-            copies = self._run(leaf, relevance=self.book is not None)
+            copies = self._run(leaf, STATES if self.book is None else Needs(maps=False, book=gradient_book(self.book)))
             trace, chosen = copies.trace, (copies.target, copies.versus)
             variable = leaf if trace.pixels is None or self.place != "pixels" else trace.pixels
             carried = trace.carried(variable, self.book, *chosen) if self.book else trace.gradient(variable, *chosen)

@@ -23,7 +23,7 @@ PRECISION = "load the model in float32 (--dtype float32)"  # these add up by con
 TINY = 1e-9  # the weight of a sample of which nothing is left
 
 
-@method(family="perturbation", signed=False, class_specific=False, paper="-")
+@method(family="perturbation", signed=False, class_specific=False, paper="-", maps=False)
 def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
     """Random scores between 0 and 1, the same for the same text and seed."""
     scores = torch.zeros_like(prediction.real)
@@ -33,7 +33,9 @@ def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
     return scores
 
 
-@method(family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many")
+@method(
+    family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many", maps=False
+)
 def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline = "pad_attended") -> Scores:
     """What the output loses when a window of neighbouring units is hidden, averaged over the windows around a unit.
 
@@ -53,7 +55,7 @@ def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline 
     return one_by_one(prediction, explain, baseline, runs=lambda example: example.units)
 
 
-@method(family="perturbation", signed=True, class_specific=True, paper="Ribeiro et al. 2016", passes="many")
+@method(family="perturbation", signed=True, class_specific=True, paper="Ribeiro et al. 2016", passes="many", maps=False)
 def lime(
     prediction: Prediction,
     *,
@@ -100,6 +102,7 @@ def lime(
     class_specific=True,
     paper="Castro et al. 2009; Strumbelj & Kononenko 2010",
     passes="many",
+    maps=False,
 )
 def shapley_value_sampling(
     prediction: Prediction, *, samples: Orders = 25, baseline: Baseline = "pad_attended", seed: int = 0
@@ -130,7 +133,7 @@ def shapley_value_sampling(
     )
 
 
-@method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many")
+@method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many", maps=False)
 def kernel_shap(
     prediction: Prediction, *, samples: TwoSamples = 25, baseline: Baseline = "pad_attended", seed: int = 0
 ) -> Scores:

@@ -8,8 +8,8 @@ from torch import Tensor
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
-from whyformer.recorder import Layers
-from whyformer.recorder.lrp.books import GRADIENT_BOOKS
+from whyformer.recorder import Book, Layers
+from whyformer.recorder.lrp.books import GRADIENT_BOOKS, gradient_book
 from whyformer.registry.options import Added, Names, Spelling
 
 Place = Literal["token_embeddings", "embedding_output"]
@@ -27,6 +27,11 @@ GradientBook = Annotated[str | None, Names(GRADIENT_BOOKS, "rule_of"), Added()] 
 
 # A sum this small beside its terms is rounding, or the small constant in a norm, which shows more in small numbers.
 CANCELLED: dict[Anywhere, float] = {"token_embeddings": 1e-3, "embedding_output": 2e-5, "pixels": 1e-3}
+
+
+def book_of(book: str | None = None, **_: Any) -> Book | None:
+    """The rule book that an option `book` names."""
+    return None if book is None else gradient_book(book)
 
 
 def place_of(prediction: Prediction, at: Anywhere | None) -> Anywhere:

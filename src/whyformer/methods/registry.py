@@ -3,7 +3,7 @@
 Importing any module of this package registers all methods of Whyformer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,7 +13,9 @@ from torch import Tensor
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
-from whyformer.recorder import differentiating
+from whyformer.recorder import Book, Needs, differentiating
+from whyformer.recorder.lrp.running import acts_while_running
+from whyformer.recorder.run import check_finite
 from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
 
@@ -69,7 +71,9 @@ class Method(Registered):
     """A registered method: the function and what it declares.
 
     `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
-    `relevance`: it needs a trace that relevance can flow through. `passes`: whether it runs the model once or often.
+    `relevance`: it needs a trace that relevance can flow through. `maps`: it needs attention maps, for which fused
+    attention is opened. `under`: given its options, the rule book whose gradient it takes, if it takes one and no other
+    relevance; with `biases`, what arrives at every bias too. `passes`: whether it runs the model once or often.
     `images_only`: it is not for texts, and neither `all` nor `fast` means it there.
     """
 
@@ -79,6 +83,17 @@ class Method(Registered):
     relevance: bool = False
     passes: Passes = "one"
     images_only: bool = False
+    maps: bool = True
+    under: Callable[..., Book | None] | None = None
+    biases: bool = False
+
+    def needs(self, options: Mapping[str, Any]) -> Needs:
+        """What a run has to record for it, with these options."""
+        book = None if self.under is None else self.under(**self.arguments(options))
+        if book is not None and acts_while_running(book) and not self.relevance:
+            once = self.family == "relevance" and self.passes == "one"  # others ask where the head reads, too
+            return Needs(self.maps, book=book, biases=self.biases, once=once)
+        return Needs(self.maps, sites=self.relevance or book is not None)
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
         """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
@@ -86,16 +101,19 @@ class Method(Registered):
         The start and the end of an answer are scored one by one, and added up.
         """
         arguments = self.arguments(options)
+        padding = prediction.padding  # first: where the head reads is asked of the graph, which may be gone then
         if self.images_only and not prediction.batch.is_images:
             raise UnsupportedModel(f"{self.name} is for images, and {type(prediction.model).__name__} reads texts")
         with differentiating():
             by_part = [self.function(part, **arguments) for part in prediction.parts]
         scores = _added([f if isinstance(f, Scores) else Scores(f) for f in by_part])
-        expected = tuple(prediction.padding.shape)
+        expected = tuple(padding.shape)
         if tuple(scores.values.shape[-2:]) != expected or scores.values.dim() not in (2, 3):
             raise TypeError(f"{self.name} returned scores of shape {tuple(scores.values.shape)}, not {expected}")
-        values = scores.values.detach().masked_fill(prediction.padding, 0)
-        if not bool(torch.isfinite(values).all()):
+        values = scores.values.detach().masked_fill(padding, 0)
+        logits = prediction.trace.logits.detach()
+        if not bool(torch.isfinite(values).all() & torch.isfinite(logits).all()):
+            check_finite(logits, type(prediction.model).__name__)
             raise UnsupportedModel(
                 f"{self.name} gave scores that are not numbers on this model in {prediction.trace.logits.dtype}; "
                 "load it in float32"
@@ -115,11 +133,14 @@ def method(
     relevance: bool = False,
     passes: Passes = "one",
     images_only: bool = False,
+    maps: bool = True,
+    under: Callable[..., Book | None] | None = None,
+    biases: bool = False,
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
     def registered(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
-        facts = (family, signed, class_specific, paper, relevance, passes, images_only)
+        facts = (family, signed, class_specific, paper, relevance, passes, images_only, maps, under, biases)
         made = Method(function.__name__, function, *facts)
         if taken := sorted(RESERVED & keyword_only(function)):
             raise BadOption(

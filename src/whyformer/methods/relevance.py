@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.methods.attention import from_layer
-from whyformer.methods.places import Anywhere, AtRelevance, GradientBook, of_pixels, place_of
+from whyformer.methods.places import Anywhere, AtRelevance, GradientBook, book_of, of_pixels, place_of
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.prediction import Prediction
@@ -91,7 +91,24 @@ def transformer_attribution(
     return Scores(roll_out(prediction.reader, joined), conservation(prediction, book, whole=False))
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="Ali et al. 2022", relevance=True)
+def _with_gamma(name: str, gamma: float, gamma_pixels: float | None) -> Book:
+    book = book_named(name)
+    if not gamma and not gamma_pixels:
+        return book
+    return with_gamma(book, gamma, gamma_pixels)
+
+
+def _conservative(gamma: float = 0.0, gamma_pixels: float | None = None, **_: Any) -> Book:
+    """The book of `cp_lrp`."""
+    return _with_gamma("conservative", gamma, gamma_pixels)
+
+
+def _attn(form: str = "gradient", gamma: float = 0.0, gamma_pixels: float | None = None, **_: Any) -> Book:
+    """The book of `attn_lrp`."""
+    return _with_gamma("attn" if form == "gradient" else "epsilon", gamma, gamma_pixels)
+
+
+@method(family="relevance", signed=True, class_specific=True, paper="Ali et al. 2022", maps=False, under=_conservative)
 def cp_lrp(
     prediction: Prediction, *, at: AtRelevance = None, gamma: Gamma = 0.0, gamma_pixels: PixelGamma = None
 ) -> Scores:
@@ -100,10 +117,10 @@ def cp_lrp(
     The relevance of the logit's value at the token embeddings, or with `at="embedding_output"`, the default for images,
     after positions and norm; `at="pixels"` goes down to the pixels. `gamma` and `gamma_pixels` as in `attn_lrp`.
     """
-    return _from_value(prediction, _with_gamma("conservative", gamma, gamma_pixels), at)
+    return _from_value(prediction, _conservative(gamma, gamma_pixels), at)
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="Achtibat et al. 2024", relevance=True)
+@method(family="relevance", signed=True, class_specific=True, paper="Achtibat et al. 2024", maps=False, under=_attn)
 def attn_lrp(
     prediction: Prediction,
     *,
@@ -121,14 +138,7 @@ def attn_lrp(
     1 + γ times, as the authors do for images; `gamma_pixels` is the γ of the convolution that looks at the pixels, if
     that is another one.
     """
-    return _from_value(prediction, _with_gamma("attn" if form == "gradient" else "epsilon", gamma, gamma_pixels), at)
-
-
-def _with_gamma(name: str, gamma: float, gamma_pixels: float | None) -> Book:
-    book = book_named(name)
-    if not gamma and not gamma_pixels:
-        return book
-    return with_gamma(book, gamma, gamma_pixels)
+    return _from_value(prediction, _attn(form, gamma, gamma_pixels), at)
 
 
 def _from_value(prediction: Prediction, book: Book, at: Anywhere | None) -> Scores:
@@ -148,7 +158,7 @@ def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
     return {"conservation": {"sum": arrived, "absorbed": sent - arrived, "expected": sent}}
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021 (ICCV)")
+@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021 (ICCV)", under=book_of)
 def gae(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Positive part of gradient times attention, rolled out from the reader.
 

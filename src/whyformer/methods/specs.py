@@ -7,6 +7,7 @@ from typing import Any
 from whyformer.errors import BadOption
 from whyformer.methods.registry import METHODS, Method, Scores, list_methods
 from whyformer.prediction import Prediction
+from whyformer.recorder import Needs
 from whyformer.registry.options import MethodName
 from whyformer.registry.specs import Spec, Written, distinct, names_of, read_spec
 
@@ -58,9 +59,9 @@ class MethodSpec(Spec[Method]):
         return self if self.of_option is None else MethodSpec(self.of, {**self.options, self.of_option: label})
 
     @property
-    def relevance(self) -> bool:
-        """Whether it needs a trace that relevance can flow through: some methods do with a rule book alone."""
-        return self.of.relevance or self.options.get("book") is not None
+    def needs(self) -> Needs:
+        """What a run has to record for it: of a method made of another, that is what the other needs."""
+        return self.of.needs(self.options) if self.made_of is None else self.made_of.needs
 
     @property
     def signed(self) -> bool:

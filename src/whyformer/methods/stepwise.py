@@ -18,7 +18,8 @@ from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import USUAL, MethodSpec
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
-from whyformer.recorder import Layers
+from whyformer.recorder import Layers, Needs
+from whyformer.recorder.lrp.books import CONSERVATIVE
 from whyformer.registry.options import Count, MethodName
 
 Report = Literal["order", "drop"]
@@ -26,7 +27,15 @@ OF = MethodName(USUAL)
 Steps = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no text has more units")]
 
 
-@method(family="perturbation", signed=False, class_specific=True, paper="-", relevance=True, passes="many")
+@method(
+    family="perturbation",
+    signed=False,
+    class_specific=True,
+    paper="-",
+    passes="many",
+    maps=False,
+    under=lambda **_: CONSERVATIVE,  # what explains its steps where nobody says so
+)
 def stepwise(
     prediction: Prediction,
     *,
@@ -174,7 +183,7 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Outputs, explai
     for turn in range(turns):
         going = [walk for walk in walks if turn < len(walk.turns)]
         if turn:
-            current = _left(prediction, going, hide, explaining.relevance)
+            current = _left(prediction, going, hide, explaining.needs)
         with progress.part(turn, turns + 1), _running(current, shortened=turn > 0):
             explained = explaining(current)
         scores, signed = explained.total.detach().double().cpu().numpy(), bool(explained.signed)
@@ -190,16 +199,16 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Outputs, explai
             walk.take(turn, by_place.tolist())
     if ended := [walk for walk in walks if walk.turns]:
         del current
-        last = _left(prediction, ended, hide, relevance=False)
+        last = _left(prediction, ended, hide, Needs(maps=False))
         with _running(last, shortened=True):
             seen.put(last, [w.text.number for w in ended], [w.turns[-1][0] for w in ended])
     progress.report(1, 1)
     return signed
 
 
-def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, relevance: bool) -> Prediction:
+def _left(prediction: Prediction, walks: Sequence[_Walk], hide: Hide, needs: Needs) -> Prediction:
     texts, gone = [walk.text for walk in walks], [walk.places for walk in walks]
-    return remains(prediction, texts, gone, hide, relevance=relevance)
+    return remains(prediction, texts, gone, hide, needs=needs)
 
 
 @contextmanager

@@ -66,6 +66,18 @@ def _reference(owner: Any, model: nn.Module) -> weakref.ref[Any]:
         return weakref.ref(model, lambda _: _LOCKS.pop(key, None))
 
 
+_PARAMETERS: "weakref.WeakKeyDictionary[nn.Module, tuple[Any, frozenset[str]]]" = weakref.WeakKeyDictionary()
+
+
+def parameters_of(model: nn.Module) -> frozenset[str]:
+    """The names of the arguments that a model's forward takes; it is looked at once, unless it is exchanged."""
+    forward = getattr(model.forward, "__func__", model.forward)
+    known = _PARAMETERS.get(model)
+    if known is None or known[0] is not forward:
+        known = _PARAMETERS[model] = forward, frozenset(inspect.signature(model.forward).parameters)
+    return known[1]
+
+
 @contextmanager
 def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Iterator[tuple[nn.Module, dict[str, Any]]]:
     """The model in eval mode, and the arguments of its forward for a batch of tensors; then it is given back.
@@ -76,7 +88,7 @@ def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Ite
     model = unwrapped(model)
     device = device_of(model)
     arguments: dict[str, Any] = {name: tensor.to(device) for name, tensor in inputs.items()} | more
-    if "use_cache" in inspect.signature(model.forward).parameters:
+    if "use_cache" in parameters_of(model):
         arguments["use_cache"] = False
     if getattr(getattr(model, "config", None), "return_dict", True) is False:
         arguments["return_dict"] = True

@@ -68,11 +68,12 @@ def _run(task: Task, left: Prediction) -> list[Outcome]:
 def _outcomes(outputs: Outputs, of: Prediction) -> list[Outcome]:
     """For the targets of a prediction."""
     task, target, versus = outputs.task, of.target, of.versus
-    explained = task.output(outputs.logits.detach(), target, versus).double().tolist()
+    rows = outputs.in_rows(target), None if versus is None else outputs.in_rows(versus)
+    explained = task.output(outputs.logits.detach(), *rows).double().tolist()
     odds = task.odds(outputs, target)
     if odds is None:
         return [Outcome(output) for output in explained]
-    of_two = odds if versus is None else task.output(outputs.logits.detach().double(), target, versus)
+    of_two = odds if versus is None else task.output(outputs.logits.detach().double(), *rows)
     shares = odds.sigmoid().tolist()
     return [Outcome(*numbers) for numbers in zip(explained, shares, of_two.tolist(), strict=True)]
 

@@ -14,6 +14,7 @@ from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import Kind, Numbers, Places, TensorInput, together
 from whyformer.prediction import Prediction
+from whyformer.recorder import Needs
 
 
 def inputs_of(prediction: Prediction) -> tuple[TensorInput, ...]:
@@ -65,7 +66,7 @@ def remains(
     gone: Sequence[Places],
     hide: Hide,
     *,
-    relevance: bool = False,
+    needs: Needs | None = None,
 ) -> Prediction:
     """The prediction of the same outputs for some of its texts, each with the places hidden that are gone."""
     rows = [text.input.without(away, hide) for text, away in zip(texts, gone, strict=True)]
@@ -82,7 +83,7 @@ def remains(
         batch,
         chosen=(_moved(prediction, prediction.target, texts, left), versus),
         padding=padding if hide.attended else None,
-        relevance=relevance,
+        needs=needs,
     )
 
 

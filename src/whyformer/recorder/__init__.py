@@ -3,6 +3,7 @@
 from whyformer.recorder.lrp.books import BOOKS as BOOKS
 from whyformer.recorder.lrp.books import Book as Book
 from whyformer.recorder.lrp.books import BySite as BySite
+from whyformer.recorder.needs import Needs as Needs
 from whyformer.recorder.run import Edit as Edit
 from whyformer.recorder.run import record as record
 from whyformer.recorder.trace import Layers as Layers

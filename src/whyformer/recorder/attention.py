@@ -12,16 +12,22 @@ Step = Callable[[str, Callable[..., Tensor], tuple[Tensor, ...]], Tensor]  # kin
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention map and the values that it weighs, both in the graph."""
+    """One attention map and the values that it weighs, both in the graph; None where attention stays in its kernel."""
 
-    probabilities: Tensor  # [batch, heads, queries, keys]
-    values: Tensor  # [batch, heads, keys, width]
+    probabilities: Tensor | None  # [batch, heads, queries, keys]
+    values: Tensor | None  # [batch, heads, keys, width]
+    size: tuple[int, int]  # queries, keys
     folded: bool = False  # whether heads and examples were found in one dimension, and taken apart as examples first
 
 
 def plain(kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> Tensor:
     """A step that is nothing but a call."""
     return function(*operands)
+
+
+def plain_map(attention: Tensor) -> Tensor:
+    """A map that meets its values as it is."""
+    return attention
 
 
 def attend(
@@ -35,11 +41,12 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
     step: Step = plain,
+    enter: Callable[[Tensor], Tensor] = plain_map,
 ) -> tuple[Tensor, Attention]:
     """What `scaled_dot_product_attention` computes, with its probabilities in the open.
 
     The parameters are those of torch's function; dropout is left out, because a recorded model is in eval mode. Each
-    step that a rule can govern is computed by `step`.
+    step that a rule can govern is computed by `step`, and the map goes through `enter` before it meets its values.
     """
     folded = query.dim() == 3
     if folded:
@@ -55,9 +62,10 @@ def attend(
     if is_causal:
         queries, keys = scores.shape[-2:]
         attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril()
-    probabilities = _masked_softmax(scores, attn_mask, step).to(query.dtype)
+    probabilities = enter(_masked_softmax(scores, attn_mask, step).to(query.dtype))
     context = step("attend", torch.matmul, (probabilities, value))
-    return (context.squeeze(1) if folded else context), Attention(probabilities, value)
+    size = (probabilities.shape[-2], probabilities.shape[-1])
+    return (context.squeeze(1) if folded else context), Attention(probabilities, value, size)
 
 
 def _shared(heads: Tensor, times: int) -> Tensor:
@@ -146,7 +154,8 @@ class SoftmaxLineage:
         if whole is None:  # heads folded into the batch, and never unfolded
             whole = left.reshape(self.batch, -1, *left.shape[-2:])
             left = whole.reshape(left.shape)
-        return left, Attention(whole, right.reshape(self.batch, -1, *right.shape[-2:]), folded)
+        size = (whole.shape[-2], whole.shape[-1])
+        return left, Attention(whole, right.reshape(self.batch, -1, *right.shape[-2:]), size, folded)
 
 
 def _is_choice(scores: Tensor) -> bool:

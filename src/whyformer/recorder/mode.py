@@ -1,6 +1,8 @@
 """The torch function mode under which a model is run."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from whyformer.recorder.attention import Attention, SoftmaxLineage, attend, plain
+from whyformer.recorder.attention import Attention, SoftmaxLineage, attend, plain, plain_map
 from whyformer.recorder.calls import Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.lrp.decompositions import (
@@ -21,7 +23,9 @@ from whyformer.recorder.lrp.decompositions import (
 )
 from whyformer.recorder.lrp.dispatch import GOVERNABLE, Governed, flows
 from whyformer.recorder.lrp.gates import Gates, swapped
+from whyformer.recorder.lrp.running import NotWhileRunning, Running
 from whyformer.recorder.lrp.sites import Site, make_site
+from whyformer.recorder.needs import Needs
 
 
 class Recorder(TorchFunctionMode):
@@ -30,13 +34,15 @@ class Recorder(TorchFunctionMode):
     * Parameters are read as constants, so that the graph reaches from the outputs to the embeddings and no further,
       and no `requires_grad` flag of the model is touched.
     * The input embeddings become the leaf of the graph.
-    * Fused attention is computed step by step; attention in the model's own code is recognised.
-    * For relevance, calls that a rule can govern become sites.
+    * Fused attention is computed step by step if its maps are needed; attention in the model's own code is recognised.
+    * Calls that a rule can govern become sites, or are made by the rules of a book that act while the model runs.
     """
 
-    def __init__(self, tokens: TokenEmbeddings, batch: int, calls: Calls, relevance: bool):
+    def __init__(self, tokens: TokenEmbeddings, batch: int, calls: Calls, needs: Needs, running: Running | None = None):
         super().__init__()
-        self.relevance = relevance
+        self.needs = needs
+        self.running = running
+        self.ruled = needs.sites or running is not None
         self.batch = batch
         self.calls = calls
         self.sites: list[Site] = []
@@ -47,6 +53,7 @@ class Recorder(TorchFunctionMode):
         self.attentions: list[Attention] = []
         self.lineage = SoftmaxLineage(batch)
         self.gates = Gates()
+        self.products = 0  # calls that mix numbers, which no activation does
         self.random = False  # whether numbers are dropped at random, though the model is in eval mode
 
     def __torch_function__(
@@ -54,12 +61,15 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = func.__name__
+        if self.running is not None:
+            self.running.signature.append(name)
+            self.products += name in MIXING
         if name == "__get__":  # an attribute, such as a weight's `T`
             attribute = func(*args, **kwargs)
             return attribute.detach() if isinstance(attribute, Tensor) and _is_parameter(args[0]) else attribute
         if func is F.embedding:
             return self._embed(func, args, kwargs)
-        if self.relevance and name in TAKING:
+        if self.needs.sites and name in TAKING:
             args = self._with_absorbers(name, args)
         args = tuple(map(_constant, args))
         if kwargs:
@@ -73,21 +83,27 @@ class Recorder(TorchFunctionMode):
             return result
         met = self.lineage.meet(*args[:2]) if name in SoftmaxLineage.MEETS_VALUES_IN and len(args) > 1 else None
         if met is not None:
-            args = (met[0], *args[1:])
-            self._see(met[1])
-        if self.relevance or name == FUSED:
+            left, attention = met if self.running is None or not self.needs.maps else self._entered(*met)
+            args = (left, *args[1:])
+            self._see(attention)
+        if self.ruled or name == FUSED:
             result = self._carried(name, func, args, kwargs, attends=met is not None)
         else:
             result = func(*args, **kwargs)
         self._follow(name, args, result)
         return result
 
+    @property
+    def governs_activations(self) -> bool:
+        """Whether the rules that act while the model runs have one for activations."""
+        return self.running is not None and self.running.book.rules.get("activation") is not None
+
     def _instead(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that is computed in another way; `NotImplemented` for all others."""
-        if self.relevance and kwargs.get("inplace"):
+        if self.ruled and kwargs.get("inplace"):
             return self._in_place(func, args, kwargs)
         if name == FUSED and all(map(flows, _operands(args, kwargs))):
-            return self._attend(args, kwargs)
+            return self._attend(args, kwargs) if self.needs.opened else self._fused(func, args, kwargs)
         if name == MULTI_HEAD:
             with self:  # its steps are seen one by one
                 return multi_head_attention(*args, **kwargs)
@@ -164,6 +180,8 @@ class Recorder(TorchFunctionMode):
 
     def _refuse(self, name: str, result: Tensor) -> None:
         """Make a site of a kind that no book has a rule for."""
+        if self.running is not None:
+            raise NotWhileRunning(f"{name} changes numbers where the graph shows only that they are moved")
         node = (result if result._base is None else result._base).grad_fn
         if node is not None:
             below = tuple(following for following, _ in node.next_functions)
@@ -191,24 +209,50 @@ class Recorder(TorchFunctionMode):
 
     def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Fused attention, in steps."""
-        context, attention = attend(*args, **kwargs, step=self._step if self.relevance else plain)
+        enter = plain_map if self.running is None else self.running.entered
+        context, attention = attend(*args, **kwargs, step=self._step if self.ruled else plain, enter=enter)
         self._see(attention)
         return context
+
+    def _fused(self, func: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """Fused attention, inside its kernel."""
+        named = dict(zip(ATTENTION_PARAMETERS, args, strict=False)) | kwargs
+        query, key, value, mask = (named.pop(name, None) for name in ATTENTION_PARAMETERS[:4])
+        named["dropout_p"] = 0.0  # a recorded model is in eval mode
+        context: Tensor
+        if self.running is None:
+            context = func(query, key, value, mask, **named)
+        else:
+            context = self.running.fused(partial(func, **named), query, key, value, mask, self.calls.path)
+        self._see(Attention(None, None, (query.shape[-2], key.shape[-2])))
+        return context
+
+    def _entered(self, left: Tensor, attention: Attention) -> tuple[Tensor, Attention]:
+        """A map in the model's own code as it meets its values, where a book's rules act and its gradient is wanted."""
+        assert self.running is not None
+        if left is not attention.probabilities:
+            raise NotWhileRunning("an attention map is changed before it meets its values")
+        entering = self.running.entered(left)
+        return entering, replace(attention, probabilities=entering)
 
     def _step(
         self, kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...], constants: tuple[Any, ...] = ()
     ) -> Tensor:
+        if self.running is not None:
+            return self.running.step(kind, function, operands, constants, self.calls.path)
         result, site = make_site(kind, function, operands, self.calls.path, self.batch, constants)
         if site is not None:
             self.sites.append(site)
         return result
 
     def _see(self, attention: Attention) -> None:
-        if not attention.probabilities.requires_grad:
+        map_, last = attention.probabilities, self.attentions[-1] if self.attentions else None
+        if map_ is not None and not map_.requires_grad:
             return
-        if self.attentions and self.attentions[-1].probabilities is attention.probabilities:
-            values = torch.cat((self.attentions[-1].values, attention.values), -1)  # one map that weighs twice
-            self.attentions[-1] = Attention(attention.probabilities, values)
+        if map_ is not None and last is not None and last.probabilities is map_:  # one map that weighs twice
+            assert last.values is not None
+            assert attention.values is not None
+            self.attentions[-1] = replace(attention, values=torch.cat((last.values, attention.values), -1))
             return
         self.calls.attention_seen(len(self.attentions))
         self.attentions.append(attention)
@@ -216,8 +260,8 @@ class Recorder(TorchFunctionMode):
 
 def _operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Query, key and value of fused attention."""
-    named = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-    return [named[name] for name in ("query", "key", "value")]
+    named = dict(zip(ATTENTION_PARAMETERS, args, strict=False)) | kwargs
+    return [named[name] for name in ATTENTION_PARAMETERS[:3]]
 
 
 def _settled_batch_norm(
@@ -261,8 +305,10 @@ def _is_for_units(parameter: Tensor, states: Tensor) -> bool:
     return parameter.dim() >= 2 and states.dim() == 3 and 1 < parameter.shape[-2] == states.shape[-2]
 
 
+ATTENTION_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 KEEPING = SoftmaxLineage.CASTS | SoftmaxLineage.SHAPES | SoftmaxLineage.MOVES  # of each number its value
 BATCH_NORM = "batch_norm"
+MIXING = frozenset({"linear", "addmm", "einsum", "matmul", "__matmul__", "bmm", "mm", "softmax", "conv1d", "conv2d"})
 POOLS = frozenset({"avg_pool1d", "avg_pool2d"})  # of texts they join units, of which methods know nothing
 LOOKING = frozenset({"conv2d"})  # functions that cut an image into what units see
 DROPOUT = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})

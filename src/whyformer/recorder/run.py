@@ -6,27 +6,39 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import BadInput, NoAttention, RandomnessWarning, UnsupportedModel, WhyformerError
+from whyformer.errors import (
+    BadInput,
+    BadOption,
+    NoAttention,
+    RandomnessWarning,
+    UncoveredOperation,
+    UnsupportedModel,
+    WhyformerError,
+)
 from whyformer.inputs.tensors import CONTENT, check_mask, check_one_text
-from whyformer.models.borrow import borrowed, lock_of
+from whyformer.models.borrow import borrowed, lock_of, parameters_of
 from whyformer.models.failures import CHECKPOINTED, FLEX, named_failures
 from whyformer.models.loading import input_embeddings, text_config, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.recorder.lrp.books import PLAIN, Book, check_closed, gradient_book
 from whyformer.recorder.lrp.layout import layouts
-from whyformer.recorder.lrp.merged import Composites
+from whyformer.recorder.lrp.merged import Composites, RunningActivations
+from whyformer.recorder.lrp.running import NotWhileRunning, Running, acts_while_running
 from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.mode import Recorder
+from whyformer.recorder.needs import Needs
 from whyformer.recorder.patches import cells_of
-from whyformer.recorder.trace import Layers, Trace, differentiating
+from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
 from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by
 
+_REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reach]]]" = weakref.WeakKeyDictionary()
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
@@ -46,16 +58,70 @@ def record(
     inputs: Mapping[str, Tensor],
     *,
     relevance: bool = True,
+    maps: bool = True,
+    book: str | Book | None = None,
     edit: Edit | None = None,
     first_layer: int = -1,
 ) -> Trace:
     """Run an unmodified model once and keep what explanations need, in the graph.
 
     `inputs` is the mapping of tensors that the model's forward takes. The model is given back as it was, also if it
-    raises. Without `relevance` the trace gives gradients only, and takes less time and memory. `edit` changes the
-    embeddings on the way; for one at `"embedding_output"`, `first_layer` is `layers.calls[0]` of an earlier trace of
-    the same model. Runs of one model wait for each other, so that threads may share it.
+    raises. Without `relevance` the trace gives gradients only, and takes less time and memory; without `maps` as well,
+    fused attention stays in its kernel, and there are no attention maps. Under a `book` that carries a gradient, its
+    rules act while the model runs: the trace's gradients are those of the book, at the price of plain ones. `edit`
+    changes the embeddings on the way; for one at `"embedding_output"`, `first_layer` is `layers.calls[0]` of an earlier
+    trace of the same model. Runs of one model wait for each other, so that threads may share it.
     """
+    needs = Needs(maps, relevance)
+    if book is not None:
+        chosen = gradient_book(book)
+        if not acts_while_running(chosen):
+            raise BadOption(f"the rules of {chosen.name} do not act while a model runs: record it with relevance=True")
+        needs = Needs(maps, sites=False, book=chosen)
+    return recorded(model, inputs, needs, edit=edit, first_layer=first_layer)
+
+
+def recorded(
+    model: nn.Module, inputs: Mapping[str, Tensor], needs: Needs, *, edit: Edit | None = None, first_layer: int = -1
+) -> Trace:
+    """`record`, with what the run has to record as one value."""
+    if needs.book is None:
+        return _recorded(model, inputs, needs, None, edit, first_layer)
+    batch = next((len(t) for t in inputs.values() if t.dim()), 1)
+    if needs.book is PLAIN:  # torch's own derivatives need no rule
+        running = Running(PLAIN, batch, noting=False, biases=needs.biases)
+        return _recorded(model, inputs, needs, running, edit, first_layer)
+    known = _reach_of(unwrapped(model), needs, edit)
+    for noting in (False, True) if known else (True,):
+        running = Running(needs.book, batch, noting=noting, biases=needs.biases)
+        trace = _recorded(model, inputs, needs, running, edit, first_layer)
+        signature = tuple(running.signature)
+        if noting:
+            known[signature] = _reach(trace, running)
+        if signature in known:
+            trace.reach = known[signature]
+            break
+    return trace
+
+
+def recorded_somehow(model: nn.Module, inputs: Mapping[str, Tensor], needs: Needs, **how: Any) -> Trace:
+    """`recorded`, with sites if a book's rules cannot follow the model while it runs: they give the same gradients."""
+    if needs.book is None or acts_while_running(needs.book):
+        try:
+            return recorded(model, inputs, needs, **how)
+        except NotWhileRunning:
+            pass
+    return recorded(model, inputs, Needs(sites=True, last=needs.last), **how)
+
+
+def _recorded(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    needs: Needs,
+    running: Running | None,
+    edit: Edit | None,
+    first_layer: int,
+) -> Trace:
     inputs = expanded(inputs)
     batch = _check_inputs(unwrapped(model), inputs)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
@@ -67,18 +133,56 @@ def record(
         tokens = TokenEmbeddings(
             getattr(input_embeddings(model), "weight", None), kwargs.get("input_ids"), at_embeddings
         )
-        recorder = Recorder(tokens, batch, calls, relevance)
+        recorder = Recorder(tokens, batch, calls, needs, running)
         if "inputs_embeds" in kwargs:
             embedded = kwargs["inputs_embeds"].detach()
             edited = at_embeddings(embedded) if at_embeddings else embedded
             tokens.leaf = kwargs["inputs_embeds"] = edited.requires_grad_()
         if "pixel_values" in kwargs:
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
-        if relevance:
+        kept = _last_positions(model, kwargs) if needs.last else None
+        if kept is not None:
+            kwargs["logits_to_keep"] = torch.tensor(kept, device=kwargs["input_ids"].device)
+        if needs.sites:
             stack.enter_context(Composites(recorder))
+        if running is not None:
+            stack.enter_context(RunningActivations(recorder))
         with recorder:
             output = output_of(model, call_of(model, kwargs)())
-    return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), edited=edit is not None)
+    how: dict[str, Any] = {"edited": edit is not None, "kept": kept}
+    return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), **how)
+
+
+def _last_positions(model: nn.Module, kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The positions of the last tokens of a batch, if the model can tell what it says at these alone."""
+    ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
+    if ids is None or ids.dim() != 2 or "logits_to_keep" not in parameters_of(model):
+        return None
+    if mask is None or mask.shape != ids.shape:
+        return (ids.shape[1] - 1,)
+    ends = ids.shape[1] - 1 - mask.bool().flip(1).int().argmax(1)
+    return tuple(sorted(set(ends.tolist())))
+
+
+def _reach_of(model: nn.Module, needs: Needs, edit: Edit | None) -> dict[tuple[str, ...], Reach]:
+    """How far down a book's gradient can be had in this model, by what a run called."""
+    return _REACHES.setdefault(model, {}).setdefault((replace(needs, once=False), edit and edit.at), {})
+
+
+def _reach(trace: Trace, running: Running) -> Reach:
+    """How far down every function on the way has a rule: to the inputs, to the embedding output, or not so far."""
+    states = trace.hidden[0] if isinstance(trace.layers, Layers) else None
+    leaf = trace.pixels if trace.embeddings is None else trace.embeddings
+    reach: Reach = "nowhere"
+    for end, reached in ((states, "states"), (leaf, "inputs")):
+        if end is None:
+            continue
+        try:
+            check_closed(trace.logits, (end,), running.sites, running.book)
+        except UncoveredOperation:
+            break
+        reach = cast(Reach, reached)
+    return reach
 
 
 def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -109,7 +213,14 @@ def _check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> int:
 
 
 def _trace(
-    model: nn.Module, output: Any, recorder: Recorder, calls: Calls, mask: Tensor | None, *, edited: bool
+    model: nn.Module,
+    output: Any,
+    recorder: Recorder,
+    calls: Calls,
+    mask: Tensor | None,
+    *,
+    edited: bool,
+    kept: tuple[int, ...] | None,
 ) -> Trace:
     name, embeddings, lock = type(model).__name__, recorder.tokens.leaf, lock_of(model)
     if embeddings is None and recorder.pixels is None:
@@ -136,7 +247,7 @@ def _trace(
         if embeddings is None and recorder.looked is None:
             raise
         shape = _units_of(recorder.looked) if embeddings is None else embeddings.shape[:2]
-    if task.form == "token" and logits.shape[1] < shape[1]:
+    if task.form == "token" and logits.shape[1] < (shape[1] if kept is None else len(kept)):
         raise UnsupportedModel(
             f"{name} gives outputs at {logits.shape[1]} positions, and has states of {shape[1]} units"
         )
@@ -144,7 +255,7 @@ def _trace(
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
     return Trace(
-        outputs=Outputs(logits, task, attended.to(logits.device), of_images=recorder.pixels is not None),
+        outputs=Outputs(logits, task, attended.to(logits.device), recorder.pixels is not None, kept),
         layers=layers,
         embeddings=embeddings,
         pixels=recorder.pixels,
@@ -153,6 +264,9 @@ def _trace(
         absorber_calls=tuple(made for made, _ in absorbers),
         sites=_with_last(recorder.sites),
         pooling=len(recorder.attentions) - len(attentions),
+        book=recorder.needs.book,
+        once=recorder.needs.once,
+        at_biases=None if recorder.running is None else recorder.running.at_biases,
         lock=lock,
     )
 
@@ -191,7 +305,8 @@ def _check_layout(
     states = list(layers.hidden) if batch == layers.hidden[0].shape[1] else []
     if states and embeddings is not None:
         states.append(embeddings)
-    unclear = [a.probabilities for a in attentions if a.folded or a.probabilities.shape[1] == batch]
+    seen = [(a.folded, a.probabilities) for a in attentions if a.probabilities is not None]
+    unclear = [probabilities for folded, probabilities in seen if folded or probabilities.shape[1] == batch]
     maps = [] if model in _EXAMPLES_FIRST else unclear
     with lock, differentiating(), named_failures(name, backward=True):
         laid_out = layouts(logits, [*states, *maps]) if states or maps else []
@@ -217,7 +332,7 @@ def _without_pooling(attentions: Sequence[Attention], calls: Calls) -> Sequence[
     By such a map SigLIP pools its units. It mixes none of them, so it is part of how the head reads the last layer.
     """
     kept = len(attentions)
-    while kept > 1 and attentions[kept - 1].probabilities.shape[-2] == 1 and not calls.holds_alone(kept - 1):
+    while kept > 1 and attentions[kept - 1].size[0] == 1 and not calls.holds_alone(kept - 1):
         kept -= 1
     return attentions[:kept]
 
@@ -245,11 +360,11 @@ def _layers(name: str, attentions: Sequence[Attention], calls: Calls, logits: Te
     if len(hidden) != len(made) + 1:
         raise UnsupportedModel(f"the states between the layers of {name} were not seen")
     units = hidden[-1].shape[1]
-    shapes = {tuple(a.probabilities.shape[-2:]) for a in attentions} | {(h.shape[1], h.shape[1]) for h in hidden}
+    shapes = {a.size for a in attentions} | {(h.shape[1], h.shape[1]) for h in hidden}
     if shapes != {(units, units)}:
         raise UnsupportedModel(f"{name} has attention maps of shapes {sorted(shapes)} for {units} units")
-    maps = tuple(a.probabilities for a in attentions)
-    return Layers(maps, tuple(a.values for a in attentions), tuple(hidden), tuple(numbers))
+    maps = tuple((a.probabilities, a.values) for a in attentions)
+    return Layers(maps, tuple(hidden), tuple(numbers))
 
 
 def _runs_under_checkpoint(logits: Tensor) -> bool:
@@ -286,14 +401,20 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
             "logits [batch, units, vocabulary]"
         )
     logits, task = read
+    if logits.device.type == "cpu":  # a GPU would have to wait; there, whoever looks at the scores looks at these too
+        check_finite(logits, name)
+    if len(logits) != batch:
+        raise UnsupportedModel(f"{name} returns logits of shape {tuple(logits.shape)} for a batch of {batch}")
+    return logits, task
+
+
+def check_finite(logits: Tensor, name: str) -> None:
+    """Raise if a model says what are no numbers."""
     if not bool(torch.isfinite(logits).all()):
         raise UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "
             "explain; check its weights, or load it in float32"
         )
-    if len(logits) != batch:
-        raise UnsupportedModel(f"{name} returns logits of shape {tuple(logits.shape)} for a batch of {batch}")
-    return logits, task
 
 
 def _leaf_of(edit: Edit) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import PLAIN, Book, book_named, check_closed, gradient_book, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
+from whyformer.recorder.lrp.running import BiasTerms, NotWhileRunning
 from whyformer.recorder.lrp.sites import Site, governed
 from whyformer.recorder.lrp.watch import Watch
 from whyformer.recorder.patches import cells, cells_of, found_patches
@@ -26,6 +27,7 @@ from whyformer.tasks.task import Outputs
 
 Gate = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
+Reach = Literal["inputs", "states", "nowhere"]  # to embeddings or pixels, to the states between layers, or to neither
 
 
 @contextmanager
@@ -50,8 +52,7 @@ def differentiating() -> Iterator[None]:
 class Layers:
     """What a stack of layers computed; see `Trace`."""
 
-    attention: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
+    maps: tuple[tuple[Tensor | None, Tensor | None], ...]  # attention with its values; None inside a fused kernel
     hidden: tuple[Tensor, ...]
     calls: tuple[int, ...]  # the number of each layer's call among all that are watched
 
@@ -79,18 +80,44 @@ class Trace:
     absorbers: tuple[Tensor, ...] = ()
     absorber_calls: tuple[int, ...] = field(repr=False, default=())  # how many calls were made before each
     sites: Sequence[Site] = field(repr=False, default=())
+    book: Book | None = None  # whose gradients those of this trace are; None: torch's own
+    reach: Reach = "inputs"  # how far down they are
+    once: bool = False  # whether the first backward pass under that book frees the graph
+    spent: bool = False  # whether one did
+    at_biases: "list[BiasTerms] | None" = field(repr=False, default=None)  # under that book, of the last backward pass
     pooling: int = 0  # how many attention maps of the head come behind those of the layers
     lock: AbstractContextManager[Any] = field(repr=False, default_factory=threading.RLock)  # for passes over the graph
 
     @property
     def attention(self) -> tuple[Tensor, ...]:
         """The attention map of each layer."""
-        return self._layers.attention
+        return self._opened(0)
 
     @property
     def values(self) -> tuple[Tensor, ...]:
         """What each attention map weighs."""
-        return self._layers.values
+        return self._opened(1)
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the model is one stack of layers whose states are those of units."""
+        return isinstance(self.layers, Layers)
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether there are attention maps."""
+        return isinstance(self.layers, Layers) and all(attention is not None for attention, _ in self.layers.maps)
+
+    @property
+    def cannot_be_opened_further(self) -> bool:
+        """Whether there are attention maps, or no layers that could have any."""
+        return self.is_opened or not isinstance(self.layers, Layers)
+
+    def _opened(self, part: Literal[0, 1]) -> tuple[Tensor, ...]:
+        opened = tuple(pair[part] for pair in self._layers.maps)
+        if any(tensor is None for tensor in opened):
+            raise BadOption("this trace was recorded with maps=False, so fused attention stayed in its kernel")
+        return cast(tuple[Tensor, ...], opened)
 
     @property
     def hidden(self) -> tuple[Tensor, ...]:
@@ -159,10 +186,13 @@ class Trace:
         `attn`, `epsilon`. Raises `UncoveredOperation` before any number is computed if a function has no rule. For an
         answer, start and end are explained one after the other and added up.
         """
-        if not self.sites:
-            raise BadOption("this trace was recorded with relevance=False")
         chosen = book_named(book)
         tensors = (of,) if isinstance(of, Tensor) else of
+        if self.book is not None and self.book == chosen:
+            carried = self._balanced(tensors, target, versus)
+            relevances = tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
+            return relevances[0] if isinstance(of, Tensor) else relevances
+        self._check_sites()
         check_closed(self.logits, tensors, self.sites, chosen)
         if chosen.carries == "relevance" and self.logits.dtype not in (torch.float32, torch.float64):
             raise UnsupportedModel(f"relevance is lost to rounding in {self.logits.dtype}; load the model in float32")
@@ -188,13 +218,15 @@ class Trace:
         also where the book holds the map constant or passes on a part of that (LibraGrad, Mehri et al. 2025). None is
         the book of torch's own derivatives. A `watch` notes what arrives on the way.
         """
-        if not self.sites:
-            raise BadOption("this trace was recorded with relevance=False")
-        chosen = PLAIN if book is None else gradient_book(book)
+        chosen = PLAIN if book is None or book == PLAIN else gradient_book(book)
         tensors = (of,) if isinstance(of, Tensor) else of
+        if self.book is not None and self.book == chosen and watch is None:
+            balanced = self._balanced(tensors, target, versus)
+            return balanced[0] if isinstance(of, Tensor) else balanced
+        self._check_sites()
         if chosen is not PLAIN:
             check_closed(self.logits, tensors, self.sites, chosen)
-        layers = self.attention if isinstance(self.layers, Layers) else ()
+        layers = self.attention if self.is_opened else ()
         maps = {id(attention): layer for layer, attention in enumerate(layers)}
         watch = Watch() if watch is None else watch
         watched = watch.over(chosen, self._layer_of if any(id(t) in maps for t in tensors) else {})
@@ -205,14 +237,44 @@ class Trace:
             )
         return carried[0] if isinstance(of, Tensor) else carried
 
+    def carried_with_biases(
+        self, of: tuple[Tensor, ...], book: Book, target: Target = None, versus: Target = None
+    ) -> "tuple[tuple[Tensor, ...], list[BiasTerms]]":
+        """`carried`, and what arrived at every bias: products summed over width, with the module where it is added."""
+        if self.at_biases is not None:
+            return self.carried(of, book, target, versus), list(self.at_biases)
+        watch = Watch()
+        return self.carried(of, None if book == PLAIN else book, target, versus, watch), watch.biases
+
+    def _balanced(self, tensors: tuple[Tensor, ...], target: Target, versus: Target) -> tuple[Tensor, ...]:
+        """The gradient of this trace, which is that of its book, where every function above has a rule."""
+        between = (
+            {id(t) for t in (*self.hidden, *(self.attention if self.is_opened else ()))} if self.has_layers else ()
+        )
+        below = any(id(t) not in between for t in tensors)
+        if self.reach == "nowhere" or (below and self.reach != "inputs"):
+            raise NotWhileRunning(f"the rule book {self.book.name if self.book else ''} has no rule for a function")
+        starts = self._starts(target, versus)
+        if self.at_biases is not None:
+            self.at_biases.clear()
+        keep = not self.once or self.outputs.task.in_parts  # each part is a pass of its own
+        with self.lock, named_failures("the model", backward=True):
+            passes = [
+                torch.autograd.grad(self.logits, tensors, start, retain_graph=keep, allow_unused=True)
+                for start in starts
+            ]
+        self.spent = not keep
+        return _added([_filled(tensors, carried) for carried in passes])
+
+    def _check_sites(self) -> None:
+        if not self.sites:
+            under = "relevance=False" if self.book is None else f"book={self.book.name!r}"
+            raise BadOption(f"this trace was recorded with {under}")
+
     def _passed(self, tensors: tuple[Tensor, ...], book: Book, starts: Iterable[Tensor]) -> tuple[Tensor, ...]:
         """What arrives at tensors under a book, in a pass from each start, added up."""
         sites = self._placed_sites if book.adds_per_example else self.sites
-        passes = [self._pass(tensors, book, sites, start) for start in starts]
-        return tuple(
-            torch.stack(of_passes).sum(0) if len(of_passes) > 1 else of_passes[0]
-            for of_passes in zip(*passes, strict=True)
-        )
+        return _added([self._pass(tensors, book, sites, start) for start in starts])
 
     def _pass(
         self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor
@@ -260,7 +322,7 @@ class Trace:
         has a gradient. That is the first one in BERT, the last real token in a causal classifier, all real tokens
         under mean pooling; for an answer its position, for a language model the one that the token is said at.
         """
-        read_by = self.outputs.task.read_by(self.logits, self.outputs.chosen(target))
+        read_by = self.outputs.task.read_by(self.logits, self._chosen(target, None)[0])
         return self._read_for_all if read_by is self.logits else self._positions_read(any_of(read_by))
 
     @cached_property
@@ -278,8 +340,10 @@ class Trace:
         return read / read.sum(-1, keepdim=True)
 
     def _chosen(self, target: Target, versus: Target) -> tuple[Tensor, Tensor | None]:
-        """What is explained, and what that is set against, as tensors."""
-        return self.outputs.chosen(target), None if versus is None else self.outputs.against(versus)
+        """What is explained, and what that is set against, as tensors: of positions, the rows of their logits."""
+        outputs = self.outputs
+        against = None if versus is None else outputs.in_rows(outputs.against(versus))
+        return outputs.in_rows(outputs.chosen(target)), against
 
 
 def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:
@@ -287,6 +351,11 @@ def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:
     while node is not None and node not in maps:
         node = node.next_functions[0][0] if moves(node) else None
     return None if node is None else maps[node]
+
+
+def _added(passes: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """What arrived at each tensor in several passes, added up."""
+    return tuple(torch.stack(each).sum(0) if len(each) > 1 else each[0] for each in zip(*passes, strict=True))
 
 
 def _filled(tensors: tuple[Tensor, ...], gradients: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:

@@ -42,6 +42,23 @@ class Outputs:
     task: "Task"
     attended: Tensor  # [batch, units]: what is no padding
     of_images: bool = False  # whether pixels were among what the model was given
+    kept: tuple[int, ...] | None = None  # the positions that have logits, in order, if not all do
+
+    def rows_at(self, positions: Tensor) -> Tensor:
+        """Where among the logits those of positions are."""
+        if self.kept is None:
+            return positions
+        kept = torch.tensor(self.kept, device=positions.device)
+        rows = torch.searchsorted(kept, positions.contiguous()).clamp(max=len(kept) - 1)
+        if bool((kept[rows] != positions).any()):
+            raise BadOption(f"this run kept the outputs at the positions {list(self.kept)} alone")
+        return rows
+
+    def in_rows(self, chosen: Tensor) -> Tensor:
+        """Targets, with rows of the logits in place of positions where only some of these have logits."""
+        if self.kept is None:
+            return chosen
+        return torch.cat((chosen[:, :1], self.rows_at(chosen[:, 1:])), 1)
 
     @property
     def usually_explained(self) -> Explains:
@@ -164,7 +181,8 @@ class ExampleOutputs:
 
     def at(self, position: int) -> Tensor:
         """The logits of one position, where there are some at each."""
-        return self.outputs.logits[self.row, position].detach().double().cpu()
+        row = int(self.outputs.rows_at(torch.tensor(position)))
+        return self.outputs.logits[self.row, row].detach().double().cpu()
 
 
 @dataclass(frozen=True)

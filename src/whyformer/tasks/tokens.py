@@ -41,7 +41,8 @@ class Tokens(Task):
         """The output with the highest logit at the position that is meant."""
         rows = range(len(outputs.logits))
         positions = torch.tensor([self.spoken_at(outputs, row) for row in rows], device=outputs.logits.device)
-        return torch.stack((outputs.logits.detach()[list(rows), positions].argmax(-1), positions), 1)
+        logits = outputs.logits.detach()[list(rows), outputs.rows_at(positions)]
+        return torch.stack((logits.argmax(-1), positions), 1)
 
     def parsed(self, target: Any, outputs: Outputs, row: int) -> tuple[int, int]:
         """An output and its position."""
@@ -58,13 +59,13 @@ class Tokens(Task):
 
     def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
         """Of an output among all at its position."""
-        at = torch.arange(len(chosen), device=chosen.device), chosen[:, 1]
+        at = torch.arange(len(chosen), device=chosen.device), outputs.rows_at(chosen[:, 1])
         return log_odds(outputs.logits[at].detach().double(), chosen[:, 0])
 
     def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
         """The output with the highest logit beside the chosen one, at the same position."""
-        rows = outputs.logits.detach()[torch.arange(len(chosen), device=chosen.device), chosen[:, 1]]
-        others = rows.scatter(1, chosen[:, :1], -torch.inf).argmax(-1)
+        at = torch.arange(len(chosen), device=chosen.device), outputs.rows_at(chosen[:, 1])
+        others = outputs.logits.detach()[at].scatter(1, chosen[:, :1], -torch.inf).argmax(-1)
         return torch.stack((others, chosen[:, 1]), 1)
 
     def parts(self, logits: Tensor, chosen: Tensor) -> list[Tensor]:

@@ -13,6 +13,7 @@ from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from whyformer.recorder.calls import in_this_thread
+from whyformer.recorder.lrp.running import NotWhileRunning
 from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.mode import Recorder
 
@@ -62,6 +63,46 @@ class Composites(ExitStack):
                 site = replace(site, kind="activation", operands=values, result=output.detach(), inside=())
                 self.recorder.gates.changed(alias, output, activated=True)
             self.recorder.sites.append(site)
+
+
+class RunningActivations(ExitStack):
+    """Makes one step of each run of an activation module, under a book whose rules act while the model runs.
+
+    The module is run without a graph. One that computes more than an activation does is not followed.
+    """
+
+    def __init__(self, recorder: Recorder):
+        super().__init__()
+        self.recorder = recorder
+        self._open: list[tuple[nn.Module, Tensor, Tensor, int]] = []  # what went in, and how many products there were
+
+    def __enter__(self) -> Self:
+        self.enter_context(register_module_forward_pre_hook(in_this_thread(self._enter)))
+        self.enter_context(register_module_forward_hook(in_this_thread(self._leave)))
+        return self
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if not self.recorder.governs_activations or not is_composite(module) or not is_activation(module):
+            return None
+        if not args or not isinstance(args[0], Tensor) or not args[0].requires_grad:
+            return None
+        inside = args[0].detach()
+        self._open.append((module, args[0], inside, self.recorder.products))
+        return (inside, *args[1:])
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
+        if not self._open or self._open[-1][0] is not module or not args or args[0] is not self._open[-1][2]:
+            return None
+        _, outside, _, products = self._open.pop()
+        alone = isinstance(output, Tensor) and not output.requires_grad and output.shape == outside.shape
+        if not alone or self.recorder.products != products:
+            raise NotWhileRunning(f"{type(module).__name__} is more than an activation")
+        assert self.recorder.running is not None
+        alias = outside.view_as(outside)
+        path = self.recorder.calls.path
+        result = self.recorder.running.step("activation", lambda x: output, (alias,), (), path)
+        self.recorder.gates.changed(alias, result, activated=True)
+        return result
 
 
 def _comes_from(node: Node, source: Node) -> bool:

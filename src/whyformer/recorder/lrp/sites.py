@@ -105,10 +105,10 @@ def make_site(
     if kind == VALUELESS:
         return result, Site(kind, (), None, sources, result.grad_fn, path, batch)
     values = tuple(a.detach() for a in aliases)
-    return result, Site(kind, (*values, *constants), result.detach(), sources, _node(result), path, batch)
+    return result, Site(kind, (*values, *constants), result.detach(), sources, node_of_result(result), path, batch)
 
 
-def _node(result: Tensor) -> Node:
+def node_of_result(result: Tensor) -> Node:
     """Where relevance arrives. `linear` gives a view; a change in place would go around the node of the view."""
     base, node = result._base, result.grad_fn
     if base is not None and base.grad_fn is not None and base.numel() == result.numel():

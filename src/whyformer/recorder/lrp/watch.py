@@ -11,16 +11,17 @@ from torch.autograd.graph import GradientEdge, Node
 
 from whyformer.recorder.lrp import rules
 from whyformer.recorder.lrp.books import Book, BySite
+from whyformer.recorder.lrp.running import WITH_BIAS, BiasTerms
 from whyformer.recorder.lrp.sites import Finish, Rule, Site
 
-WATCHED = ("attend", "linear", "norm")
+WATCHED = ("attend", *WITH_BIAS)
 
 
 class Watch:
     """Notes of one pass, which is the same with and without it."""
 
     def __init__(self) -> None:
-        self.biases: list[tuple[Site, Tensor]] = []  # each bias times the gradient of its result, summed over width
+        self.biases: list[BiasTerms] = []
         self._sent: dict[int, list[tuple[Node, Tensor]]] = defaultdict(
             list
         )  # to each layer's map, and where it arrives
@@ -39,7 +40,7 @@ class Watch:
         sent, finish = rule(site, gradient)
         layer, bias = layer_of.get(site.node), None if site.kind == "attend" else site.operands[-1]
         if bias is not None and gradient.numel():  # an adapter may be given no example
-            self.biases.append((site, (gradient * bias).sum(-1)))
+            self.biases.append((site.path, (gradient * bias).sum(-1)))
         if layer is None:
             return sent, finish
 

@@ -1,0 +1,216 @@
+"""Rules that act while a model runs, so that torch's own backward pass is that of a rule book.
+
+A book that carries a gradient changes what flows back in four ways: a factor is held constant, two factors get half
+each, an activation passes `f(x) / x`, a norm's denominator is a constant. All four can be put in as the model runs:
+operands are detached, go through an identity whose gradient is scaled, or meet a function with a backward pass of its
+own. There are no hooks then, nothing is kept that the model's own backward pass would not keep, and attention may stay
+inside its kernel: what the kernel's backward pass sends to query, key and value is scaled.
+
+Sites and their rules (`lrp.sites`, `lrp.rules`) say the same of every book; tests compare the two.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import Node, get_gradient_edge
+
+from whyformer.errors import UnsupportedModel
+from whyformer.recorder.lrp import rules
+from whyformer.recorder.lrp.books import Book, BySite
+from whyformer.recorder.lrp.sites import Rule, Site, node_of_result
+
+BiasTerms = tuple[str, Tensor]  # where a bias is added, and its products with the gradient there, summed over width
+WITH_BIAS = ("linear", "norm")  # kinds of sites whose last constant is a bias, or None
+Call = Callable[..., Tensor]
+Step = Callable[[Call, tuple[Tensor, ...], tuple[Any, ...]], Tensor]
+
+
+class NotWhileRunning(UnsupportedModel):
+    """A model does something that a book's rules cannot follow while it runs; the sites of a run can, or refuse it."""
+
+
+class _Scaled(torch.autograd.Function):
+    """The same numbers, and a gradient that is scaled."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
+
+
+class _Ratio(torch.autograd.Function):
+    """An activation, with `f(x) / x` in place of its derivative; only that ratio is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, call: Call) -> Tensor:
+        result = call(x)
+        precise = torch.promote_types(x.dtype, torch.float32)  # the stabiliser is nothing in float16
+        ratio = result.to(precise) / (x.to(precise) + rules.RATIO_STABILISER)
+        ctx.save_for_backward(ratio.to(x.dtype))
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.saved_tensors[0], None
+
+
+class _HeldNorm(torch.autograd.Function):
+    """A norm whose denominator is a constant in its backward pass (Ali et al. 2022, Eq. 6); that alone is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, call: Call, constants: tuple[Any, ...]) -> Tensor:
+        dimensions, weight, eps, centred, bias = constants
+        ctx.dimensions = dimensions if centred else ()
+        if centred and len(dimensions) == 1:
+            result, _, inverse = torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)
+        else:
+            precise = x.to(torch.promote_types(x.dtype, torch.float32))
+            square = precise.square().mean(dimensions, keepdim=True)
+            spread = precise.var(dimensions, correction=0, keepdim=True) if centred else square
+            result, inverse = call(x), (spread + eps).rsqrt()
+        ctx.save_for_backward(inverse, weight)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        inverse, weight = ctx.saved_tensors
+        weighted = gradient if weight is None else gradient * weight
+        if ctx.dimensions:
+            weighted = weighted - weighted.mean(ctx.dimensions, keepdim=True)
+        return (weighted * inverse).to(gradient.dtype), None, None
+
+
+def scaled(x: Tensor, factor: float) -> Tensor:
+    """The same numbers, and a gradient that is scaled."""
+    if not x.requires_grad or factor == 1:
+        return x
+    return _Scaled.apply(x, factor) if factor else x.detach()  # type: ignore[no-untyped-call]
+
+
+def _halved(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+    return call(*(scaled(operand, 0.5) for operand in operands))
+
+
+def _first_held(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+    return call(operands[0].detach(), *operands[1:])
+
+
+def _ratio(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+    return _Ratio.apply(operands[0], call)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _norm_held(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+    return _HeldNorm.apply(operands[0], call, constants)  # type: ignore[no-any-return, no-untyped-call]
+
+
+_STEPS: dict[Rule, Step] = {
+    rules.halved: _halved,
+    rules.first_held: _first_held,
+    rules.ratio: _ratio,
+    rules.norm_held: _norm_held,
+}
+_SHARES: dict[Rule | None, tuple[float, float]] = {  # of what a product's backward pass sends to its two factors
+    rules.halved: (0.5, 0.5),
+    rules.first_held: (0.0, 1.0),
+    None: (1.0, 1.0),
+}
+
+
+def acts_while_running(book: Book) -> bool:
+    """Whether all rules of a book can be put in while a model runs."""
+    plain = all(rule is None or rule == "inside" or rule in _STEPS for rule in book.rules.values())
+    products = (book.rules.get("attend"), book.rules.get("matmul"))
+    fused = not any(isinstance(rule, BySite) or rule not in _SHARES for rule in products)
+    return book.carries == "gradient" and plain and fused
+
+
+class Running:
+    """A book's rules in one run of a model.
+
+    `signature` tells what was called: names of functions, and kinds of sites. Two runs that have the same one have
+    graphs of the same form.
+    With `noting`, the sites themselves are there, without their values, for a look at the whole graph.
+    """
+
+    def __init__(self, book: Book, batch: int, *, noting: bool, biases: bool = False):
+        self.book, self.batch, self.noting = book, batch, noting
+        self.at_biases: list[BiasTerms] | None = [] if biases else None  # of the last backward pass
+        self.signature: list[str] = []
+        self.sites: list[Site] = []
+        self._steps: Mapping[str, Step] = {
+            kind: _STEPS[rule]  # type: ignore[index]
+            for kind, rule in book.rules.items()
+            if rule is not None and rule != "inside"
+        }
+        self._map_share, self._value_share = _SHARES[book.rules.get("attend")]  # type: ignore[index]
+        self._score_share = self._map_share * _SHARES[book.rules.get("matmul")][0]  # type: ignore[index]
+        self._entered: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # maps that are variables of their own, with what they were
+
+    def step(
+        self,
+        kind: str,
+        call: Call,
+        operands: tuple[Tensor, ...],
+        constants: tuple[Any, ...],
+        path: str,
+    ) -> Tensor:
+        """Call a function, so that its gradient is the book's."""
+        self.signature.append(kind)
+        if kind == "attend" and id(operands[0]) in self._entered:
+            result = call(operands[0], scaled(operands[1], self._value_share))
+        else:
+            step = self._steps.get(kind)
+            result = call(*operands) if step is None else step(call, operands, constants)
+        if self.at_biases is not None and kind in WITH_BIAS and constants[-1] is not None and result.requires_grad:
+            result.register_hook(partial(self._at_bias, path, constants[-1]))
+        if self.noting:
+            self._note(kind, tuple(self._entered.get(id(x), (x, x))[1] for x in operands), result, path)
+        return result
+
+    def entered(self, attention: Tensor) -> Tensor:
+        """An attention map as it meets its values: a variable of its own, whose gradient is what they send to it."""
+        if self._map_share:
+            entering = scaled(attention, self._map_share)
+        else:
+            entering = attention.detach().requires_grad_(attention.requires_grad)
+        self._entered[id(entering)] = entering, attention
+        return entering
+
+    def fused(self, call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Any, path: str) -> Tensor:
+        """Attention inside its kernel: what that sends to query and key, to the values and to a mask is scaled."""
+        self.signature.append("fused")
+        shares = (self._score_share, self._score_share, self._value_share, self._map_share)
+        operands = tuple(zip((query, key, value, mask), shares, strict=True))
+        result = call(*(scaled(x, share) if isinstance(x, Tensor) else x for x, share in operands))
+        if self.noting:
+            flowing = tuple(x for x, share in operands if isinstance(x, Tensor) and share)
+            self._note("add", flowing, result, path)  # a kind that every such book covers
+        return result
+
+    def _at_bias(self, path: str, bias: Tensor, gradient: Tensor) -> None:
+        assert self.at_biases is not None
+        if gradient.numel():  # an adapter may be given no example
+            self.at_biases.append((path, (gradient * bias).sum(-1)))
+
+    def _note(self, kind: str, operands: tuple[Tensor, ...], result: Tensor, path: str) -> None:
+        with torch._C.DisableTorchFunction():  # whoever notes is not seen
+            if result.grad_fn is not None:
+                sources = tuple(_node_of(operand) for operand in operands)
+                self.sites.append(Site(kind, (), None, sources, node_of_result(result), path, self.batch))
+
+
+def _node_of(tensor: Tensor) -> Node | None:
+    return get_gradient_edge(tensor).node if tensor.requires_grad else None

@@ -1,0 +1,47 @@
+"""Needs: what a run has to record, so that it records no more."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from whyformer.recorder.lrp.books import Book
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is asked of a run beside the outputs, the states between the layers and the embeddings.
+
+    `maps`: attention maps and the values that they weigh, for which fused attention is opened. `sites`: relevance under
+    any rule book, for which attention is opened too. `book`: a book that carries a gradient, whose rules act while the
+    model runs, so that the gradient of the run is the book's. `biases`: what arrives at every bias under that book.
+    `last`: of a language model the outputs behind the last token alone, where the model can tell these alone. `once`:
+    one backward pass under the book is all that is asked, so that its memory is freed on the way, as in a plain one.
+    """
+
+    maps: bool = True
+    sites: bool = False
+    book: Book | None = None
+    biases: bool = False
+    last: bool = False
+    once: bool = False
+
+    @property
+    def opened(self) -> bool:
+        """Whether fused attention is computed step by step."""
+        return self.maps or self.sites
+
+    def __or__(self, other: "Needs") -> "Needs":
+        """What a run records for two: sites serve all books, and a run is under a book only if both want one."""
+        sites = self.sites or other.sites
+        both = self.book is not None and other.book is not None and not sites
+        biases, last = both and (self.biases or other.biases), self.last and other.last
+        return Needs(self.maps or other.maps, sites, self.book if both else None, biases, last)
+
+    def without_book(self) -> "Needs":
+        """The same for a run whose gradient is torch's own."""
+        return replace(self, book=None, biases=False, once=False)
+
+    @classmethod
+    def of_all(cls, several: Sequence["Needs"]) -> "Needs":
+        """What a run records for several; nothing but the outputs and states for none."""
+        return reduce(cls.__or__, several) if several else cls(maps=False)
