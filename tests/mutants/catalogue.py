@@ -46,6 +46,7 @@ SCORES = "contract/test_scores_as_outputs.py"
 RECORDED = "contract/test_recorded.py"
 SQUARE = "contract/test_square_batches.py"
 EDGES = "reference/test_method_edges.py"
+IN_TILES = "reference/test_alti_in_parts.py"
 METRIC_EDGES = "metrics/test_metric_edges.py"
 KEYS = "evaluation/test_keys.py"
 ODD_INPUTS = "inputs/test_odd_inputs.py"
@@ -167,29 +168,32 @@ of(
     "methods.decomposition",
     "reference/test_decomposition.py::test_alti",
     ("_contributions", ".clamp(min=0)", ""),
-    ("_contributions", "output.abs().sum(-1) - distances", "distances"),
+    ("_contributions", "path.output.abs().sum(-1, keepdim=True) - distances", "distances"),
     ("_contributions", "torch.where(sums > 0, sums, 1)", "1"),
-    ("_contributions", "- output + offset", "- output - offset", f"{GOLDEN}::test_contributions_of_alti"),
-    (
-        "_contributions",
-        "slice(start, start + step)",
-        "slice(start, start + step - 1)",
-        "reference/test_alti_in_parts.py",
-    ),
+    ("_contributions", "offset - path.output", "-offset - path.output", f"{GOLDEN}::test_contributions_of_alti"),
+    ("_own_distances", "path.own + gathered", "gathered"),
+    ("_own_distances", "* path.per_unit[:, None]", ""),
+    ("_distances", "* path.per_unit[:, None, row][example]", ""),
+    ("_distances", "rows = min(units, vectors)", "rows = units", IN_TILES),
+    ("_distances", "columns, projected_columns = vectors // rows", "columns, projected_columns = vectors", IN_TILES),
+    ("_distances", "max(1, vectors // heads)", "max(1, vectors)", IN_TILES),
+    ("_distances", "key = column // units, column % units", "key = column // units, column % rows", IN_TILES),
+    ("_vectors_in_a_tile", "max(1, tile // (like.shape[-1] * like.element_size()))", "max(1, tile)", IN_TILES),
 )
 of(
     "recorder.lrp.value_paths",
     "reference/test_decomposition.py::test_alti",
-    ("parts", "+= path.states[:, rows]", "+= 0 * path.states[:, rows]"),
-    ("parts", "added - added.mean(-1, keepdim=True)", "added"),
-    ("parts", "return added * path.scale[:, rows, None]", "return added"),
+    ("_with_norm", "states - states.mean(-1, keepdim=True)", "states"),
+    ("_with_norm", "weight - weight.mean(0)", "weight"),
+    ("_with_norm", "states * scale", "states", f"{GOLDEN}::test_contributions_of_alti"),
+    ("_with_norm", "weight * scale[:, None, None]", "weight", f"{GOLDEN}::test_contributions_of_alti"),
+    ("_with_norm", "states * inverse", "states"),
     (
-        "parts",
-        "added * path.inner[:, rows, None]",
-        "added",
+        "_without_norm",
+        "weight * per_channel[:, None, None]",
+        "weight",
         "reference/test_decomposition.py::test_alti_with_a_norm_before_the_sum",
     ),
-    ("_with_norm", "inverse if scale is None else inverse * scale", "inverse", f"{GOLDEN}::test_contributions_of_alti"),
     (
         "_path",
         "if not _same(residual, states) and not parallel",

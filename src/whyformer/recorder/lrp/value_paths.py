@@ -1,9 +1,8 @@
 """Value paths: how what attention gathered gets from the values to the output of its block."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,36 +19,32 @@ SAME = 1e-3  # of the peak; the same numbers by another way, in float32
 
 @dataclass(frozen=True)
 class ValuePath:
-    """The block of one attention map: `output = norm(states + inner · (attention · values · weight + bias))`.
+    """The block of one attention map, as the sum that its output is.
 
-    `inner` are the factors of a norm or multiplier before the sum, if there is one. Without a norm after the sum
-    (pre-norm blocks) `scale` is None. Otherwise the norm is linear once its denominator is fixed: centre each vector
-    where `centred`, then multiply by `scale`.
+    Unit `j` adds `per_unit_i · Σ_h A_hij · weight_h · v_hj` to the output at unit `i`, and `own_i` where `j = i`: the
+    residual. What remains of the output are biases. A norm, before or after the residual is added, is linear once its
+    denominator is fixed: the denominator is in `per_unit`, centring and a factor per channel are in `weight` and `own`.
     """
 
-    states: Tensor  # [batch, units, width]: what the block adds to
+    own: Tensor  # [batch, units, width]
     weight: Tensor  # [width, heads, head width]
     output: Tensor  # [batch, units, width]
-    inner: Tensor | None = None  # [batch, units, width]
-    scale: Tensor | None = None  # [batch, units, width]
-    centred: bool = False
-
-    def precise(self) -> "ValuePath":
-        """The path in at least float32."""
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        precise: dict[str, Any] = {n: t.to(torch.promote_types(t.dtype, torch.float32)) for n, t in tensors.items()}
-        return replace(self, **precise)
+    per_unit: Tensor  # [batch, units]
 
 
-def value_paths(trace: Trace) -> list[ValuePath]:
-    """The value path of each layer; `UnsupportedModel` where attention's output takes another way."""
+def value_paths(trace: Trace) -> Iterator[ValuePath]:
+    """The value path of each layer, in at least float32; `UnsupportedModel` where attention's output takes another way.
+
+    Each is made when it is asked for: of a large model, the weights of all layers in float32 are never held at once.
+    """
     consumers = _consumers(trace.sites)
     attends = [site for site in trace.sites if site.kind == "attend"]
     if len(attends) != len(trace.attention) + trace.pooling:
         raise UnsupportedModel("the values behind some attention map were not seen, so there is no value path")
-    layers = zip(attends, trace.values, trace.hidden, strict=False)
-    with named_failures("the model"):
-        return [_path(site, values, states.detach(), consumers).precise() for site, values, states in layers]
+    for site, values, states in zip(attends, trace.values, trace.hidden, strict=False):
+        with named_failures("the model"):
+            path = _path(site, values, states.detach(), consumers)
+        yield path
 
 
 def _path(attend: Site, values: Tensor, states: Tensor, consumers: dict[Node, list[tuple[Site, int]]]) -> ValuePath:
@@ -61,14 +56,14 @@ def _path(attend: Site, values: Tensor, states: Tensor, consumers: dict[Node, li
     split = weight.view(states.shape[-1], heads, width)
     addition, position = _addition(projection, consumers)
     gathered, residual = addition.operands[position], addition.operands[1 - position]
-    inner = _scale(_laid_out(projection.value, gathered), gathered, attend)
+    factors = _factors(_laid_out(projection.value, gathered), gathered, attend)
     after = [site for site, _ in consumers[addition.node]]
     if len(after) != 1 or after[0].kind not in ("norm", "norm_module"):
         parallel = [s for s in after if s.kind == "add" and any(_same(o, states) for o in s.operands)]
         if not _same(residual, states) and not parallel:
             raise _none(attend, "it is not added to its layer's input")
-        return ValuePath(states, split, states + gathered, inner)
-    if inner is not None:
+        return _without_norm(states, split, states + gathered, factors)
+    if factors is not None:
         raise _none(attend, "it is scaled or normalised before and after it is added to the states")
     if not _same(residual, states):
         raise _none(attend, "it is not added to its layer's input")
@@ -100,8 +95,8 @@ def _laid_out(projected: Tensor, gathered: Tensor) -> Tensor:
     return turned if _same(turned, gathered) else plain
 
 
-def _scale(before: Tensor, after: Tensor, attend: Site) -> Tensor | None:
-    """The factors between the projected values and what is added: none, or a number per unit times one per channel."""
+def _factors(before: Tensor, after: Tensor, attend: Site) -> tuple[Tensor, Tensor] | None:
+    """What the projected values are multiplied by before they are added: a number per unit and one per channel."""
     if _same(after, before):
         return None
     ratio = after / torch.where(before == 0, 1, before)
@@ -111,15 +106,34 @@ def _scale(before: Tensor, after: Tensor, attend: Site) -> Tensor | None:
     per_channel = (ratio / per_unit)[there].median(0).values
     if not _same(before * per_unit * per_channel, after):
         raise _none(attend, "its output is changed before it is added to the states")
-    return per_unit * per_channel
+    return per_unit[..., 0], per_channel
+
+
+def _without_norm(states: Tensor, weight: Tensor, output: Tensor, factors: tuple[Tensor, Tensor] | None) -> ValuePath:
+    """The path of a block whose sum no norm follows; a norm or multiplier may come before the sum."""
+    states, weight, output = _precise(states), _precise(weight), _precise(output)
+    if factors is None:
+        return ValuePath(states, weight, output, states.new_ones(states.shape[:-1]))
+    per_unit, per_channel = map(_precise, factors)
+    return ValuePath(states, weight * per_channel[:, None, None], output, per_unit)
 
 
 def _with_norm(norm: Site, states: Tensor, weight: Tensor) -> ValuePath:
+    """The path of a block whose sum goes through a norm."""
     x, dimensions, scale, eps, centred, _ = norm.operands
+    x, states, weight = _precise(x), _precise(states), _precise(weight)
     squares = x.var(dimensions, correction=0, keepdim=True) if centred else x.square().mean(dimensions, keepdim=True)
     inverse = (squares + eps).rsqrt()
-    scales = (inverse if scale is None else inverse * scale).expand_as(x)
-    return ValuePath(states, weight, norm.value, None, scales, centred)
+    if centred:
+        states, weight = states - states.mean(-1, keepdim=True), weight - weight.mean(0)
+    if scale is not None:
+        scale = _precise(scale)
+        states, weight = states * scale, weight * scale[:, None, None]
+    return ValuePath(states * inverse, weight, _precise(norm.value), inverse[..., 0])
+
+
+def _precise(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _next(site: Site, consumers: dict[Node, list[tuple[Site, int]]], kind: str) -> Site:
@@ -159,23 +173,3 @@ def _makers(source: Node, nodes: set[Node]) -> set[Node]:
     """The sites whose results arrive at a node, through functions that only move numbers."""
     passed = nodes_below([source], through=lambda node: node not in nodes and (moves(node) or node is source))
     return nodes.intersection(passed)
-
-
-def rows_at_once(units: int, width: int, batch: int, budget: int = 2**24) -> int:
-    """How many queries to decompose at a time so that their parts hold at most `budget` numbers."""
-    return max(1, budget // max(1, batch * units * width))
-
-
-def parts(path: ValuePath, attention: Tensor, values: Tensor, rows: slice) -> Tensor:
-    """What each unit adds to the block's output at some queries, [batch, queries, units, width]."""
-    projected = torch.einsum("bhkd,whd->bhkw", values, path.weight)
-    added = torch.einsum("bhqk,bhkw->bqkw", attention[:, :, rows], projected)
-    if path.inner is not None:
-        added = added * path.inner[:, rows, None]
-    queries = torch.arange(attention.shape[-2], device=added.device)[rows]
-    added[:, torch.arange(len(queries), device=added.device), queries] += path.states[:, rows]
-    if path.scale is None:
-        return added
-    if path.centred:
-        added = added - added.mean(-1, keepdim=True)
-    return added * path.scale[:, rows, None]
