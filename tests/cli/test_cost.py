@@ -104,7 +104,7 @@ def test_the_batch_has_as_many_tokens_as_are_asked_for(monkeypatch: pytest.Monke
     seen = []
     monkeypatch.setattr(costing, "_forward", lambda model, batch: seen.append(tuple(batch.tensors["input_ids"].shape)))
     explainer().cost("random", tokens=[9, 40, 128], batch=3, seconds=5)
-    assert sorted(set(seen)) == [(3, 9), (3, 32), (3, 40), (3, 64), (3, 128)]
+    assert sorted(set(seen)) == [(3, 9), (3, 16), (3, 32), (3, 40), (3, 64), (3, 128)]
 
 
 def test_a_method_that_refuses_is_listed_with_its_reason() -> None:
@@ -155,10 +155,10 @@ def test_few_lengths_give_a_bound() -> None:
 
 
 def test_the_steps_to_a_length() -> None:
-    assert steps_to([2048]) == (32, 64, 128, 256)
-    assert steps_to([128, 2048, 100]) == (32, 64, 100, 128, 256)
+    assert steps_to([2048]) == (16, 32, 64, 128, 256)
+    assert steps_to([128, 2048, 100]) == (16, 32, 64, 100, 128, 256)
     assert steps_to([8]) == (8,)
-    assert steps_to([256]) == (32, 64, 128, 256)
+    assert steps_to([256]) == (16, 32, 64, 128, 256)
 
 
 def lengths_run(left: float, free: int | None = None, memory: int = 1, **costs: Any) -> list[int]:

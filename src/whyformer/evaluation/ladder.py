@@ -13,7 +13,7 @@ from whyformer.models.memory import peak_memory
 from whyformer.progress import report
 from whyformer.results.cost import Basis, Cost
 
-STEPS = (32, 64, 128, 256)  # tokens; longer texts are not run
+STEPS = (16, 32, 64, 128, 256)  # tokens; longer texts are not run
 RUNS = 3  # of which the quickest counts
 ENOUGH = 0.2  # seconds; after so many there is no further run
 
