@@ -181,9 +181,9 @@ def _batch(subject: Subject, count: int, units: int) -> Batch:
 
 
 def _image(subject: Subject) -> Any:
-    """Grey noise, as the model sees it."""
-    shades = np.random.default_rng(0).integers(0, 256, (PIXELS, PIXELS, 3), dtype=np.uint8)
-    return read(subject, shades)
+    """Coloured noise, as the model sees it."""
+    pixels = np.random.default_rng(0).integers(0, 256, (PIXELS, PIXELS, 3), dtype=np.uint8)
+    return read(subject, pixels)
 
 
 def _image_sizes(subject: Subject, tokens: object) -> tuple[int, ...]:
