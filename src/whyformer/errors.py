@@ -7,6 +7,7 @@ WhyformerError
  ├─ BadInput                  there is something wrong with the text or tensors
  │   └─ UnknownWord           a word that is not in the text; a KeyError too
  ├─ BadOption                 a method, target, label or option that does not exist
+ ├─ TooLarge                  it would take more memory than there is; a MemoryError too
  └─ MissingExtra              an optional package is not installed
 
 A message says what was asked, what was found, and what to do. What is worth knowing but not wrong is a warning:
@@ -60,6 +61,10 @@ class UnknownWord(BadInput, KeyError):
 
 class BadOption(WhyformerError):
     """A method, target, label or option that does not exist, or a value that it does not take."""
+
+
+class TooLarge(WhyformerError, MemoryError):
+    """What was asked for would take more memory than is free; nothing was allocated for it."""
 
 
 class MissingExtra(WhyformerError):

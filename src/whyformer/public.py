@@ -10,6 +10,7 @@ from whyformer.errors import MissingExtra as MissingExtra
 from whyformer.errors import NoAttention as NoAttention
 from whyformer.errors import PluginWarning as PluginWarning
 from whyformer.errors import RandomnessWarning as RandomnessWarning
+from whyformer.errors import TooLarge as TooLarge
 from whyformer.errors import TruncationWarning as TruncationWarning
 from whyformer.errors import UncoveredOperation as UncoveredOperation
 from whyformer.errors import UnknownWord as UnknownWord
@@ -17,6 +18,7 @@ from whyformer.errors import UnknownWordsWarning as UnknownWordsWarning
 from whyformer.errors import UnsupportedModel as UnsupportedModel
 from whyformer.errors import WhyformerError as WhyformerError
 from whyformer.errors import WhyformerWarning as WhyformerWarning
+from whyformer.evaluation.cost import CostTable as CostTable
 from whyformer.evaluation.recommend import Recommendation as Recommendation
 from whyformer.evaluation.table import Table as Table
 from whyformer.evaluation.word_table import TokenTable as TokenTable

@@ -58,6 +58,8 @@ MANY = "show/test_explanations.py"
 IN_FOLDERS = "cli/test_many_texts.py"
 PROGRESS = "contract/test_progress.py"
 ESTIMATE = "evaluation/test_estimate.py"
+COST = "cli/test_cost.py"
+MEMORY = "contract/test_memory_estimate.py"
 SHOWN = "show/test_show.py"
 SHOWN_IMAGES = "show/test_images.py"
 OF_IMAGES = "cli/test_images.py"
@@ -2470,3 +2472,71 @@ of(
     ("directions", "abs(effect) < little", "effect < little"),
 )
 of("perturb.seen", CHECKED, ("Seen.drops", "(before - now) / max", "before / max"))
+
+# What it will cost
+
+of(
+    "evaluation.ladder",
+    f"{COST}::test_a_curve_without_negative_parts",
+    ("extrapolated", "(0, 1, 2))", "(0, 1))"),
+    ("extrapolated", "1: (2,)", "1: (0,)", f"{COST}::test_few_lengths_give_a_bound"),
+    ("extrapolated", "2: (0, 2)", "2: (0, 1)", f"{COST}::test_few_lengths_give_a_bound"),
+    (
+        "_affordable",
+        "2 * last.seconds",
+        "last.seconds",
+        f"{COST}::test_longer_texts_are_run_while_there_is_time_and_memory",
+    ),
+    (
+        "_affordable",
+        "longer**2 <= free",
+        "longer <= free",
+        f"{COST}::test_longer_texts_are_run_while_there_is_time_and_memory",
+    ),
+    (
+        "Budget.begin",
+        "max(0.0, end - time.perf_counter())",
+        "end - time.perf_counter()",
+        f"{COST}::test_time_that_is_left_over_is_for_the_next",
+    ),
+    ("steps_to", "units <= STEPS[-1]", "units < STEPS[-1]", f"{COST}::test_the_steps_to_a_length"),
+)
+of(
+    "evaluation.cost",
+    COST,
+    (
+        "_batch",
+        "len(droppable) - surplus :",
+        "len(droppable) - surplus + 1 :",
+        f"{COST}::test_the_batch_has_as_many_tokens_as_are_asked_for",
+    ),
+    ("_backward", "hook.remove()", "pass", f"{COST}::test_the_model_is_given_back_as_it_was"),
+)
+of(
+    "models.memory",
+    MEMORY,
+    ("_LiveStorages._count", "self.bytes -= size", "pass", f"{MEMORY}::test_live_storages_are_counted_and_let_go"),
+    (
+        "_LiveStorages._count",
+        "address in self._known or",
+        "",
+        f"{MEMORY}::test_weights_and_inputs_are_not_counted_again",
+    ),
+    (
+        "_left_by_groups",
+        "(inner, *inner.parents)",
+        "(inner,)",
+        f"{MEMORY}::test_the_limit_of_a_control_group_counts_if_it_is_lower",
+    ),
+)
+of(
+    "recorder.memory",
+    MEMORY,
+    ("maps_estimate", "units**2", "units", f"{MEMORY}::test_maps_are_counted_by_the_configuration"),
+    (
+        "check_fits",
+        "estimate > free",
+        "estimate >= free",
+        f"{MEMORY}::test_what_cannot_fit_is_an_error_with_numbers_and_advice",
+    ),
+)

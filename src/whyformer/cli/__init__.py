@@ -1,4 +1,4 @@
-"""The command line: explain, compare, methods, heads, metrics, evaluate, tokens, recommend, reproduce, report.
+"""The command line: explain, compare, methods, heads, metrics, evaluate, tokens, recommend, cost, reproduce, report.
 
 Nothing is imported here that `main` could import where Ctrl-C is one line.
 """

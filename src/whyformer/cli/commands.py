@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+import whyformer.cli.cost
 import whyformer.cli.demo
 import whyformer.cli.evaluating
 import whyformer.cli.explaining

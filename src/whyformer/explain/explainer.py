@@ -20,6 +20,7 @@ from whyformer.datasets import Data, Dataset
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, listed, shown
+from whyformer.evaluation.cost import SECONDS, CostTable, measure_costs
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
@@ -351,6 +352,22 @@ class Explainer:
     def recommend(self, data: Dataset | Data, methods: Written = FAST, **options: Any) -> Recommendation:
         """Which method to believe on texts of one's own; options as `whyformer.evaluation.recommend.recommend`."""
         return recommend(self.subject, data, methods, **options)
+
+    def cost(
+        self,
+        methods: Written = FAST,
+        *,
+        tokens: int | Sequence[int] | None = None,
+        batch: int = 1,
+        seconds: float = SECONDS,
+    ) -> CostTable:
+        """What methods cost on this model, beside its own forward and backward pass: time and memory, before one pays.
+
+        No text of more than 256 tokens is run: `tokens`, by default 512, are measured if they are fewer, and else
+        extrapolated from shorter texts. Of a model of images it is the size that it takes. See `CostTable`.
+        """
+        specs = self._specs(methods, None)
+        return measure_costs(self.subject, specs, tokens=tokens, batch=batch, seconds=seconds)
 
     def trust(self, explanations: Iterable[Explanation]) -> list[Trust]:
         """How far to believe explanations of this model, measured together: what they share is run once."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from whyformer.errors import BadOption
 from whyformer.registry.plugins import Registry
+from whyformer.results.cost import CostTableData
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.explanations import ExplanationsData
 from whyformer.results.table import TableData
@@ -145,7 +146,7 @@ def _explained_page(result: Explained, scale: Scale | None = None, tokens: bool 
     return page([result] if isinstance(result, ExplanationData) else result, scale, tokens)
 
 
-@JSON.of(ExplanationData, ComparisonData, ExplanationsData, TokenTableData, TrustData)
+@JSON.of(ExplanationData, ComparisonData, ExplanationsData, TokenTableData, TrustData, CostTableData)
 def _data(result: Any) -> str:
     return json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
 
@@ -232,3 +233,6 @@ TEXT.of(TokenTableData)(_later("words", "as_text"))
 MARKDOWN.of(TokenTableData)(_later("words", "as_markdown"))
 CSV.of(TokenTableData)(_later("leaning", "as_csv"))
 HTML.of(TokenTableData)(_later("leaning_page", "leaning_page"))
+TEXT.of(CostTableData)(_later("costs", "as_text"))
+MARKDOWN.of(CostTableData)(_later("costs", "as_markdown"))
+CSV.of(CostTableData)(_later("costs", "as_csv"))

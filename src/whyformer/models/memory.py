@@ -1,0 +1,137 @@
+"""Memory: how much of it is free on a device, and how much one call takes at its highest point."""
+
+import gc
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+GROUPS = Path("/sys/fs/cgroup")
+UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+def in_words(count: float) -> str:
+    """Bytes for people: `512 B`, `12.3 MiB`, `1.4 GiB`."""
+    for name, size in UNITS:
+        if count >= size:
+            return f"{count / size:,.0f} {name}" if count >= 100 * size else f"{count / size:.3g} {name}"
+    return f"{count:.0f} B"
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can still be allocated on a device; None where nobody can tell.
+
+    On CUDA this includes what torch holds in reserve; on a CPU no more than the limits of the process's control groups
+    leave.
+    """
+    if device.type == "cuda":
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + int(reserved)
+    if device.type != "cpu":
+        return None
+    known = [free for free in (_available(), *_left_by_groups()) if free is not None]
+    return min(known, default=None)
+
+
+def _available() -> int | None:
+    """What the system could give without swapping: by `/proc/meminfo`, or else its free pages."""
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 2**10
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # no such system call, or no such names
+        return None
+
+
+def _left_by_groups() -> Iterator[int]:
+    """What the limits of each control group around this process leave, of either version."""
+    for line in _lines(Path("/proc/self/cgroup")):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, limit, used = GROUPS, "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            root, limit, used = GROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        inner = root / path.lstrip("/")
+        for folder in (inner, *inner.parents):
+            if folder.is_relative_to(root) and (most := _number(folder / limit)) is not None:
+                yield max(0, most - (_number(folder / used) or 0) + _reclaimable(folder))
+
+
+def _reclaimable(folder: Path) -> int:
+    """Files that a control group only keeps in memory as long as nobody needs it."""
+    fields = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat"))
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is no file, or no limit (`max`)."""
+    text = next(iter(_lines(path)), "")
+    return int(text) if text.isdecimal() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def peak_memory(call: Callable[[], object], device: torch.device, known: Iterable[Tensor] = ()) -> int | None:
+    """Bytes that tensors take at the highest point of a call, beyond what there is before; None if nobody can tell.
+
+    `known` are tensors that are there already, and are not counted again: a model's weights, and its inputs. On a CPU
+    every storage is counted from the operation that gave it to the moment it is let go.
+    """
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        torch.cuda.synchronize(device)
+        return int(torch.cuda.max_memory_allocated(device)) - int(before)
+    if device.type != "cpu":
+        return None
+    live = _LiveStorages(known)
+    with live:
+        call()
+    return live.peak
+
+
+class _LiveStorages(TorchDispatchMode):
+    """Counts the bytes of all storages that operations give, as long as they live."""
+
+    def __init__(self, known: Iterable[Tensor]):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes, self.peak = 0, 0
+        self._known = {tensor.untyped_storage()._cdata for tensor in known}
+        self._live: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by the address of the storage
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage._cdata, storage.nbytes()
+        if address in self._known or address in self._live:
+            return
+
+        def let_go(_: object) -> None:
+            self._live.pop(address, None)
+            self.bytes -= size
+
+        self._live[address] = weakref.ref(storage, let_go)
+        self.bytes += size
+        self.peak = max(self.peak, self.bytes)
