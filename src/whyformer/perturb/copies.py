@@ -67,7 +67,8 @@ class Copies:
         self.runner = Runner(
             self.model,
             partial(_explained, self.task, self.target, self.versus, kept),
-            arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
+            kept=kept,
+            reuse=kept is not None or not self._said_at,
             most=self.at_once(whole_vocabulary=kept is None),
             expected=0,
         )
