@@ -962,9 +962,9 @@ of(
     ),
     ("_cut", "> spare", "> spare + 100", f"{PREFIXES}::test_plain_caches_are_reused"),
     (
-        "Plan.cost",
-        "_size(batch.inputs, batch.start) + call",
-        "_size(batch.inputs, batch.start)",
+        "Prefixes._plan",
+        "plan.cost(call)",
+        "plan.cost(0)",
         f"{PREFIXES}::test_short_inputs_are_run_whole",
     ),
     ("section", "one.gone[first:last]", "one.gone[: last - first]", f"{PREFIXES}::test_plain_caches_are_reused"),
