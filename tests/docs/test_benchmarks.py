@@ -40,6 +40,10 @@ SCRIPTS = {  # what each is given, and what it prints
     ),
     "cost/flow.py": ("--units 8,12", ["8 units, 12 layers: ", "12 units"]),
     "cost/precision.py": ("--texts {texts}.txt --limit 2 --methods attcat", ["2 texts", "| `attcat` | float32 |"]),
+    "cost/prefixes.py": (
+        f"{TINY} --width 64 --vocabulary 120 --methods occlusion,stepwise",
+        ["gpt2, 1 layers of 64, 8 tokens", "| `occlusion` | ", "| `stepwise` | "],
+    ),
     "cost/stepwise.py": (f"{TINY} --steps 2", ["of=attn_lrp", "| 2 steps | "]),
     "experiments/layered.py": (
         "--models {models} --data {data} --out {out} --only sst2 --limit 2 --words 2 "

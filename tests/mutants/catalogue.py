@@ -23,6 +23,7 @@ def same(module: str, function: str, old: str, new: str, tests: str, reason: str
 
 SIGNS = "metrics/test_signs.py"
 LOG_ODDS = "contract/test_log_odds.py"
+PREFIXES = "contract/test_prefixes.py"
 DERIVED = "reference/test_derivations.py"
 RULES = "reference/test_rules.py"
 BALANCED = "reference/test_balanced.py"
@@ -812,6 +813,12 @@ of(
     ("_with_padding_id", "config.pad_token_id = None", "pass"),
     (
         "_with_padding_id",
+        "attended = attended[:, -ids.shape[1] :]",
+        "pass",
+        f"{PREFIXES}::test_plain_caches_are_reused[gpt2]",
+    ),
+    (
+        "_with_padding_id",
         "(len(ids) == 1 and bool(attended.all()))",
         "len(ids) == 1",
         "contract/test_odd_uses.py::test_one_padded_text_without_a_padding_token",
@@ -852,7 +859,7 @@ of(
     ("Book.before", "if kind not in self.rules:", "if False:"),
 )
 same(
-    *("models.borrow", "borrowed", 'arguments["use_cache"] = False', "pass"),
+    *("models.borrow", "borrowed", 'arguments.setdefault("use_cache", False)', "pass"),
     "contract/test_architectures.py::test_frozen_and_trainable_models_are_explained_alike",
     "a cache that nothing reads costs memory only",
 )
@@ -924,11 +931,65 @@ of(
     ("_batches", "PADDING * size", "size", "metrics/test_left_out.py"),
     (
         "Runner._run",
-        "- sum(map(len, inputs))",
+        "- sum(map(len, batch.inputs))",
         "",
         f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding {HIDING}::test_counts_and_duplicates",
     ),
     ("Runner.forget", "self._known.clear()", "pass", "metrics/test_known_rows.py"),
+)
+of(
+    "perturb.prefixes",
+    f"{PREFIXES}::test_whatever_is_hidden_wherever_it_stands",
+    ("Prefixes._last_start", " & (ids != padding)", ""),
+    ("shared", "same &= ~differs.reshape(len(same), -1).any(1)", "pass"),
+    (
+        "Prefixes._last_start",
+        "last if self.kept is None else min(last, self.kept)",
+        "last",
+        f"{PREFIXES}::test_language_models_speak_at_the_position_that_is_kept",
+    ),
+    (
+        "Prefixes._is_right",
+        "close(behind.logits, whole.logits, PRECISE)",
+        "True",
+        f"{PREFIXES}::test_other_logits_behind_a_prefix_are_run_whole",
+    ),
+    (
+        "plain_layers",
+        "type(layer) is not DynamicLayer or ",
+        "",
+        f"{PREFIXES}::test_states_of_a_window_are_not_plain",
+    ),
+    (
+        "Prefixes.checked",
+        "REFUSED < known * FURTHER < length",
+        "False",
+        f"{PREFIXES}::test_a_model_is_checked_once_and_again_on_longer_inputs",
+    ),
+    ("_cut", "> spare", "> spare + 100", f"{PREFIXES}::test_plain_caches_are_reused"),
+    (
+        "Prefixes._plan",
+        "plan.cost(call)",
+        "plan.cost(0)",
+        f"{PREFIXES}::test_short_inputs_are_run_whole",
+    ),
+    ("section", "one.gone[first:last]", "one.gone[: last - first]", f"{PREFIXES}::test_plain_caches_are_reused"),
+)
+of(
+    "perturb.runner",
+    PREFIXES,
+    (
+        "Runner._call",
+        "[kept - batch.start]",
+        "[kept]",
+        f"{PREFIXES}::test_language_models_speak_at_the_position_that_is_kept",
+    ),
+    (
+        "Runner._outputs",
+        "batch.prefix.drop()",
+        "raise",
+        f"{PREFIXES}::test_where_a_prefix_takes_the_memory_inputs_are_run_whole",
+    ),
 )
 of(
     "perturb.search",

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from whyformer.evaluation.ladder import Budget, Call, Point, climb, cost_at, ste
 from whyformer.inputs.encoding import Batch, Window, collate, encode, window_of
 from whyformer.inputs.kinds import read
 from whyformer.methods.specs import MethodSpec
-from whyformer.models.borrow import borrowed
+from whyformer.models.borrow import borrowed, parameters_of
 from whyformer.models.loading import Subject, input_embeddings
 from whyformer.models.memory import free_memory
 from whyformer.prediction import Prediction
@@ -130,15 +130,21 @@ def _silently(work: Callable[[Batch], object], batch: Batch) -> None:
 
 def _explained(model: nn.Module, spec: MethodSpec, batch: Batch) -> Tensor:
     """An explanation of what the model says, run anew; of a model that says something at every token, at the last."""
-    run = Prediction(model, batch, relevance=spec.relevance)
-    target = (0, run.trace.logits.shape[1] - 1) if run.task.form == "token" else None
+    run = Prediction(model, batch, needs=replace(spec.needs, last=True))
+    named = run.task.form == "token" and not run.task.causal
+    target = (0, run.padding.shape[1] - 1) if named else None
     return spec(run.towards(target, run.trace.outputs.explained(None, None))).total
 
 
 def _forward(model: nn.Module, batch: Batch) -> Any:
     """The stock model without gradients."""
     with torch.no_grad(), borrowed(model, batch.tensors) as (lent, arguments):
-        return call_of(lent, arguments)()
+        return call_of(lent, arguments | _behind_the_last(lent))()
+
+
+def _behind_the_last(model: nn.Module) -> dict[str, int]:
+    """Of a language model, the logits behind the last token are asked for alone, as methods do."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in parameters_of(model) else {}
 
 
 def _backward(model: nn.Module, batch: Batch) -> Tensor:
@@ -156,7 +162,7 @@ def _backward(model: nn.Module, batch: Batch) -> Tensor:
         elif isinstance(embeddings := input_embeddings(lent), nn.Module):
             hook = embeddings.register_forward_hook(lambda module, taken, made: leaf(made))
         try:
-            answer = said_by(lent, output_of(lent, call_of(lent, arguments)()))
+            answer = said_by(lent, output_of(lent, call_of(lent, arguments | _behind_the_last(lent))()))
         finally:
             if hook is not None:
                 hook.remove()

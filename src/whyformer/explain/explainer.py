@@ -468,11 +468,8 @@ class Explainer:
         else:
             examples = [self._encoded(row, number) for row, number in numbered]
         batch = collate(self.subject, examples)
-        recorded = (
-            Needs(maps=False)
-            if expected.by_rows
-            else replace(needs, last=asked.at_the_end, once=needs.once and not asked.several)
-        )
+        once = needs.once and not asked.several
+        recorded = Needs(maps=False) if expected.by_rows else replace(needs, last=asked.at_the_end, once=once)
         prediction = Prediction(self.subject.model, batch, needs=recorded)
         task = prediction.task
         if task.name != expected.name:

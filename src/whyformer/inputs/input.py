@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -71,7 +71,7 @@ class TensorInput:
     length: int | None = field(default=None, kw_only=True)  # where the tensors do not say it
     gone: Flags | None = field(default=None, kw_only=True)
     instead: int | None = field(default=None, kw_only=True)
-    whole: "TensorInput | None" = field(default=None, kw_only=True)  # the same with nothing gone
+    whole: "TensorInput | None" = field(default=None, kw_only=True)  # the same with nothing hidden
 
     def __len__(self) -> int:
         return len(self.tensors["input_ids"]) if self.length is None else self.length
@@ -169,7 +169,7 @@ class TensorInput:
     def _changed(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
         if not tensors["attention_mask"].any():
             return self._alone()
-        return self._with(tensors, kept)
+        return replace(self._with(tensors, kept), whole=self if self.whole is None else self.whole)
 
     def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
         """The input with other tensors, of the units that are kept."""

@@ -89,7 +89,7 @@ def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Ite
     device = device_of(model)
     arguments: dict[str, Any] = {name: tensor.to(device) for name, tensor in inputs.items()} | more
     if "use_cache" in parameters_of(model):
-        arguments["use_cache"] = False
+        arguments.setdefault("use_cache", False)
     if getattr(getattr(model, "config", None), "return_dict", True) is False:
         arguments["return_dict"] = True
     with (
@@ -126,6 +126,8 @@ def _with_padding_id(model: nn.Module, inputs: dict[str, Any]) -> Iterator[dict[
         return
     ids = inputs["input_ids"]
     attended = inputs.get("attention_mask", torch.ones_like(ids)).bool()
+    if attended.dim() == ids.dim() and inputs.get("past_key_values") is not None:
+        attended = attended[:, -ids.shape[1] :]  # the mask is that of the whole text
     if attended.shape != ids.shape or (len(ids) == 1 and bool(attended.all())):
         yield inputs
         return

@@ -1,6 +1,5 @@
 """Copies of one example with units replaced, and its explained output as a plain function of which units are there."""
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -16,6 +15,7 @@ from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import Patches
 from whyformer.inputs.input import TensorInput, together
+from whyformer.models.borrow import parameters_of
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import text_config, unwrapped
 from whyformer.perturb.hides import hide_named
@@ -67,7 +67,8 @@ class Copies:
         self.runner = Runner(
             self.model,
             partial(_explained, self.task, self.target, self.versus, kept),
-            arguments={} if kept is None else {"logits_to_keep": torch.tensor([kept], device=self.device)},
+            kept=kept,
+            reuse=kept is not None or not self._said_at,
             most=self.at_once(whole_vocabulary=kept is None),
             expected=0,
         )
@@ -140,7 +141,7 @@ class Copies:
     @cached_property
     def _takes(self) -> frozenset[str]:
         """The names of what the model's forward takes."""
-        return frozenset(inspect.signature(self.model.forward).parameters)
+        return parameters_of(self.model)
 
     @cached_property
     def _kept(self) -> int | None:

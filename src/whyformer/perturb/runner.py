@@ -1,7 +1,7 @@
 """Runner: the one engine that runs a model on inputs with units hidden, each once, in dense batches."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.inputs.input import TensorInput, present, together
+from whyformer.inputs.input import TensorInput, present
 from whyformer.models.borrow import borrowed
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.perturb.dropping import dropping
+from whyformer.perturb.prefixes import Behind, Prefixes
 from whyformer.progress import report
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.tasks.classes import Classes
@@ -44,13 +45,17 @@ S = TypeVar("S", bound=Sliceable)
 
 @dataclass
 class Counts:
-    """What the engine did: inputs that were asked for, inputs and tokens that were run, padding among those tokens."""
+    """What the engine did: inputs that were asked for, inputs and tokens that were run, padding among those tokens.
+
+    `reused` are the tokens that were not run again, because another input begins with them too.
+    """
 
     requested: int = 0
     run: int = 0
     tokens: int = 0
     padding: int = 0
     batches: int = 0
+    reused: int = 0
 
     def add(self, other: "Counts") -> None:
         """Count what another engine did."""
@@ -67,9 +72,11 @@ class Runner:
         ask(runner)                # the answers
 
     An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
-    the model returns the numbers that are wanted. `arguments` are handed to the model beside each batch, `most` is how
-    many inputs a batch may hold. What is done is reported after every batch: of the inputs that wait, or of those that
-    are `expected` in all, not at all if these are 0. `elsewhere` counts those that others run.
+    the model returns the numbers that are wanted. `kept` is the one position at which a model that speaks at all of
+    them has to, if it can be told; `most` is how many inputs a batch may hold. `reuse`: `read` looks at no position but
+    that, so that a causal model need not run again what inputs begin with alike. What is done is reported after every
+    batch: of the inputs that wait, or of those that are `expected` in all, not at all if these are 0. `elsewhere`
+    counts those that others run.
     """
 
     def __init__(
@@ -77,7 +84,8 @@ class Runner:
         model: nn.Module,
         read: Read,
         *,
-        arguments: Mapping[str, Any] | None = None,
+        kept: int | None = None,
+        reuse: bool = False,
         tokens_per_batch: int | None = None,
         most: int | None = None,
         expected: int | None = None,
@@ -85,7 +93,8 @@ class Runner:
         self.model = unwrapped(model)
         self.device = device_of(self.model)
         self.budget = tokens_per_batch or limits_of(self.device.type).tokens
-        self.read, self.arguments, self.most = read, dict(arguments or {}), most
+        self.read, self.kept, self.most = read, kept, most
+        self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
         self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
         self._known: dict[bytes, Tensor] = {}
@@ -128,12 +137,11 @@ class Runner:
             kinds[one.kind].append(one)
         done, total = 0, len(self._waiting)
         for alike in kinds.values():
-            alike.sort(key=len, reverse=True)  # the largest first: if memory is short, at once
-            for batch in _batches(alike, self.budget, self.most or total):
-                for attempt in in_parts(batch):
+            for batch in self._batches(alike):
+                for attempt in in_parts(batch.inputs):
                     with attempt as part:
-                        self._known.update(zip((one.key for one in part), self._run(part), strict=True))
-                done += len(batch)
+                        self._known.update(zip((one.key for one in part), self._run(batch.part(part)), strict=True))
+                done += len(batch.inputs)
                 self.report(done, total)
         self._waiting.clear()
 
@@ -155,31 +163,64 @@ class Runner:
         self._waiting.clear()
         self._planned.clear()
 
-    def _run(self, inputs: Sequence[TensorInput]) -> Tensor:
-        outputs = self._outputs(inputs).double().cpu()
-        length = max(map(len, inputs))
-        self.counts.run += len(inputs)
-        self.counts.batches += 1
-        self.counts.tokens += length * len(inputs)
-        self.counts.padding += length * len(inputs) - sum(map(len, inputs))
-        return outputs
+    def _batches(self, inputs: Sequence[TensorInput]) -> Iterator[Behind]:
+        """Inputs of one kind as they are run: behind what some begin with alike, the others whole."""
+        plans, left = ([], list(inputs)) if self.prefixes is None else self.prefixes.plans(inputs)
+        for plan in plans:
+            prefix = None if self.prefixes is None else self.prefixes.prefix(plan)
+            if prefix is None:
+                left += [one for batch in plan.batches for one in batch.inputs]
+                continue
+            self.counts.batches += 1
+            self.counts.tokens += plan.length
+            for batch in plan.batches:
+                yield batch._replace(prefix=prefix)
+        left.sort(key=len, reverse=True)  # the largest first: if memory is short, at once
+        for together in _batches(left, self.budget, self.most or len(left)):
+            yield Behind(together)
 
-    def _outputs(self, inputs: Sequence[TensorInput]) -> Tensor:
-        """Run the plain model, without a graph."""
-        dropped = dropping(self.model, inputs)
-        with (
-            torch.no_grad(),
-            borrowed(self.model, together(inputs, self.device), **self.arguments) as (model, arguments),
-            exchanging(model, inputs, arguments.get("input_ids")),
-            dropped,
-        ):
-            output = output_of(model, call_of(model, arguments)())
-        logits = self.read(output)
+    def _run(self, batch: Behind) -> Tensor:
+        outputs = self._outputs(batch)
+        if outputs is None:  # one input behind a prefix that takes the memory which it would need
+            batch = batch.part(batch.inputs)
+            outputs = self._outputs(batch)
+        assert outputs is not None
+        rows, length = len(batch.inputs), max(map(len, batch.inputs))
+        self.counts.run += rows
+        self.counts.batches += 1
+        self.counts.tokens += rows * (length - batch.start)
+        self.counts.padding += rows * length - sum(map(len, batch.inputs))
+        self.counts.reused += rows * batch.start
+        return outputs.double().cpu()
+
+    def _outputs(self, batch: Behind) -> Tensor | None:
+        """What is kept of the outputs of a batch; None, and no prefix any more, where memory is short for one input."""
+        try:
+            logits = self.read(self._call(batch, self.kept, **batch.past()))
+        except torch.OutOfMemoryError:
+            if batch.prefix is None or len(batch.inputs) > 1:
+                raise
+            batch.prefix.drop()
+            return None
         if not bool(torch.isfinite(logits).all()):
             raise UnsupportedModel(
                 f"{type(self.model).__name__} returns logits that are not numbers once units are hidden"
             )
         return logits
+
+    def _call(self, batch: Behind, kept: int | None, **more: Any) -> Any:
+        """What the plain model returns, without a graph; it speaks at the position that is kept alone."""
+        if kept is not None:
+            more["logits_to_keep"] = torch.tensor([kept - batch.start], device=self.device)
+        sections = batch.sections
+        dropped = dropping(self.model, sections)
+        with (
+            torch.no_grad(),
+            borrowed(self.model, batch.tensors(self.device), **more) as (model, arguments),
+            exchanging(model, sections, arguments.get("input_ids")),
+            dropped,
+        ):
+            return output_of(model, call_of(model, arguments)())
 
 
 class Outcomes(Runner):
@@ -188,9 +229,8 @@ class Outcomes(Runner):
     def __init__(self, model: nn.Module, *, tokens_per_batch: int | None = None):
         plain = unwrapped(model)
         self.task = classes_of(plain)
-        super().__init__(
-            plain, partial(_class_logits, self.task, type(plain).__name__), tokens_per_batch=tokens_per_batch
-        )
+        read = partial(_class_logits, self.task, type(plain).__name__)
+        super().__init__(plain, read, reuse=True, tokens_per_batch=tokens_per_batch)
 
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
