@@ -109,6 +109,7 @@ PATH_TOKENS = {"cpu": 1024, "cuda": 16384}  # of all points of a path that run t
 PAD, LOWEST_ID, HIGHEST_ID = 0, 1000, 30000
 FEWEST_ROUNDS, RESAMPLES = 5, 1000
 WARMED_BELOW = 1.0  # seconds
+EXACT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed goes back at once, and is not used again unseen
 Call = Callable[[], Tensor]  # gives scores [batch, tokens]
 
 
@@ -307,13 +308,13 @@ class DoesNotRun(Exception):
 
 
 @contextmanager
-def worker(peer: str, method: str, case: Case) -> Iterator[Worker]:
-    """A process for a workload, until it is not needed any more."""
+def worker(peer: str, method: str, case: Case, **variables: str) -> Iterator[Worker]:
+    """A process for a workload, with these variables in its environment, until it is not needed any more."""
     given = json.dumps({"method": method, **asdict(case)})
     command = [sys.executable, __file__, peer, "--serve", given]
     with tempfile.TemporaryFile("w+") as complaints:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": complaints}
-        process = subprocess.Popen(command, text=True, **pipes)
+        process = subprocess.Popen(command, text=True, env={**os.environ, **variables}, **pipes)
         try:
             yield Worker(process, complaints)
         finally:
@@ -370,9 +371,11 @@ def measure(peer: str, methods: Sequence[str], case: Case, rounds: int, most: fl
         found: dict[str, Measured | str] = {}
         running: dict[str, Worker] = {}
         for name in (STOCK, *methods):
-            asked = stack.enter_context(worker(peer, name, case))
             try:
-                found[name] = Measured([], [], asked.ask("memory"), asked.ask("scores"))
+                with worker(peer, name, case, **EXACT_MEMORY) as asked:
+                    mebibytes, scores = asked.ask("memory"), asked.ask("scores")
+                asked = stack.enter_context(worker(peer, name, case))
+                found[name] = Measured([], [], mebibytes, scores)
             except DoesNotRun as error:
                 found[name] = str(error)
             else:
