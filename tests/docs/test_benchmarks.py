@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cost import peers
 from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, image_cases, token_outputs
 from tests.helpers.conllu import ENGLISH
@@ -39,6 +40,10 @@ SCRIPTS = {  # what each is given, and what it prints
         ["batch 1, 8 tokens", "forward + backward", "rollout "],
     ),
     "cost/flow.py": ("--units 8,12", ["8 units, 12 layers: ", "12 units"]),
+    "cost/peers.py": (
+        "whyformer --sizes llama --layers 1 --tokens 8 --rounds 1 --methods input_x_gradient --save {out}.json",
+        ["whyformer 0.", "llama of 1 layers, 8 tokens, batch 1", "forward + backward", "input_x_gradient "],
+    ),
     "cost/precision.py": ("--texts {texts}.txt --limit 2 --methods attcat", ["2 texts", "| `attcat` | float32 |"]),
     "cost/prefixes.py": (
         f"{TINY} --width 64 --vocabulary 120 --methods occlusion,stepwise",
@@ -129,7 +134,7 @@ SUMMARIES = {  # of what the first has measured
     "tables/vision.py": ["### Pets, 400 images with masks: pixel_accuracy", "### Tiny-ImageNet, 1,000 images: "],
 }
 SLOW = {  # longer than three seconds
-    *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "experiments/layered.py"),
+    *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "cost/peers.py", "experiments/layered.py"),
     *("experiments/stepwise_variants.py", "tables/layered.py", "tables/mnli_labels.py", "tables/results.py"),
     *("tables/signs.py", "tables/stepwise.py", "tables/vision.py"),
 }
@@ -249,8 +254,46 @@ def test_labels_are_not_translated_for_classes_in_another_order(
         run("tables/mnli_labels.py", f"--models {tmp_path} --data {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
 
 
+def test_scores_of_two_peers_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the worst text of each case that both have."""
+    scores = [[1.0, -2.0, 0.5, 4.0], [3.0, 1.0, 2.0, 0.0]]
+    moved = [[1.0, -2.0, 0.6, 4.0], [3.0, 2.0, 1.0, 0.0]]
+    save_scores(tmp_path / "one.json", {"llama: attn_lrp": scores, "llama: alone": scores})
+    save_scores(tmp_path / "other.json", {"llama: attn_lrp": moved, "bert: alone": moved})
+    run("cost/peers.py", f"compare {tmp_path / 'one.json'} {tmp_path / 'other.json'}", monkeypatch)
+    printed = capsys.readouterr().out
+    assert printed.startswith("versions of one\nversions of other\n")
+    assert printed.splitlines()[-1].split() == ["llama:", "attn_lrp", "0.800000", "3.3e-01"]
+    assert "alone" not in printed
+
+
+def save_scores(file: Path, scores: dict[str, list[list[float]]]) -> None:
+    file.write_text(json.dumps({"versions": f"versions of {file.stem}", "scores": scores}))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["cost/explain.py", "tables/results.py"])
+def test_a_peer_that_does_not_run_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it said last stands in the table, beside what was measured."""
+    (tmp_path / "inseq.py").write_text("raise ImportError('a name that is gone')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    case = peers.Case("llama", layers=1, tokens=8, batch=1, device="cpu", dtype="float32")
+    with (
+        peers.worker("inseq", "input_x_gradient", case) as asked,
+        pytest.raises(peers.DoesNotRun, match="ImportError: a name that is gone") as said,
+    ):
+        asked.ask("seconds")
+    peers.print_table({peers.STOCK: peers.Measured([1.0], [1.0], 2.0, []), "input_x_gradient": str(said.value)})
+    printed = capsys.readouterr().out.splitlines()
+    assert " ".join(printed[-2].split()) == "forward + backward 1000.0 [1000.0, 1000.0] 1.00 1.00 2.0 1.00 1"
+    assert printed[-1].split(maxsplit=1) == ["input_x_gradient", "does not run: ImportError: a name that is gone"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["cost/explain.py", "cost/peers.py", "tables/results.py"])
 def test_scripts_run_from_a_clone(script: str, tmp_path: Path) -> None:
     """As a plain script, in another folder: they find what they share."""
     command = [sys.executable, ROOT / "benchmarks" / script, "--help"]
