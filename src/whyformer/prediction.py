@@ -126,7 +126,9 @@ class _Run:
         of_book = [t for t in self._unspent if t.book == book and (t.at_biases is not None or not biases)]
         recorded_under = next((t for t in of_book if t.cannot_be_opened_further or not maps), None)
         if recorded_under is None:
-            recorded_under = self._record(Needs(maps, book=book, biases=biases, last=self.needs.last))
+            recorded_under = self._record(
+                Needs(maps, book=book, biases=biases, last=self.needs.last, low=self.needs.low)
+            )
         return recorded_under if recorded_under.sites or recorded_under.reach in reaching else self.traced
 
     def _record(self, needs: Needs) -> Trace:
@@ -172,6 +174,11 @@ class Prediction:
         if needs is None:
             needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
         self._run = _Run(model, self.batch.tensors, needs, trace) if run is None else run
+
+    @property
+    def needs(self) -> Needs:
+        """What was known beforehand of what its runs have to record."""
+        return self._run.needs
 
     @property
     def trace(self) -> Trace:

@@ -824,13 +824,13 @@ of(
         "contract/test_odd_uses.py::test_one_padded_text_without_a_padding_token",
     ),
     (
-        "_evaluating",
+        "evaluating",
         "module.training = True",
         "module.training = False",
         "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",
     ),
     (
-        "_evaluating",
+        "evaluating",
         "module.training = False",
         "pass",
         "contract/test_methods.py::test_a_model_in_training_mode_is_explained_as_in_eval_mode",

@@ -12,6 +12,7 @@ from whyformer.explain.rows import of_chosen_rows
 from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_method_for, with_options
 from whyformer.prediction import Prediction
+from whyformer.recorder.needs import Memory
 from whyformer.tasks.targets import Target, plain_target
 from whyformer.tasks.task import Explains
 
@@ -25,6 +26,7 @@ def attribute(
     versus: Target = None,
     explains: Explains | None = None,
     effort: Effort | None = None,
+    memory: Memory = "usual",
     **options: Any,
 ) -> Tensor:
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
@@ -33,7 +35,8 @@ def attribute(
     tensors themselves, in its order. Its first one holds tokens, embeddings or pixels, and it returns logits [batch,
     classes], or has them first in a tuple, or as `logits` in a dict. `method`, `explains` and `effort` are as in
     `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
-    the units are those of the chosen row.
+    the units are those of the chosen row. `memory="low"` runs layers again instead of keeping what they computed, for
+    prompts that would not fit.
     """
     batch: Batch = batch_of(model, inputs)
     usual = usual_method_for(model, batch) if method == "auto" else None
@@ -43,7 +46,7 @@ def attribute(
             raise BadOption("explains='log_odds': the units of several choices stand in several rows: leave it out")
         return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.needs)).total
     at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
-    run = Prediction(model, batch, needs=replace(spec.needs, last=at_the_end))
+    run = Prediction(model, batch, needs=replace(spec.needs.within(memory, spec.label), last=at_the_end))
     prediction = run.towards(target, run.trace.outputs.explained(explains, versus))
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec(prediction).total

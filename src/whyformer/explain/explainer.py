@@ -19,7 +19,7 @@ import whyformer.metrics  # noqa: F401  (registers the metrics)
 from whyformer.datasets import Data, Dataset
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
-from whyformer.errors import BadInput, UnsupportedModel, WhyformerError, listed, shown
+from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError, listed, shown
 from whyformer.evaluation.cost import SECONDS, CostTable, measure_costs
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
@@ -47,6 +47,7 @@ from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import bar, counting, listening, part
 from whyformer.recorder import Needs
+from whyformer.recorder.needs import Memory
 from whyformer.registry.specs import Written
 from whyformer.tasks import Task, task_of
 from whyformer.tasks.score import classes_of
@@ -66,6 +67,7 @@ class _Work:
     windows: Windows
     size: int
     check: int | None
+    needs: Needs
 
 
 class Explainer:
@@ -147,6 +149,7 @@ class Explainer:
         overlap: int | None = None,
         effort: Effort | None = None,
         check: int | None = None,
+        memory: Memory = "usual",
         batch_size: int = 16,
         columns: ColumnNames | None = None,
         on_error: OnError = "refuse",
@@ -183,12 +186,14 @@ class Explainer:
 
         What the model says without each of the three strongest words, or regions of an image, is in `checked`; `check`
         is another number of them. Unless it is given, texts of over 128 units and lists of over 100 are not checked.
+        `memory="low"` runs layers again instead of keeping what they computed, for prompts that would not fit.
         """
         if self.task.compares:
             beside = {"question": question, "context": context, "choices": choices, "versus": versus}
             beside |= {"explains": explains}
             beside |= {"word": word, "position": position, "window_size": window_size, "overlap": overlap}
             beside |= {"windows": None if windows == "cut" else windows}
+            beside |= {"memory": None if memory == "usual" else memory}
             spec = with_options(self.method(method, effort), self.subject.model, options)
             several = self._similarity(input, text, spec, target, check, beside)
             return several if isinstance(several, Explanation) else Explanations(tuple(several))
@@ -204,7 +209,7 @@ class Explainer:
         )
         long = Windows.of(window_size, overlap, windows)
         skipped: dict[int, str] | None = {} if on_error == "skip" and not single else None
-        options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check}
+        options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check, "memory": memory}
         options["skipped"] = skipped
         explanations = list(self._stream(texts, method, asked, long, **options))
         if single and not asked.several:
@@ -231,6 +236,7 @@ class Explainer:
         overlap: int | None = None,
         effort: Effort | None = None,
         check: int | None = 0,
+        memory: Memory = "usual",
         batch_size: int = 16,
         progress: bool = False,
         **options: Any,
@@ -244,7 +250,7 @@ class Explainer:
             self.task, single, target=target, versus=versus, explains=explains, word=word, position=position
         )
         long = Windows.of(window_size, overlap, windows)
-        options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check}
+        options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check, "memory": memory}
         for _, explanation in self._stream(texts, method, asked, long, **options):
             yield explanation
 
@@ -257,6 +263,7 @@ class Explainer:
         *,
         effort: Effort | None,
         check: int | None,
+        memory: Memory,
         batch_size: int,
         progress: bool,
         skipped: dict[int, str] | None = None,
@@ -267,7 +274,12 @@ class Explainer:
         size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         check_windows(self.subject, self.task, windows)
-        work = partial(self._batch, _Work(asked, spec, windows, size, check_count(check, count)))
+        if windows.merge and memory != "usual":
+            raise BadOption(f"memory={memory!r} is for texts in one piece: leave it or windows='merge' out")
+        work = partial(
+            self._batch,
+            _Work(asked, spec, windows, size, check_count(check, count), spec.needs.within(memory, spec.label)),
+        )
         rest, done = iter(texts), 0
         with bar(spec.of.name, count) if progress and count is not None else nullcontext() as listener:
             while batch := list(islice(rest, size)):
@@ -281,7 +293,7 @@ class Explainer:
         """Explanations of a few texts, each with the number of its text; `first` is that of the first one."""
         if work.windows.merge:
             return self._merged(texts, work.asked, work.spec, work.windows, work.size, first)
-        run = self._run(texts, work.asked, work.spec.needs, work.windows, first)
+        run = self._run(texts, work.asked, work.needs, work.windows, first)
         numbers = [first if question.number is None else question.number for question in run.questions]
         explanations = self._explanations(run, work.spec.of, dict(work.spec.options))
         return list(zip(numbers, checked_run(explanations, run, work.check), strict=True))

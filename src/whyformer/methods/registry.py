@@ -26,7 +26,7 @@ RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and 
         *("batch_size", "progress", "trust", "html", "json", "device", "dtype", "allow_pickle", "trust_remote_code"),
         *("no_cache", "debug", "help", "asked", "loading", "choice", "column", "on_error", "as_json", "revision"),
         *("windows", "window_size", "overlap", "image", "out", "check", "tokens", "explains", "columns", "data"),
-        *("label", "limit", "sample", "split"),
+        *("label", "limit", "sample", "split", "memory"),
     )
 )
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -183,7 +184,7 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Outputs, explai
     for turn in range(turns):
         going = [walk for walk in walks if turn < len(walk.turns)]
         if turn:
-            current = _left(prediction, going, hide, explaining.needs)
+            current = _left(prediction, going, hide, replace(explaining.needs, low=prediction.needs.low))
         with progress.part(turn, turns + 1), _running(current, shortened=turn > 0):
             explained = explaining(current)
         scores, signed = explained.total.detach().double().cpu().numpy(), bool(explained.signed)

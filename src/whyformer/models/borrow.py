@@ -94,7 +94,7 @@ def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Ite
         arguments["return_dict"] = True
     with (
         lock_of(model),
-        _evaluating(model.modules()),
+        evaluating(model.modules()),
         _with_padding_id(model, arguments) as known,
         named_failures(type(model).__name__),
     ):
@@ -102,7 +102,7 @@ def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Ite
 
 
 @contextmanager
-def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
+def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
     """In eval mode, and then each submodule in the mode it was in."""
     training = [module for module in modules if module.training]
     try:

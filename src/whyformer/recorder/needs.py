@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Literal, get_args
 
+from whyformer.errors import BadOption, shown
 from whyformer.recorder.lrp.books import Book
+
+Memory = Literal["usual", "low"]
 
 
 @dataclass(frozen=True)
@@ -13,9 +17,10 @@ class Needs:
 
     `maps`: attention maps and the values that they weigh, for which fused attention is opened. `sites`: relevance under
     any rule book, for which attention is opened too. `book`: a book that carries a gradient, whose rules act while the
-    model runs, so that the gradient of the run is the book's. `biases`: what arrives at every bias under that book.
-    `last`: of a language model the outputs behind the last token alone, where the model can tell these alone. `once`:
-    one backward pass under the book is all that is asked, so that its memory is freed on the way, as in a plain one.
+    model runs, so that the gradient of the run is the book's. Under such a book, `biases`: what arrives at every bias;
+    `once`: one backward pass is all that is asked, so that its memory is freed on the way, as in a plain one; `low`:
+    layers are run again in that pass, so that only the states between them are kept. `last`: of a language model the
+    outputs behind the last token alone, where the model can tell these alone.
     """
 
     maps: bool = True
@@ -24,6 +29,7 @@ class Needs:
     biases: bool = False
     last: bool = False
     once: bool = False
+    low: bool = False
 
     @property
     def opened(self) -> bool:
@@ -35,11 +41,23 @@ class Needs:
         sites = self.sites or other.sites
         both = self.book is not None and other.book is not None and not sites
         biases, last = both and (self.biases or other.biases), self.last and other.last
-        return Needs(self.maps or other.maps, sites, self.book if both else None, biases, last)
+        low = both and self.low and other.low
+        return Needs(self.maps or other.maps, sites, self.book if both else None, biases, last, low=low)
+
+    def within(self, memory: Memory, method: str) -> "Needs":
+        """The same in as little memory as is asked for; raises where a method cannot do with that."""
+        if memory not in get_args(Memory):
+            raise BadOption(f"memory is {' or '.join(map(repr, get_args(Memory)))}; found {shown(memory)}")
+        if memory == "low" and (self.book is None or self.opened):
+            raise BadOption(
+                f"memory='low' runs layers again under a rule book, with attention inside its kernel, and {method} is "
+                "not such a method: use attn_lrp, cp_lrp, layer_lrp, or cat, cam and full_grad with a book"
+            )
+        return replace(self, low=memory == "low")
 
     def without_book(self) -> "Needs":
         """The same for a run whose gradient is torch's own."""
-        return replace(self, book=None, biases=False, once=False)
+        return replace(self, book=None, biases=False, once=False, low=False)
 
     @classmethod
     def of_all(cls, several: Sequence["Needs"]) -> "Needs":

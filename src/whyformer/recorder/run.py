@@ -3,9 +3,10 @@
 import math
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -21,7 +22,7 @@ from whyformer.errors import (
     WhyformerError,
 )
 from whyformer.inputs.tensors import CONTENT, check_mask, check_one_text
-from whyformer.models.borrow import borrowed, lock_of, parameters_of
+from whyformer.models.borrow import borrowed, evaluating, lock_of, parameters_of
 from whyformer.models.failures import CHECKPOINTED, FLEX, named_failures
 from whyformer.models.loading import input_embeddings, text_config, unwrapped
 from whyformer.recorder.attention import Attention
@@ -35,6 +36,7 @@ from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.mode import Recorder
 from whyformer.recorder.needs import Needs
 from whyformer.recorder.patches import cells_of
+from whyformer.recorder.recomputing import layer_paths, recomputed
 from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
 from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by
 
@@ -110,7 +112,8 @@ def recorded_somehow(model: nn.Module, inputs: Mapping[str, Tensor], needs: Need
         try:
             return recorded(model, inputs, needs, **how)
         except NotWhileRunning:
-            pass
+            if needs.low:
+                raise
     return recorded(model, inputs, Needs(sites=True, last=needs.last), **how)
 
 
@@ -125,6 +128,8 @@ def _recorded(
     inputs = expanded(inputs)
     batch = _check_inputs(unwrapped(model), inputs)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
+    one_run = partial(recorded, needs=Needs(maps=False))
+    paths = layer_paths(unwrapped(model), inputs, one_run) if needs.low else ()
     with ExitStack() as stack:
         stack.enter_context(differentiating())
         model, kwargs = stack.enter_context(borrowed(model, inputs))
@@ -147,10 +152,24 @@ def _recorded(
             stack.enter_context(Composites(recorder))
         if running is not None:
             stack.enter_context(RunningActivations(recorder))
+        if running is not None and needs.low:
+            stack.enter_context(recomputed(model, paths, partial(_again, model, recorder)))
         with recorder:
             output = output_of(model, call_of(model, kwargs)())
     how: dict[str, Any] = {"edited": edit is not None, "kept": kept}
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), **how)
+
+
+@contextmanager
+def _again(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Where layers are run once more under the rules of a run, in whichever thread a backward pass takes them up."""
+    assert recorder.running is not None
+    calls = Calls({}, None, {})
+    running = Running(recorder.running.book, recorder.batch, noting=False)
+    repeated = Recorder(recorder.tokens, recorder.batch, calls, recorder.needs, running)
+    repeated.pixels = recorder.pixels
+    with differentiating(), evaluating(model.modules()), RunningActivations(repeated), repeated:
+        yield
 
 
 def _last_positions(model: nn.Module, kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -364,7 +383,7 @@ def _layers(name: str, attentions: Sequence[Attention], calls: Calls, logits: Te
     if shapes != {(units, units)}:
         raise UnsupportedModel(f"{name} has attention maps of shapes {sorted(shapes)} for {units} units")
     maps = tuple((a.probabilities, a.values) for a in attentions)
-    return Layers(maps, tuple(hidden), tuple(numbers))
+    return Layers(maps, tuple(hidden), tuple(numbers), tuple(call.path for call in made))
 
 
 def _runs_under_checkpoint(logits: Tensor) -> bool:

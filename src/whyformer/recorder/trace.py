@@ -55,6 +55,7 @@ class Layers:
     maps: tuple[tuple[Tensor | None, Tensor | None], ...]  # attention with its values; None inside a fused kernel
     hidden: tuple[Tensor, ...]
     calls: tuple[int, ...]  # the number of each layer's call among all that are watched
+    paths: tuple[str, ...] = ()  # of their modules
 
 
 @dataclass
