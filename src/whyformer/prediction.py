@@ -17,8 +17,8 @@ from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
-from whyformer.recorder.lrp.books import book_named, gradient_book
-from whyformer.recorder.lrp.running import acts_while_running
+from whyformer.recorder.lrp.books import PLAIN, book_named, gradient_book
+from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.run import expanded, recorded_somehow
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
@@ -111,6 +111,13 @@ class _Run:
     def with_maps(self) -> Trace:
         """Any run with attention maps."""
         return next((t for t in self.traces if t.is_opened), None) or self.opened
+
+    def tapped(self, tap: Tap, book: Book) -> Trace | None:
+        """A run with a tap under a book, if that is what was known to be asked for and can be had."""
+        if self.needs.tap is not tap or self.needs.book != book:
+            return None
+        tapped = next((t for t in self._unspent if t.at_maps is not None), None) or self._record(self.needs)
+        return tapped if tapped.at_maps is not None and tapped.has_layers else None
 
     @property
     def traced(self) -> Trace:
@@ -367,6 +374,17 @@ class Prediction:
             rest = iter(map(_precise, gradients))
             self._gradients[key] = tuple(tuple(itertools.islice(rest, len(each))) for each in of)
         return self._gradients[key]
+
+    def at_maps(self, tap: Tap, book: str | Book | None) -> tuple[Tensor, ...]:
+        """What is made of each layer's attention and its gradient, as `gradients(book)` has it.
+
+        A method that declares its `tap` has no more of the maps kept than that.
+        """
+        chosen = PLAIN if book is None else gradient_book(book)
+        run = self._run.tapped(tap, chosen)
+        if run is not None:
+            return tuple(map(_precise, run.tapped(self.target, self.versus)))
+        return tuple(tap(a, g) for a, g in zip(self.attention, self.gradients(book).attention, strict=True))
 
     def attention_relevances(self, book: str | Book) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""

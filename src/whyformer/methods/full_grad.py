@@ -1,23 +1,15 @@
 """FullGrad+ (Srinivas & Fleuret 2019; Mehri et al. 2025): states times their gradients, and biases times theirs."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.attcat import BALANCED
-from whyformer.methods.places import GradientBook, check_cancelled
+from whyformer.methods.places import GradientBook, check_cancelled, gradient_or_book
 from whyformer.methods.registry import method
 from whyformer.prediction import Prediction
-from whyformer.recorder import Book
-from whyformer.recorder.lrp.books import PLAIN, gradient_book
 
 ADVICE = f"take a balanced gradient, {BALANCED}"
-
-
-def _book(book: str | None = None, **_: Any) -> Book:
-    return PLAIN if book is None else gradient_book(book)
 
 
 @method(
@@ -26,7 +18,7 @@ def _book(book: str | None = None, **_: Any) -> Book:
     class_specific=True,
     paper="Srinivas & Fleuret 2019; Mehri et al. 2025",
     maps=False,
-    under=_book,
+    under=gradient_or_book,
     biases=True,
 )
 def full_grad(prediction: Prediction, *, book: GradientBook = None, biases: bool = True) -> Tensor:
@@ -37,7 +29,7 @@ def full_grad(prediction: Prediction, *, book: GradientBook = None, biases: bool
     those of the head go to what the head reads. `book="conservative"` is Libra FullGrad+, whose biases and term of the
     first layer add up to the logit. `biases=False` leaves the biases out, as that paper does for one table.
     """
-    chosen = _book(book)
+    chosen = gradient_or_book(book)
     trace = prediction.under(chosen, biases=True)
     of = trace.hidden[:-1], chosen, prediction.target, prediction.versus
     gradients, at_biases = trace.carried_with_biases(*of)

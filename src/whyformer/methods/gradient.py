@@ -17,6 +17,7 @@ from whyformer.methods.places import (
     Place,
     book_of,
     check_cancelled,
+    gradient_or_book,
     of_pixels,
     place_of,
     summed,
@@ -62,15 +63,26 @@ def _seen(attention: Tensor) -> Tensor:
     return ((attention != 0) | (attention == 0).all(-2, keepdim=True)).to(attention.dtype)
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Barkan et al. 2021", under=book_of)
+def _received(attention: Tensor, gradient: Tensor) -> Tensor:
+    """`E_h (A ⊙ G⁺)`, [batch, queries, keys]."""
+    return (attention * gradient.clamp(min=0)).mean(1)
+
+
+@method(
+    family="gradient",
+    signed=False,
+    class_specific=True,
+    paper="Barkan et al. 2021",
+    under=gradient_or_book,
+    tap=_received,
+)
 def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Attention times the positive part of its gradient, averaged over layers and heads, summed over queries.
 
     Grad-SAM. `book` names the rule book whose balanced gradient is taken (LibraGrad).
     """
-    maps = zip(prediction.attention, prediction.gradients(book).attention, strict=True)
-    received = [torch.einsum("bq,bqk->bk", prediction.real, (a * g.clamp(min=0)).mean(1)) for a, g in maps]
-    return torch.stack(received).mean(0)
+    maps = prediction.at_maps(_received, book)
+    return torch.stack([torch.einsum("bq,bqk->bk", prediction.real, m) for m in maps]).mean(0)
 
 
 @method(

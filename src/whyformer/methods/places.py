@@ -9,7 +9,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
 from whyformer.recorder import Book, Layers
-from whyformer.recorder.lrp.books import GRADIENT_BOOKS, gradient_book
+from whyformer.recorder.lrp.books import GRADIENT_BOOKS, PLAIN, gradient_book
 from whyformer.registry.options import Added, Names, Spelling
 
 Place = Literal["token_embeddings", "embedding_output"]
@@ -32,6 +32,11 @@ CANCELLED: dict[Anywhere, float] = {"token_embeddings": 1e-3, "embedding_output"
 def book_of(book: str | None = None, **_: Any) -> Book | None:
     """The rule book that an option `book` names."""
     return None if book is None else gradient_book(book)
+
+
+def gradient_or_book(book: str | None = None, **_: Any) -> Book:
+    """The same, or else the book of torch's own derivatives."""
+    return book_of(book) or PLAIN
 
 
 def place_of(prediction: Prediction, at: Anywhere | None) -> Anywhere:

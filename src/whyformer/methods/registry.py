@@ -14,7 +14,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import Book, Needs, differentiating
-from whyformer.recorder.lrp.running import acts_while_running
+from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.run import check_finite
 from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
@@ -73,7 +73,8 @@ class Method(Registered):
     `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
     `relevance`: it needs a trace that relevance can flow through. `maps`: it needs attention maps, for which fused
     attention is opened. `under`: given its options, the rule book whose gradient it takes, if it takes one and no other
-    relevance; with `biases`, what arrives at every bias too. `passes`: whether it runs the model once or often.
+    relevance; with `biases`, what arrives at every bias too; with `tap`, no more of the maps is kept than what that
+    makes of each and its gradient (`Prediction.at_maps`). `passes`: whether it runs the model once or often.
     `images_only`: it is not for texts, and neither `all` nor `fast` means it there.
     """
 
@@ -86,13 +87,14 @@ class Method(Registered):
     maps: bool = True
     under: Callable[..., Book | None] | None = None
     biases: bool = False
+    tap: Tap | None = None
 
     def needs(self, options: Mapping[str, Any]) -> Needs:
         """What a run has to record for it, with these options."""
         book = None if self.under is None else self.under(**self.arguments(options))
         if book is not None and acts_while_running(book) and not self.relevance:
-            once = self.family == "relevance" and self.passes == "one"  # others ask where the head reads, too
-            return Needs(self.maps, book=book, biases=self.biases, once=once)
+            once = self.family == "relevance" and self.passes == "one" and self.tap is None  # others ask what is read
+            return Needs(self.maps and self.tap is None, book=book, biases=self.biases, tap=self.tap, once=once)
         return Needs(self.maps, sites=self.relevance or book is not None)
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
@@ -136,11 +138,12 @@ def method(
     maps: bool = True,
     under: Callable[..., Book | None] | None = None,
     biases: bool = False,
+    tap: Tap | None = None,
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
     def registered(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
-        facts = (family, signed, class_specific, paper, relevance, passes, images_only, maps, under, biases)
+        facts = (family, signed, class_specific, paper, relevance, passes, images_only, maps, under, biases, tap)
         made = Method(function.__name__, function, *facts)
         if taken := sorted(RESERVED & keyword_only(function)):
             raise BadOption(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.methods.attention import from_layer
-from whyformer.methods.places import Anywhere, AtRelevance, GradientBook, book_of, of_pixels, place_of
+from whyformer.methods.places import Anywhere, AtRelevance, GradientBook, gradient_or_book, of_pixels, place_of
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.prediction import Prediction
@@ -158,13 +158,24 @@ def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
     return {"conservation": {"sum": arrived, "absorbed": sent - arrived, "expected": sent}}
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021 (ICCV)", under=book_of)
+def _positive_products(attention: Tensor, gradient: Tensor) -> Tensor:
+    """`E_h (G ⊙ A)⁺`, [batch, queries, keys]."""
+    return (gradient * attention).clamp(min=0).mean(1)
+
+
+@method(
+    family="relevance",
+    signed=False,
+    class_specific=True,
+    paper="Chefer et al. 2021 (ICCV)",
+    under=gradient_or_book,
+    tap=_positive_products,
+)
 def gae(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Positive part of gradient times attention, rolled out from the reader.
 
     `R = I`, then for each layer `R += E_h (G_l ⊙ A_l)⁺ R`: the product of `I + E_h (G_l ⊙ A_l)⁺`. `book` names the rule
     book whose balanced gradient is taken (LibraGrad).
     """
-    maps = zip(prediction.gradients(book).attention, prediction.attention, strict=True)
-    weighted = [(g * a).clamp(min=0).mean(1) for g, a in maps]
-    return roll_out(prediction.reader, with_residual(weighted, row_normalised=False))
+    reader = prediction.reader
+    return roll_out(reader, with_residual(prediction.at_maps(_positive_products, book), row_normalised=False))

@@ -1,7 +1,7 @@
 """Attention, wherever a model computes it: inside torch's fused kernel, or step by step in the model's own code."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,10 @@ class Attention:
     values: Tensor | None  # [batch, heads, keys, width]
     size: tuple[int, int]  # queries, keys
     folded: bool = False  # whether heads and examples were found in one dimension, and taken apart as examples first
+
+    def without_maps(self) -> "Attention":
+        """The same, as of attention that stays in its kernel."""
+        return replace(self, probabilities=None, values=None)
 
 
 def plain(kind: str, function: Callable[..., Tensor], operands: tuple[Tensor, ...]) -> Tensor:
@@ -62,7 +66,7 @@ def attend(
     if is_causal:
         queries, keys = scores.shape[-2:]
         attn_mask = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril()
-    probabilities = enter(_masked_softmax(scores, attn_mask, step).to(query.dtype))
+    probabilities = enter(_masked_softmax(scores, attn_mask, step, sighted=is_causal).to(query.dtype))
     context = step("attend", torch.matmul, (probabilities, value))
     size = (probabilities.shape[-2], probabilities.shape[-1])
     return (context.squeeze(1) if folded else context), Attention(probabilities, value, size)
@@ -74,20 +78,26 @@ def _shared(heads: Tensor, times: int) -> Tensor:
     return heads[:, :, None].expand(batch, count, times, units, width).reshape(batch, count * times, units, width)
 
 
-def _masked_softmax(scores: Tensor, mask: Tensor | None, step: Step) -> Tensor:
-    """Softmax over the keys; a query that may look nowhere gets zeros, and no NaN gradient."""
+def _masked_softmax(scores: Tensor, mask: Tensor | None, step: Step, *, sighted: bool = False) -> Tensor:
+    """Softmax over the keys; a query that may look nowhere gets zeros, and no NaN gradient.
+
+    With `sighted`, every query is known to see a key.
+    """
     if mask is None:
         return step("softmax", _softmax, (scores,))
     blocked = ~mask if mask.dtype == torch.bool else mask == float("-inf")
-    blind = blocked.all(-1, keepdim=True)
+    blind = None if sighted else blocked.all(-1, keepdim=True)
+    if blind is not None and not blind.is_cuda and not bool(blind.any()):  # a GPU would have to wait for the answer
+        blind = None
     if mask.dtype == torch.bool:
-        scores = scores.masked_fill(blocked & ~blind, float("-inf"))
+        scores = scores.masked_fill(blocked if blind is None else blocked & ~blind, float("-inf"))
     elif mask.requires_grad:
-        scores = step("add", torch.add, (scores, mask.masked_fill(blind, 0)))
+        scores = step("add", torch.add, (scores, mask if blind is None else mask.masked_fill(blind, 0)))
     else:
-        seen = mask.masked_fill(blind, 0)
+        seen = mask if blind is None else mask.masked_fill(blind, 0)
         scores = step("add_constant", lambda s: s + seen, (scores,))
-    return step("softmax", _softmax, (scores,)).masked_fill(blind, 0)
+    probabilities = step("softmax", _softmax, (scores,))
+    return probabilities if blind is None else probabilities.masked_fill(blind, 0)
 
 
 def _softmax(scores: Tensor) -> Tensor:

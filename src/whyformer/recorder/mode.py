@@ -85,7 +85,7 @@ class Recorder(TorchFunctionMode):
         if met is not None:
             left, attention = met if self.running is None or not self.needs.maps else self._entered(*met)
             args = (left, *args[1:])
-            self._see(attention)
+            self._see(attention if self.needs.tap is None else attention.without_maps())
         if self.ruled or name == FUSED:
             result = self._carried(name, func, args, kwargs, attends=met is not None)
         else:
@@ -209,9 +209,9 @@ class Recorder(TorchFunctionMode):
 
     def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Fused attention, in steps."""
-        enter = plain_map if self.running is None else self.running.entered
+        enter = plain_map if self.running is None or self.needs.tap is not None else self.running.entered
         context, attention = attend(*args, **kwargs, step=self._step if self.ruled else plain, enter=enter)
-        self._see(attention)
+        self._see(attention if self.needs.tap is None else attention.without_maps())
         return context
 
     def _fused(self, func: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from whyformer.errors import BadOption, shown
 from whyformer.recorder.lrp.books import Book
+from whyformer.recorder.lrp.running import Tap
 
 Memory = Literal["usual", "low"]
 
@@ -20,7 +21,8 @@ class Needs:
     model runs, so that the gradient of the run is the book's. Under such a book, `biases`: what arrives at every bias;
     `once`: one backward pass is all that is asked, so that its memory is freed on the way, as in a plain one; `low`:
     layers are run again in that pass, so that only the states between them are kept. `last`: of a language model the
-    outputs behind the last token alone, where the model can tell these alone.
+    outputs behind the last token alone, where the model can tell these alone. `tap`: what is made of each attention map
+    and its gradient under the book, so that no more of them is kept.
     """
 
     maps: bool = True
@@ -28,13 +30,14 @@ class Needs:
     book: Book | None = None
     biases: bool = False
     last: bool = False
+    tap: Tap | None = None
     once: bool = False
     low: bool = False
 
     @property
     def opened(self) -> bool:
         """Whether fused attention is computed step by step."""
-        return self.maps or self.sites
+        return self.maps or self.sites or self.tap is not None
 
     def __or__(self, other: "Needs") -> "Needs":
         """What a run records for two: sites serve all books, and a run is under a book only if both want one."""
@@ -42,22 +45,23 @@ class Needs:
         both = self.book is not None and other.book is not None and not sites
         biases, last = both and (self.biases or other.biases), self.last and other.last
         low = both and self.low and other.low
-        return Needs(self.maps or other.maps, sites, self.book if both else None, biases, last, low=low)
+        maps = any((self.maps, other.maps, self.tap, other.tap))
+        return Needs(maps, sites, self.book if both else None, biases, last, low=low)
 
     def within(self, memory: Memory, method: str) -> "Needs":
         """The same in as little memory as is asked for; raises where a method cannot do with that."""
         if memory not in get_args(Memory):
             raise BadOption(f"memory is {' or '.join(map(repr, get_args(Memory)))}; found {shown(memory)}")
-        if memory == "low" and (self.book is None or self.opened):
+        if memory == "low" and (self.book is None or self.maps or self.sites):
             raise BadOption(
-                f"memory='low' runs layers again under a rule book, with attention inside its kernel, and {method} is "
-                "not such a method: use attn_lrp, cp_lrp, layer_lrp, or cat, cam and full_grad with a book"
+                f"memory='low' keeps no attention maps, and not what relevance needs at every function; {method} needs "
+                "them: use attn_lrp, cp_lrp, layer_lrp, gae, att_grads or full_grad, or cat and cam with a book"
             )
         return replace(self, low=memory == "low")
 
     def without_book(self) -> "Needs":
         """The same for a run whose gradient is torch's own."""
-        return replace(self, book=None, biases=False, once=False, low=False)
+        return replace(self, book=None, biases=False, tap=None, once=False, low=False)
 
     @classmethod
     def of_all(cls, several: Sequence["Needs"]) -> "Needs":

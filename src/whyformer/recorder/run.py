@@ -24,7 +24,7 @@ from whyformer.errors import (
 from whyformer.inputs.tensors import CONTENT, check_mask, check_one_text
 from whyformer.models.borrow import borrowed, evaluating, lock_of, parameters_of
 from whyformer.models.failures import CHECKPOINTED, FLEX, named_failures
-from whyformer.models.loading import input_embeddings, text_config, unwrapped
+from whyformer.models.loading import device_of, input_embeddings, text_config, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
 from whyformer.recorder.embeddings import TokenEmbeddings
@@ -33,6 +33,7 @@ from whyformer.recorder.lrp.layout import layouts
 from whyformer.recorder.lrp.merged import Composites, RunningActivations
 from whyformer.recorder.lrp.running import NotWhileRunning, Running, acts_while_running
 from whyformer.recorder.lrp.sites import Site, nodes_below
+from whyformer.recorder.memory import check_fits, maps_estimate
 from whyformer.recorder.mode import Recorder
 from whyformer.recorder.needs import Needs
 from whyformer.recorder.patches import cells_of
@@ -42,6 +43,10 @@ from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by
 
 _REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reach]]]" = weakref.WeakKeyDictionary()
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
+
+
+MANY = 1024  # units, of which fewer have maps that fit
+COPIES = {"maps": 1.75, "sites": 3.5}  # of each map that a run holds at the least, as `whyformer cost` measures it
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,11 @@ def recorded(
         return _recorded(model, inputs, needs, None, edit, first_layer)
     batch = next((len(t) for t in inputs.values() if t.dim()), 1)
     if needs.book is PLAIN:  # torch's own derivatives need no rule
-        running = Running(PLAIN, batch, noting=False, biases=needs.biases)
+        running = Running(PLAIN, batch, biases=needs.biases, tap=needs.tap)
         return _recorded(model, inputs, needs, running, edit, first_layer)
     known = _reach_of(unwrapped(model), needs, edit)
     for noting in (False, True) if known else (True,):
-        running = Running(needs.book, batch, noting=noting, biases=needs.biases)
+        running = Running(needs.book, batch, noting=noting, biases=needs.biases, tap=needs.tap)
         trace = _recorded(model, inputs, needs, running, edit, first_layer)
         signature = tuple(running.signature)
         if noting:
@@ -127,6 +132,7 @@ def _recorded(
 ) -> Trace:
     inputs = expanded(inputs)
     batch = _check_inputs(unwrapped(model), inputs)
+    _check_memory(unwrapped(model), inputs, needs, batch)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
     one_run = partial(recorded, needs=Needs(maps=False))
     paths = layer_paths(unwrapped(model), inputs, one_run) if needs.low else ()
@@ -165,7 +171,7 @@ def _again(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Where layers are run once more under the rules of a run, in whichever thread a backward pass takes them up."""
     assert recorder.running is not None
     calls = Calls({}, None, {})
-    running = Running(recorder.running.book, recorder.batch, noting=False)
+    running = Running(recorder.running.book, recorder.batch, tap=recorder.needs.tap)
     repeated = Recorder(recorder.tokens, recorder.batch, calls, recorder.needs, running)
     repeated.pixels = recorder.pixels
     with differentiating(), evaluating(model.modules()), RunningActivations(repeated), repeated:
@@ -231,6 +237,16 @@ def _check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> int:
     return next(iter(sizes.values()))
 
 
+def _check_memory(model: nn.Module, inputs: Mapping[str, Tensor], needs: Needs, batch: int) -> None:
+    """Raise if attention maps are to be opened that cannot fit, before they are computed."""
+    tokens = inputs.get("input_ids", inputs.get("inputs_embeds"))
+    if not needs.opened or tokens is None or tokens.dim() < 2 or tokens.shape[1] < MANY:
+        return
+    estimate = maps_estimate(model, batch, tokens.shape[1], COPIES["sites" if needs.sites else "maps"])
+    if estimate is not None and not needs.low:
+        check_fits(estimate, device_of(model), f"{type(model).__name__} on {batch} × {tokens.shape[1]} tokens")
+
+
 def _trace(
     model: nn.Module,
     output: Any,
@@ -286,6 +302,7 @@ def _trace(
         book=recorder.needs.book,
         once=recorder.needs.once,
         at_biases=None if recorder.running is None else recorder.running.at_biases,
+        at_maps=None if recorder.needs.tap is None or recorder.running is None else recorder.running.at_maps,
         lock=lock,
     )
 

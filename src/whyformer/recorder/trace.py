@@ -86,6 +86,7 @@ class Trace:
     once: bool = False  # whether the first backward pass under that book frees the graph
     spent: bool = False  # whether one did
     at_biases: "list[BiasTerms] | None" = field(repr=False, default=None)  # under that book, of the last backward pass
+    at_maps: dict[int, Tensor] | None = field(repr=False, default=None)  # what a tap made of maps in that pass
     pooling: int = 0  # how many attention maps of the head come behind those of the layers
     lock: AbstractContextManager[Any] = field(repr=False, default_factory=threading.RLock)  # for passes over the graph
 
@@ -246,6 +247,17 @@ class Trace:
             return self.carried(of, book, target, versus), list(self.at_biases)
         watch = Watch()
         return self.carried(of, None if book == PLAIN else book, target, versus, watch), watch.biases
+
+    @differentiating()
+    def tapped(self, target: Target = None, versus: Target = None) -> tuple[Tensor, ...]:
+        """What the run's tap makes of each layer's map and its gradient under the run's book: one backward pass."""
+        assert self.at_maps is not None
+        self.at_maps.clear()
+        self._balanced((self.hidden[0],), target, versus)
+        count = len(self.hidden) - 1
+        if not self.at_maps.keys() >= set(range(count)):
+            raise NotWhileRunning("the gradient of an attention map was not seen")
+        return tuple(self.at_maps[layer] for layer in range(count))
 
     def _balanced(self, tensors: tuple[Tensor, ...], target: Target, versus: Target) -> tuple[Tensor, ...]:
         """The gradient of this trace, which is that of its book, where every function above has a rule."""

@@ -9,6 +9,7 @@ inside its kernel: what the kernel's backward pass sends to query, key and value
 Sites and their rules (`lrp.sites`, `lrp.rules`) say the same of every book; tests compare the two.
 """
 
+import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from whyformer.recorder.lrp.books import Book, BySite
 from whyformer.recorder.lrp.sites import Rule, Site, node_of_result
 
 BiasTerms = tuple[str, Tensor]  # where a bias is added, and its products with the gradient there, summed over width
+Tap = Callable[[Tensor, Tensor], Tensor]  # what is made of an attention map and its gradient, [batch, heads, …]
 WITH_BIAS = ("linear", "norm")  # kinds of sites whose last constant is a bias, or None
 Call = Callable[..., Tensor]
 Step = Callable[[Call, tuple[Tensor, ...], tuple[Any, ...]], Tensor]
@@ -91,6 +93,27 @@ class _HeldNorm(torch.autograd.Function):
         return (weighted * inverse).to(gradient.dtype), None, None
 
 
+class _TappedProduct(torch.autograd.Function):
+    """A map times its values; in the backward pass, what they send to the map is looked at, and a share passed on."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, attention: Tensor, values: Tensor, note: Callable[[Tensor, Tensor], None], shares: Any
+    ) -> Tensor:
+        ctx.save_for_backward(attention, values)
+        ctx.note, ctx.shares = note, shares
+        return attention @ values
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+        (attention, values), (map_share, value_share) = ctx.saved_tensors, ctx.shares
+        at_map = gradient @ values.mT
+        ctx.note(attention, at_map)
+        at_values = attention.mT @ gradient * value_share
+        return (at_map * map_share if map_share else None), at_values, None, None
+
+
 def scaled(x: Tensor, factor: float) -> Tensor:
     """The same numbers, and a gradient that is scaled."""
     if not x.requires_grad or factor == 1:
@@ -143,8 +166,10 @@ class Running:
     With `noting`, the sites themselves are there, without their values, for a look at the whole graph.
     """
 
-    def __init__(self, book: Book, batch: int, *, noting: bool, biases: bool = False):
-        self.book, self.batch, self.noting = book, batch, noting
+    def __init__(self, book: Book, batch: int, *, noting: bool = False, biases: bool = False, tap: "Tap | None" = None):
+        self.book, self.batch, self.noting, self.tap = book, batch, noting, tap
+        self.at_maps: dict[int, Tensor] = {}  # what a tap made of each map in the last backward pass
+        self._maps = itertools.count()
         self.at_biases: list[BiasTerms] | None = [] if biases else None  # of the last backward pass
         self.signature: list[str] = []
         self.sites: list[Site] = []
@@ -169,7 +194,9 @@ class Running:
     ) -> Tensor:
         """Call a function, so that its gradient is the book's."""
         self.signature.append(kind)
-        if kind == "attend" and id(operands[0]) in self._entered:
+        if kind == "attend" and self.tap is not None:
+            result = self._tapped(*operands)
+        elif kind == "attend" and id(operands[0]) in self._entered:
             result = call(operands[0], scaled(operands[1], self._value_share))
         else:
             step = self._steps.get(kind)
@@ -179,6 +206,18 @@ class Running:
         if self.noting:
             self._note(kind, tuple(self._entered.get(id(x), (x, x))[1] for x in operands), result, path)
         return result
+
+    def _tapped(self, attention: Tensor, values: Tensor) -> Tensor:
+        alike = attention.dim() == values.dim() == 4 and attention.shape[:2] == values.shape[:2]
+        if not alike or len(attention) != self.batch:
+            raise NotWhileRunning("an attention map is not [batch, heads, queries, keys] where it meets its values")
+        note, shares = partial(self._note_map, next(self._maps)), (self._map_share, self._value_share)
+        held = attention if self._map_share else attention.detach()
+        return _TappedProduct.apply(held, values, note, shares)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _note_map(self, number: int, attention: Tensor, gradient: Tensor) -> None:
+        assert self.tap is not None
+        self.at_maps[number] = self.tap(attention, gradient)
 
     def entered(self, attention: Tensor) -> Tensor:
         """An attention map as it meets its values: a variable of its own, whose gradient is what they send to it."""
