@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
+from whyformer.recorder.in_turn import AtMap, in_turn
 from whyformer.recorder.lrp.books import PLAIN, book_named, gradient_book
 from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.run import expanded, recorded_somehow
@@ -24,6 +25,8 @@ from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
 
 Queries = Literal["reader", "mean", "all"]
+Weight = Literal["gradient", "attention", "none"]
+LARGE_MAPS = 2**24  # numbers in the maps of all heads and layers; fewer are faster at once
 SHADES = 100  # steps of 1 that are told apart where an image is known again
 
 
@@ -386,6 +389,37 @@ class Prediction:
             return tuple(map(_precise, run.tapped(self.target, self.versus)))
         return tuple(tap(a, g) for a, g in zip(self.attention, self.gradients(book).attention, strict=True))
 
+    def weighted_relevances(self, book: str | Book, weight: Weight = "gradient") -> "tuple[list[Tensor], Relevances]":
+        """`E_h (w ⊙ R)⁺` of each layer's relevance under a book, [batch, queries, keys]; and what else the pass gave.
+
+        `weight` is the gradient of the attention, the attention itself, or nothing. Large maps of a method that
+        declares `in_turn` are taken one layer after the other, so that they are never held all at once.
+        """
+        chosen = book_named(book)
+        turns = in_turn(self.traced, chosen, self.target, self.versus) if self._are_maps_large else None
+        if turns is not None:
+            return self._in_turn(turns, weight)
+        relevances = self.relevances(chosen, whole=False)
+        weights = {"gradient": lambda: self.attention_gradients, "attention": lambda: self.attention}
+        by_layer = weights[weight]() if weight in weights else [None] * len(relevances.attention)
+        return [_weighted(r, w) for r, w in zip(relevances.attention, by_layer, strict=True)], relevances
+
+    @property
+    def _are_maps_large(self) -> bool:
+        if not self.needs.in_turn or not self.traced.is_opened:
+            return False
+        return sum(attention.numel() for attention in self.traced.attention) > LARGE_MAPS
+
+    def _in_turn(self, turns: Iterator[AtMap], weight: Weight) -> "tuple[list[Tensor], Relevances]":
+        maps: list[Tensor] = []
+        for at in turns:
+            weights = {"gradient": at.gradient, "attention": self.traced.attention[at.layer].detach()}
+            maps.insert(0, _weighted(at.relevance, weights.get(weight)))
+        absorbed = torch.zeros_like(self.real[:, 0])
+        for taken in at.absorbed:
+            absorbed = absorbed + taken.reshape(len(absorbed), -1).sum(1)
+        return maps, Relevances((), absorbed, _precise(at.state), None, None, False)
+
     def attention_relevances(self, book: str | Book) -> tuple[Tensor, ...]:
         """Relevance of the explained outputs at each layer's attention, under a rule book."""
         return self.relevances(book, whole=False).attention
@@ -483,6 +517,11 @@ class Prediction:
         if self.trace.embeddings is None:
             raise BadOption("the model's token embeddings were not seen; use at='embedding_output'")
         return self.trace.embeddings
+
+
+def _weighted(relevance: Tensor, weight: Tensor | None) -> Tensor:
+    """`E_h (w ⊙ R)⁺`, [batch, queries, keys]."""
+    return (relevance if weight is None else weight * relevance).clamp(min=0).mean(1)
 
 
 def _present(tensor: Tensor | None) -> tuple[Tensor, ...]:

@@ -10,7 +10,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import whyformer
 from tests.helpers import families, vision, zoo
+from whyformer.inputs.encoding import batch_of
+from whyformer.methods.specs import method_specs
 from whyformer.models.memory import peak_memory
+from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
 from whyformer.recorder.lrp.books import ATTN
 from whyformer.recorder.run import recorded
@@ -19,6 +22,7 @@ from whyformer.testing import state
 
 FAMILIES = ["bert", "albert", "gpt2", "llama", "qwen3", "gemma2", "distilbert", "modernbert", "deberta_v2"]
 METHODS = ["attn_lrp", "cp_lrp", "layer_lrp", "cat(book=attn)", "full_grad(book=attn)"]
+TAPPED = ["gae", "gae(book=conservative)", "att_grads", "att_grads(book=attn)"]
 
 
 @pytest.mark.numeric
@@ -29,6 +33,28 @@ def test_scores_are_the_same(family: str, method: str) -> None:
     usual = whyformer.attribute(model, inputs, method, target=1)
     low = whyformer.attribute(model, inputs, method, target=1, memory="low")
     assert close(low, usual, families.arithmetic(family))
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("family", ["bert", "albert", "gpt2", "llama", "qwen3", "gemma2", "distilbert", "modernbert"])
+@pytest.mark.parametrize("method", TAPPED)
+def test_maps_are_looked_at_on_the_way(family: str, method: str) -> None:
+    """The scores of methods that keep no more of maps than they make of each, beside those of the maps themselves."""
+    model, inputs = families.build(family), families.batch()
+    (spec,) = method_specs([method])
+    expected = spec(Prediction(model, batch_of(model, inputs), 1, relevance=True)).total
+    for memory in ("usual", "low"):
+        scores = whyformer.attribute(model, inputs, method, target=1, explains="logit", memory=memory)
+        assert close(scores, expected, families.arithmetic(family))
+
+
+def test_maps_that_are_no_maps_where_they_meet_their_values() -> None:
+    """DeBERTa folds heads and examples into one dimension."""
+    model, inputs = families.build("deberta_v2"), families.batch()
+    expected = whyformer.list_methods()["gae"](Prediction(model, batch_of(model, inputs), 1, relevance=True)).total
+    assert close(whyformer.attribute(model, inputs, "gae", target=1, explains="logit"), expected)
+    with pytest.raises(whyformer.UnsupportedModel, match="where it meets its values"):
+        whyformer.attribute(model, inputs, "gae", target=1, memory="low")
 
 
 def test_images_are_explained_in_low_memory() -> None:
@@ -95,7 +121,13 @@ def test_less_memory_is_taken() -> None:
 
 def test_methods_that_need_maps_or_sites_refuse() -> None:
     model, inputs = families.build("bert"), families.batch()
-    for method in ("rollout", "transformer_attribution", "input_x_gradient", "attn_lrp(gamma=0.25)", "gae(book=attn)"):
+    for method in (
+        "rollout",
+        "transformer_attribution",
+        "input_x_gradient",
+        "attn_lrp(gamma=0.25)",
+        "grads(book=attn)",
+    ):
         with pytest.raises(whyformer.BadOption, match="memory='low'"):
             whyformer.attribute(model, inputs, method, target=1, memory="low")
     with pytest.raises(whyformer.BadOption, match="'usual' or 'low'; found 'tiny'"):

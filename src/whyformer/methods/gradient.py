@@ -26,6 +26,7 @@ from whyformer.methods.registry import Scores, method
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import Edit
 from whyformer.recorder.tail import Tail
+from whyformer.recorder.taps import positive_gradients
 from whyformer.registry.options import Count, Spelling
 
 Protocol = Literal["allennlp"] | None
@@ -63,25 +64,20 @@ def _seen(attention: Tensor) -> Tensor:
     return ((attention != 0) | (attention == 0).all(-2, keepdim=True)).to(attention.dtype)
 
 
-def _received(attention: Tensor, gradient: Tensor) -> Tensor:
-    """`E_h (A ⊙ G⁺)`, [batch, queries, keys]."""
-    return (attention * gradient.clamp(min=0)).mean(1)
-
-
 @method(
     family="gradient",
     signed=False,
     class_specific=True,
     paper="Barkan et al. 2021",
     under=gradient_or_book,
-    tap=_received,
+    tap=positive_gradients,
 )
 def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Attention times the positive part of its gradient, averaged over layers and heads, summed over queries.
 
     Grad-SAM. `book` names the rule book whose balanced gradient is taken (LibraGrad).
     """
-    maps = prediction.at_maps(_received, book)
+    maps = prediction.at_maps(positive_gradients, book)
     return torch.stack([torch.einsum("bq,bqk->bk", prediction.real, m) for m in maps]).mean(0)
 
 

@@ -21,7 +21,7 @@ MAKING = "make one with `whyformer heads --model … --treebank …`"
 ONLY_KEPT = "this mask tells only which are kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Song et al. 2024", relevance=True)
+@method(family="relevance", signed=False, class_specific=True, paper="Song et al. 2024", relevance=True, in_turn=True)
 def mask_lrp(
     prediction: Prediction,
     *,
@@ -51,11 +51,12 @@ def mask_lrp(
     kinds = _kinds(prediction, head_mask, only, rate, corrupted, seed)
     gate = HeadGate(_weighted(kinds, rescale, weights), rescaled=not authors)
     book = prediction.traced.gated("z_plus", gate)
-    passed = prediction.attention_relevances(book)
-    relevances = gate.maps(prediction.attention) if authors else passed
-    pairs = zip(prediction.attention_gradients, relevances, strict=True)
-    joined = with_residual([(g * r).clamp(min=0).mean(1) for g, r in pairs], row_normalised=authors)
-    report = conservation(prediction, book, whole=False, lost=gate.lost_above(0))
+    maps, relevances = prediction.weighted_relevances(book)
+    if authors:
+        pairs = zip(prediction.attention_gradients, gate.maps(prediction.attention), strict=True)
+        maps = [(g * r).clamp(min=0).mean(1) for g, r in pairs]
+    joined = with_residual(maps, row_normalised=authors)
+    report = conservation(relevances, prediction, lost=gate.lost_above(0))
     return Scores(roll_out(prediction.reader, joined), {**report, "heads": gate.report})
 
 

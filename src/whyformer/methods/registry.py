@@ -70,12 +70,19 @@ Passes = Literal["one", "many"]
 class Method(Registered):
     """A registered method: the function and what it declares.
 
-    `signed`: scores below zero speak against the target. `class_specific`: the scores depend on the target.
-    `relevance`: it needs a trace that relevance can flow through. `maps`: it needs attention maps, for which fused
-    attention is opened. `under`: given its options, the rule book whose gradient it takes, if it takes one and no other
-    relevance; with `biases`, what arrives at every bias too; with `tap`, no more of the maps is kept than what that
-    makes of each and its gradient (`Prediction.at_maps`). `passes`: whether it runs the model once or often.
-    `images_only`: it is not for texts, and neither `all` nor `fast` means it there.
+    * `signed`: scores below zero speak against the target.
+    * `class_specific`: the scores depend on the target.
+    * `passes`: whether it runs the model once or often.
+    * `images_only`: it is not for texts, and neither `all` nor `fast` means it there.
+
+    What its run has to record, so that it records no more (`Needs`):
+
+    * `relevance`: a trace that relevance can flow through, under any book.
+    * `maps`: attention maps, for which fused attention is opened.
+    * `under`: given its options, the rule book whose gradient it takes, if it takes one and no other relevance.
+    * `biases`: what arrives at every bias under that book.
+    * `tap`: what it makes of each map and its gradient; no more of them is kept (`Prediction.at_maps`).
+    * `in_turn`: of relevance, that at the maps of one layer after the other (`Prediction.weighted_relevances`).
     """
 
     signed: bool
@@ -88,6 +95,7 @@ class Method(Registered):
     under: Callable[..., Book | None] | None = None
     biases: bool = False
     tap: Tap | None = None
+    in_turn: bool = False
 
     def needs(self, options: Mapping[str, Any]) -> Needs:
         """What a run has to record for it, with these options."""
@@ -95,7 +103,7 @@ class Method(Registered):
         if book is not None and acts_while_running(book) and not self.relevance:
             once = self.family == "relevance" and self.passes == "one" and self.tap is None  # others ask what is read
             return Needs(self.maps and self.tap is None, book=book, biases=self.biases, tap=self.tap, once=once)
-        return Needs(self.maps, sites=self.relevance or book is not None)
+        return Needs(self.maps, sites=self.relevance or book is not None, in_turn=self.in_turn)
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
         """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
@@ -139,11 +147,25 @@ def method(
     under: Callable[..., Book | None] | None = None,
     biases: bool = False,
     tap: Tap | None = None,
+    in_turn: bool = False,
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
     def registered(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
-        facts = (family, signed, class_specific, paper, relevance, passes, images_only, maps, under, biases, tap)
+        facts = (
+            family,
+            signed,
+            class_specific,
+            paper,
+            relevance,
+            passes,
+            images_only,
+            maps,
+            under,
+            biases,
+            tap,
+            in_turn,
+        )
         made = Method(function.__name__, function, *facts)
         if taken := sorted(RESERVED & keyword_only(function)):
             raise BadOption(

@@ -10,9 +10,10 @@ from whyformer.methods.attention import from_layer
 from whyformer.methods.places import Anywhere, AtRelevance, GradientBook, gradient_or_book, of_pixels, place_of
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.rollout import roll_out, with_residual
-from whyformer.prediction import Prediction
+from whyformer.prediction import Prediction, Relevances, Weight
 from whyformer.recorder import Book
 from whyformer.recorder.lrp.books import book_named, with_gamma
+from whyformer.recorder.taps import positive_products
 from whyformer.registry.options import Added
 
 BookName = Literal["alpha_beta", "z_plus", "eq4", "eq4_normalised"]
@@ -20,16 +21,13 @@ Gamma = Annotated[float, Added()]
 PixelGamma = Annotated[float | None, Added()]  # None: as elsewhere
 
 
-def conservation(
-    prediction: Prediction, book: str | Book, *, whole: bool = True, lost: float | Tensor = 0.0
-) -> dict[str, Any]:
+def conservation(relevances: Relevances, prediction: Prediction, lost: float | Tensor = 0.0) -> dict[str, Any]:
     """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out.
 
-    Unless `whole`, it is measured at the first layer's output, where the pass for the attention maps comes through; in
-    a model whose layers have other units than patches, at the pixels. What was `lost` on the way, [batch], is not
-    expected.
+    Of a pass that was not `whole`, it is measured at the first layer's output, where that for the attention maps comes
+    through; in a model whose layers have other units than patches, at the pixels. What was `lost` on the way, [batch],
+    is not expected.
     """
-    relevances = prediction.relevances(book, whole=whole)
     reached = relevances.pixels if relevances.state is None else relevances.state
     assert reached is not None
     arrived = reached.flatten(1).sum(1)
@@ -47,8 +45,10 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     says nothing, `"eq4_normalised"` with those of Transformer Attribution; `"z_plus"` conserves.
     """
     if prediction.trace.pixels is not None:
-        return of_pixels(prediction, prediction.pixel_relevances(book), conservation(prediction, book))
-    return Scores(prediction.embedding_relevances(book).sum(-1), conservation(prediction, book))
+        scores = prediction.pixel_relevances(book)
+        return of_pixels(prediction, scores, conservation(prediction.relevances(book), prediction))
+    scores = prediction.embedding_relevances(book)
+    return Scores(scores.sum(-1), conservation(prediction.relevances(book), prediction))
 
 
 @method(
@@ -60,17 +60,18 @@ def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Sco
     `E_h (R_{A_L})⁺ [r]`; the default book is what made the papers' rows.
     """
     last = prediction.attention_relevances(book)[-1]
-    return Scores(prediction.read(last.clamp(min=0).mean(1)), conservation(prediction, book, whole=False))
+    report = conservation(prediction.relevances(book, whole=False), prediction)
+    return Scores(prediction.read(last.clamp(min=0).mean(1)), report)
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021", relevance=True)
+@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021", relevance=True, in_turn=True)
 def transformer_attribution(
     prediction: Prediction,
     *,
     first_layer: int = 0,
     row_normalised: bool = False,
     block: int | None = None,
-    weight: Literal["gradient", "attention", "none"] = "gradient",
+    weight: Weight = "gradient",
     book: Annotated[BookName, Added()] = "z_plus",
 ) -> Scores:
     """Positive part of gradient times relevance of the attention maps, rolled out from the reader.
@@ -79,16 +80,14 @@ def transformer_attribution(
     `block` takes one layer alone, and `weight` puts the attention in place of its gradient, or nothing: the paper's
     ablations. Its authors ran the ablation of the last block with the original LRP: `book="alpha_beta"`.
     """
-    relevances = prediction.attention_relevances(book)
-    weights = {"gradient": prediction.attention_gradients, "attention": prediction.attention, "none": None}[weight]
-    weighted = relevances if weights is None else [w * r for w, r in zip(weights, relevances, strict=True)]
-    maps = tuple(m.clamp(min=0).mean(1) for m in weighted)
+    weighted, relevances = prediction.weighted_relevances(book, weight)
+    maps = tuple(weighted)
     if block is not None:
         if first_layer:
             raise BadOption("block takes one layer alone: leave first_layer out")
         maps = from_layer(maps, block)[:1]
     joined = with_residual(from_layer(maps, first_layer), row_normalised=row_normalised)
-    return Scores(roll_out(prediction.reader, joined), conservation(prediction, book, whole=False))
+    return Scores(roll_out(prediction.reader, joined), conservation(relevances, prediction))
 
 
 def _with_gamma(name: str, gamma: float, gamma_pixels: float | None) -> Book:
@@ -158,18 +157,13 @@ def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
     return {"conservation": {"sum": arrived, "absorbed": sent - arrived, "expected": sent}}
 
 
-def _positive_products(attention: Tensor, gradient: Tensor) -> Tensor:
-    """`E_h (G ⊙ A)⁺`, [batch, queries, keys]."""
-    return (gradient * attention).clamp(min=0).mean(1)
-
-
 @method(
     family="relevance",
     signed=False,
     class_specific=True,
     paper="Chefer et al. 2021 (ICCV)",
     under=gradient_or_book,
-    tap=_positive_products,
+    tap=positive_products,
 )
 def gae(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Positive part of gradient times attention, rolled out from the reader.
@@ -178,4 +172,4 @@ def gae(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     book whose balanced gradient is taken (LibraGrad).
     """
     reader = prediction.reader
-    return roll_out(reader, with_residual(prediction.at_maps(_positive_products, book), row_normalised=False))
+    return roll_out(reader, with_residual(prediction.at_maps(positive_products, book), row_normalised=False))

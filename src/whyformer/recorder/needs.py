@@ -16,13 +16,15 @@ Memory = Literal["usual", "low"]
 class Needs:
     """What is asked of a run beside the outputs, the states between the layers and the embeddings.
 
-    `maps`: attention maps and the values that they weigh, for which fused attention is opened. `sites`: relevance under
-    any rule book, for which attention is opened too. `book`: a book that carries a gradient, whose rules act while the
-    model runs, so that the gradient of the run is the book's. Under such a book, `biases`: what arrives at every bias;
-    `once`: one backward pass is all that is asked, so that its memory is freed on the way, as in a plain one; `low`:
-    layers are run again in that pass, so that only the states between them are kept. `last`: of a language model the
-    outputs behind the last token alone, where the model can tell these alone. `tap`: what is made of each attention map
-    and its gradient under the book, so that no more of them is kept.
+    * `maps`: attention maps and the values that they weigh, for which fused attention is opened.
+    * `sites`: relevance under any rule book, for which attention is opened too.
+    * `book`: a book that carries a gradient, whose rules act while the model runs: the run's gradient is the book's.
+    * `biases`: under that book, what arrives at every bias.
+    * `last`: of a language model the outputs behind the last token alone, where the model can tell these alone.
+    * `tap`: what is made of each attention map and its gradient under that book, so that no more of them is kept.
+    * `once`: one backward pass under that book is all, so that it frees memory on its way, as a plain one does.
+    * `low`: layers are run again in that pass, so that only the states between them are kept.
+    * `in_turn`: of the sites, relevance at the maps of one layer after the other is all that is asked.
     """
 
     maps: bool = True
@@ -33,6 +35,7 @@ class Needs:
     tap: Tap | None = None
     once: bool = False
     low: bool = False
+    in_turn: bool = False
 
     @property
     def opened(self) -> bool:
@@ -61,7 +64,7 @@ class Needs:
 
     def without_book(self) -> "Needs":
         """The same for a run whose gradient is torch's own."""
-        return replace(self, book=None, biases=False, tap=None, once=False, low=False)
+        return replace(self, book=None, biases=False, tap=None, once=False, low=False, in_turn=False)
 
     @classmethod
     def of_all(cls, several: Sequence["Needs"]) -> "Needs":

@@ -199,7 +199,7 @@ class Trace:
         if chosen.carries == "relevance" and self.logits.dtype not in (torch.float32, torch.float64):
             raise UnsupportedModel(f"relevance is lost to rounding in {self.logits.dtype}; load the model in float32")
         scale = chosen.carries == "relevance" and chosen.starts_from == "value"
-        starts = [start * self.logits.detach() if scale else start for start in self._starts(target, versus)]
+        starts = [start * self.logits.detach() if scale else start for start in self.starts(target, versus)]
         carried = self._passed(tensors, chosen, starts)
         if chosen.carries == "gradient":
             carried = tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
@@ -232,7 +232,7 @@ class Trace:
         maps = {id(attention): layer for layer, attention in enumerate(layers)}
         watch = Watch() if watch is None else watch
         watched = watch.over(chosen, self._layer_of if any(id(t) in maps for t in tensors) else {})
-        passed = self._passed(tensors, watched, self._starts(target, versus))
+        passed = self._passed(tensors, watched, self.starts(target, versus))
         with self.lock:
             carried = tuple(
                 watch.at_map(maps[id(t)], t) if id(t) in maps else g for t, g in zip(tensors, passed, strict=True)
@@ -267,7 +267,7 @@ class Trace:
         below = any(id(t) not in between for t in tensors)
         if self.reach == "nowhere" or (below and self.reach != "inputs"):
             raise NotWhileRunning(f"the rule book {self.book.name if self.book else ''} has no rule for a function")
-        starts = self._starts(target, versus)
+        starts = self.starts(target, versus)
         if self.at_biases is not None:
             self.at_biases.clear()
         keep = not self.once or self.outputs.task.in_parts  # each part is a pass of its own
@@ -286,8 +286,11 @@ class Trace:
 
     def _passed(self, tensors: tuple[Tensor, ...], book: Book, starts: Iterable[Tensor]) -> tuple[Tensor, ...]:
         """What arrives at tensors under a book, in a pass from each start, added up."""
-        sites = self._placed_sites if book.adds_per_example else self.sites
-        return _added([self._pass(tensors, book, sites, start) for start in starts])
+        return _added([self._pass(tensors, book, self.sites_for(book), start) for start in starts])
+
+    def sites_for(self, book: Book) -> Sequence[Site]:
+        """The sites, with the places of the examples in each if a rule of the book adds up each example's relevance."""
+        return self._placed_sites if book.adds_per_example else self.sites
 
     def _pass(
         self, tensors: tuple[Tensor, ...], book: Book, sites: Sequence[Site], start: Tensor
@@ -323,7 +326,7 @@ class Trace:
             raise UnsupportedModel(f"the values behind the attention of layer {min(unseen)} were not seen")
         return layers
 
-    def _starts(self, target: Target, versus: Target) -> Iterator[Tensor]:
+    def starts(self, target: Target, versus: Target) -> Iterator[Tensor]:
         """What each pass starts from."""
         return self.outputs.task.starts(self.logits, *self._chosen(target, versus))
 
