@@ -16,7 +16,7 @@ from whyformer.evaluation.ladder import Budget, Call, Point, climb, cost_at, ste
 from whyformer.inputs.encoding import Batch, Window, collate, encode, window_of
 from whyformer.inputs.kinds import read
 from whyformer.methods.specs import MethodSpec
-from whyformer.models.borrow import borrowed, parameters_of
+from whyformer.models.borrow import borrowed, frozen, parameters_of
 from whyformer.models.loading import Subject, input_embeddings
 from whyformer.models.memory import free_memory
 from whyformer.prediction import Prediction
@@ -155,7 +155,7 @@ def _backward(model: nn.Module, batch: Batch) -> Tensor:
         leaves.append(tensor.detach().requires_grad_())
         return leaves[-1]
 
-    with differentiating(), borrowed(model, batch.tensors) as (lent, arguments):
+    with differentiating(), borrowed(model, batch.tensors) as (lent, arguments), frozen(lent):
         hook = None
         if "pixel_values" in arguments:
             arguments["pixel_values"] = leaf(arguments["pixel_values"])

@@ -115,6 +115,19 @@ def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Without gradients of its parameters, and then with those that it had."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in learning:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_()
+
+
+@contextmanager
 def _with_padding_id(model: nn.Module, inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A batch for a model that knows no padding token, as GPT-2: its classifier looks for the last other token.
 
