@@ -19,6 +19,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -79,15 +80,27 @@ def slope(done: Sequence[int], readings: Sequence[float]) -> tuple[float, float]
     return steepness, STUDENT * math.sqrt(float((left * left).sum()) / (len(x) - 2) / float((x * x).sum()))
 
 
+@contextmanager
+def sparing_what_is_there() -> Iterator[None]:
+    """Garbage is looked for among what is made from here on, which is a small part of a process with torch in it."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def explained(arguments: argparse.Namespace) -> Iterator[tuple[int, Readings]]:
     """Explain the texts; at each moment, how many are done and what is held then."""
     explainer = explainer_of(arguments.device)
     each = zip(texts(), cycle(names_of(arguments.methods)), strict=False)
     between = max(1, arguments.texts // MOMENTS)
-    for moment in range(1, MOMENTS + 1):
-        for text, method in islice(each, between):
-            explainer.explain(text, method, check=0)
-        yield moment * between, held(arguments.device)
+    with sparing_what_is_there():
+        for moment in range(1, MOMENTS + 1):
+            for text, method in islice(each, between):
+                explainer.explain(text, method, check=0)
+            yield moment * between, held(arguments.device)
 
 
 def verdict(done: Sequence[int], readings: Sequence[float], where: str, bound: float) -> bool:
