@@ -17,6 +17,7 @@ from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, image_cases, token_outputs
 from tests.helpers.conllu import ENGLISH
 from tests.helpers.rows import write_jsonl, write_parquet
+from whyformer import Explainer
 from whyformer.datasets import open_dataset
 from whyformer.models.loading import Subject, load
 
@@ -309,8 +310,8 @@ def test_a_slope_is_what_is_left_behind(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_leaks_ends_with_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
     monkeypatch.setattr(leaks, "held", lambda device: {"process": 1000.0 * len(kept)})
-    explain = leaks.Explainer.explain
-    monkeypatch.setattr(leaks.Explainer, "explain", lambda *args, **kw: kept.append(explain(*args, **kw)))
+    explain = Explainer.explain
+    monkeypatch.setattr(Explainer, "explain", lambda *args, **kw: kept.append(explain(*args, **kw)))
     with pytest.raises(SystemExit, match="1"):
         run("cost/leaks.py", "--texts 20 --methods gae", monkeypatch)
 
