@@ -31,9 +31,9 @@ PLAIN = "forward + backward"
 CHECKS = (0, 3, 10)
 
 
-def tokenizer_of() -> PreTrainedTokenizerFast:
-    """A tokenizer of made-up words, each of which is a token."""
-    names = [*SPECIAL, *(f"w{number}" for number in range(WORDS - len(SPECIAL)))]
+def tokenizer_of(size: int = WORDS) -> PreTrainedTokenizerFast:
+    """A tokenizer of made-up words, each of which is a token: w0, w1 …"""
+    names = [*SPECIAL, *(f"w{number}" for number in range(size - len(SPECIAL)))]
     backend = Tokenizer(models.WordLevel({name: place for place, name in enumerate(names)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     backend.post_processor = processors.TemplateProcessing(

@@ -1,21 +1,26 @@
 """What an explanation costs beside the model's own forward + backward pass.
 
     python benchmarks/cost/explain.py                     # BERT-base size, random weights, 128 tokens, batch 1 and 16
-    python benchmarks/cost/explain.py --device cuda --dtype bfloat16 --batches 1,16,64
+    python benchmarks/cost/explain.py --kind llama        # the next token, 6 layers of width 256; --size smollm2
     python benchmarks/cost/explain.py --pixels 224        # ViT-B/16 size, images of 224 × 224 pixels
+    python benchmarks/cost/explain.py --device cuda --dtype bfloat16 --batches 1,16,64
 
-Prints ratios from one run: every round times the plain pass and each method in turn, and medians are compared, so that
-a slow moment of the machine falls on all of them. The plain pass is the stock model with eager attention, its
-parameters frozen, and the gradient of the predicted class's logit taken to the embeddings (f+b); f is the stock model's
-forward pass without gradients. Memory is the peak above
-the loaded model, of a process of its own on a CPU (Linux only).
+The unit is the stock model's own pass: as it is, with its own fused attention, its parameters frozen, forward and the
+gradient of the highest logit taken to the embeddings or pixels (f+b); f is its forward pass without gradients. Of a
+language model both compute the logits behind the last token alone. The model that is explained is another copy, as it
+was built: with parameters that ask for gradients.
+
+Every round times the plain passes and each method in turn, so that a slow moment of the machine falls on all of them.
+Ratios are those of the medians, with a 95 % interval by a bootstrap over rounds. If the rounds would take longer than
+`--seconds`, there are fewer, which is said above the table. Memory is the peak of all tensors above the model and its
+inputs: live storages on a CPU, what torch allocates on a GPU. What a method refuses is said below.
 """
 
 import argparse
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,17 +33,21 @@ from torch import Tensor
 
 import whyformer
 from benchmarks.cost.timing import (
+    LLAMAS,
     build,
     build_of_images,
-    in_a_process,
+    build_of_next_tokens,
+    interval,
     parser_of,
-    peak_above,
-    peak_on_gpu,
     plain,
-    times,
+    ratio,
+    times_when_warm,
 )
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Method
+from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
+from whyformer.registry.specs import names_of
 
 METHODS = (
     "rollout",
@@ -47,29 +56,46 @@ METHODS = (
     "gae",
     "cp_lrp",
     "attn_lrp",
+    "layer_lrp",
     "alti",
     "transformer_attribution",
     "lrp",
 )
-TOGETHER = "all that share a trace"
+TOGETHER = "all that share a trace"  # not by default: it takes as long as all others
 APART = ("attention_flow", "mask_lrp", "decoded_grad_cam")  # slow by itself, or without what it needs here
 FORWARD = "forward alone"
 PLAIN = "forward + backward"
-MEMORY_OF = (PLAIN, "attcat", "attn_lrp", "transformer_attribution")
-SMALL_IMAGE = 32  # pixels
+BERT_LAYERS = 12
+BEHIND_THE_LAST = {"logits_to_keep": 1, "use_cache": False}  # what the plain passes of a language model are told
+Calls = dict[str, Callable[[], Tensor]]
 
 
-def forward(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+def forward(model: Any, inputs: dict[str, Tensor], **options: Any) -> Tensor:
     """The stock model without gradients."""
     with torch.no_grad():
-        logits: Tensor = model(**inputs).logits
+        logits: Tensor = model(**inputs, **options).logits
     return logits
 
 
-def model_of(arguments: argparse.Namespace, attention: str) -> Any:
-    """A model of the size of BERT-base, or of ViT-B/16."""
-    kind = arguments.device, getattr(torch, arguments.dtype), attention, arguments.layers
-    return build_of_images(*kind, arguments.pixels) if arguments.pixels else build(*kind)
+def is_llama(arguments: argparse.Namespace) -> bool:
+    """Whether the model tells the next token."""
+    return arguments.kind == "llama" and not arguments.pixels
+
+
+def layers_of(arguments: argparse.Namespace) -> int:
+    """As many as were asked for, or as the model has."""
+    own: int = LLAMAS[arguments.size]["num_hidden_layers"] if is_llama(arguments) else BERT_LAYERS
+    return arguments.layers or own
+
+
+def model_of(arguments: argparse.Namespace) -> Any:
+    """A model of the size of BERT-base, of ViT-B/16, or of a Llama."""
+    place, layers = (arguments.device, getattr(torch, arguments.dtype)), layers_of(arguments)
+    if arguments.pixels:
+        return build_of_images(*place, layers, arguments.pixels)
+    if is_llama(arguments):
+        return build_of_next_tokens(*place, arguments.size, layers, arguments.tokens)
+    return build(*place, "sdpa", layers)
 
 
 def inputs_of(arguments: argparse.Namespace, batch: int) -> dict[str, Tensor]:
@@ -81,33 +107,40 @@ def inputs_of(arguments: argparse.Namespace, batch: int) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def workloads(arguments: argparse.Namespace, batch: int, only: str | None = None) -> dict[str, Callable[[], Tensor]]:
-    """The plain pass and every method, on the same random tokens or pixels."""
-    eager: Any = model_of(arguments, "eager").requires_grad_(False) if only in (None, PLAIN) else None
-    model: Any = model_of(arguments, "sdpa") if only != PLAIN else None
-    inputs = inputs_of(arguments, batch)
-    calls: dict[str, Callable[[], Tensor]] = {
-        FORWARD: lambda: forward(model, inputs),
-        PLAIN: lambda: plain(eager, inputs),
+def workloads(arguments: argparse.Namespace, stock: Any, model: Any, inputs: dict[str, Tensor]) -> Calls:
+    """The plain passes and every method, on the same random tokens or pixels."""
+    options = BEHIND_THE_LAST if is_llama(arguments) else {}
+    calls: Calls = {
+        FORWARD: partial(forward, stock, inputs, **options),
+        PLAIN: partial(plain, stock, inputs, **options),
     }
-    for name in METHODS:
-        calls[name] = partial(whyformer.attribute, model, inputs, name)
-    calls[TOGETHER] = lambda: together(model, inputs)
+    for name in names_of(arguments.methods):
+        if name == TOGETHER:
+            shared = sharing(model, inputs)
+            calls[f"{TOGETHER} ({len(shared)})"] = partial(together, model, inputs, shared)
+        else:
+            calls[name] = partial(whyformer.attribute, model, inputs, name)
     return calls
 
 
-def together(model: Any, inputs: dict[str, Tensor]) -> Tensor:
-    """Every method that shares the trace, on one input."""
+def sharing(model: Any, inputs: dict[str, Tensor]) -> list[Method]:
+    """Every method that shares a trace and does not refuse the model."""
     prediction = Prediction(model, batch_of(model, inputs), relevance=True)
-    scores = [
-        m(prediction).total
-        for name, m in whyformer.list_methods().items()
-        if m.passes == "one" and not m.images_only and name not in APART
+    return [
+        method
+        for name, method in whyformer.list_methods().items()
+        if method.passes == "one" and not method.images_only and name not in APART
+        if not refuses(partial(method, prediction))
     ]
-    return torch.stack(scores)
 
 
-def refuses(call: Callable[[], Tensor]) -> bool:
+def together(model: Any, inputs: dict[str, Tensor], methods: list[Method]) -> Tensor:
+    """Several methods on one input, which share its trace."""
+    prediction = Prediction(model, batch_of(model, inputs), relevance=True)
+    return torch.stack([method(prediction).total for method in methods])
+
+
+def refuses(call: Callable[[], object]) -> bool:
     """Whether a workload is refused, as relevance in half precision is."""
     try:
         call()
@@ -116,41 +149,50 @@ def refuses(call: Callable[[], Tensor]) -> bool:
     return False
 
 
-def peak_memory(name: str, arguments: argparse.Namespace, batch: int) -> float:
-    """MiB above the loaded model at the highest point of one call."""
-    if arguments.device != "cpu":
-        return peak_on_gpu(workloads(arguments, batch, only=name)[name])
-    sizes = {"tokens": arguments.tokens, "layers": arguments.layers, "pixels": arguments.pixels}
-    return in_a_process(__file__, memory_of=name, batches=batch, **sizes)
-
-
-def memory_of(name: str, arguments: argparse.Namespace, batch: int) -> float:
-    """The same for this process, which must have done nothing else."""
-    small = argparse.Namespace(
-        **{**vars(arguments), "tokens": 8, "layers": 1, "pixels": arguments.pixels and SMALL_IMAGE}
-    )
-    refuses(workloads(small, 1, only=name)[name])  # what is imported on the way is there then
-    return peak_above(workloads(arguments, batch, only=name)[name])
-
-
 def table(arguments: argparse.Namespace, batch: int) -> None:
     """Time and memory of each workload beside the plain pass."""
-    calls = workloads(arguments, batch)
-    wanted = (FORWARD, PLAIN, *arguments.methods.split(","))
-    calls = {name: call for name, call in calls.items() if name in wanted and not refuses(call)}
-    measured = times(calls, arguments.rounds, arguments.device)
-    medians = {name: statistics.median(values) for name, values in measured.items()}
-    del calls
-    memories = {name: peak_memory(name, arguments, batch) for name in MEMORY_OF if name in measured}
-    tf32 = ", TF32" if arguments.tf32 else ""
+    stock, model, inputs = model_of(arguments).requires_grad_(False), model_of(arguments), inputs_of(arguments, batch)
+    asked = workloads(arguments, stock, model, inputs)
+    calls = {name: call for name, call in asked.items() if not refuses(call)}
+    known = [*stock.parameters(), *stock.buffers(), *model.parameters(), *model.buffers(), *inputs.values()]
+    memories = {name: peak_memory(call, torch.device(arguments.device), known) or 0 for name, call in calls.items()}
+    measured = times_when_warm(calls, arguments.rounds, arguments.device, arguments.seconds)
+    print(f"\n{described(arguments, batch, len(measured[PLAIN]))}")
+    print_table(measured, memories)
+    if refused := [name for name in asked if name not in calls]:
+        print(f"refused: {', '.join(refused)}")
+
+
+def described(arguments: argparse.Namespace, batch: int, rounds: int) -> str:
+    """What was measured, where and how often."""
+    kind = "ViT" if arguments.pixels else f"Llama ({arguments.size})" if is_llama(arguments) else "BERT"
     each = f"{arguments.pixels} pixels" if arguments.pixels else f"{arguments.tokens} tokens"
-    print(f"\nbatch {batch}, {each}, {arguments.dtype}{tf32} on {arguments.device}")
-    print(f"{'':<25}{'ms':>9}{'÷ f+b':>8}{'÷ f':>8}{'MiB':>8}{'÷ f+b':>8}")
-    for name, median in medians.items():
-        line = f"{name:<25}{1e3 * median:>9.1f}{median / medians[PLAIN]:>8.2f}{median / medians[FORWARD]:>8.2f}"
-        if name in memories:
-            line += f"{memories[name]:>8.0f}{memories[name] / memories[PLAIN]:>8.2f}"
-        print(line)
+    threads = torch.get_num_threads()
+    place = f"cpu, {threads} thread{'s' * (threads > 1)}" if arguments.device == "cpu" else torch.cuda.get_device_name()
+    tf32 = ", TF32" if arguments.tf32 else ""
+    often = f"{rounds} rounds" if rounds == arguments.rounds else f"{rounds} of {arguments.rounds} rounds"
+    count = layers_of(arguments)
+    layers = f"{kind} of {count} layer{'s' * (count > 1)}"
+    return f"{layers}, batch {batch}, {each}, {arguments.dtype}{tf32} on {place}, {often}"
+
+
+def print_table(measured: Mapping[str, list[float]], memories: Mapping[str, int]) -> None:
+    """A line for each workload; an interval of the plain pass beside itself would mean nothing."""
+    print(f"| {'':<27} | {'ms':>8} | {'÷ f+b':<18} | {'÷ f':>6} | {'MiB':>7} | {'÷ f+b':>6} |")
+    print("|---|---|---|---|---|---|")
+    for name, taken in measured.items():
+        beside = (taken, measured[PLAIN])
+        bounds = interval(ratio, beside, 2) if name != PLAIN else ""
+        title = name if name in (FORWARD, PLAIN) or name.startswith(TOGETHER) else f"`{name}`"
+        cells = [
+            f"{title:<27}",
+            f"{1e3 * statistics.median(taken):>8.1f}",
+            f"{f'{ratio(beside):.2f} {bounds}':<18}",
+            f"{ratio((taken, measured[FORWARD])):>6.2f}",
+            f"{memories[name] / 2**20:>7.1f}",
+            f"{memories[name] / memories[PLAIN]:>6.2f}",
+        ]
+        print(f"| {' | '.join(cells)} |")
 
 
 def import_cost(rounds: int) -> None:
@@ -170,20 +212,19 @@ def import_cost(rounds: int) -> None:
 def main() -> None:
     """Print the tables."""
     parser = parser_of(__doc__)
-    parser.add_argument("--imports", type=int, default=5, help="how often importing is timed, on a CPU")
+    parser.set_defaults(rounds=31, layers=0)
+    parser.add_argument("--kind", choices=("bert", "llama"), default="bert")
+    parser.add_argument("--size", choices=tuple(LLAMAS), default="small", help="of a Llama")
     parser.add_argument("--pixels", type=int, default=0, help="images of so many pixels a side, in place of tokens")
-    parser.add_argument("--methods", default=",".join((*METHODS, TOGETHER)), help="names with commas")
+    parser.add_argument("--seconds", type=float, default=600, help="in which the rounds of a table are to end")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"names with commas; also: {TOGETHER}")
     parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    parser.add_argument("--imports", type=int, default=5, help="how often importing is timed, on a CPU")
     arguments = parser.parse_args()
-    batches = [int(b) for b in arguments.batches.split(",")]
-    if arguments.memory_of:
-        print(memory_of(arguments.memory_of, arguments, batches[0]))
-        return
     torch.backends.cuda.matmul.allow_tf32 = arguments.tf32
     if arguments.device == "cpu" and arguments.imports:
         import_cost(arguments.imports)
-    for batch in batches:
+    for batch in map(int, arguments.batches.split(",")):
         table(arguments, batch)
         sys.stdout.flush()
 

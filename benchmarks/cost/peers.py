@@ -24,7 +24,6 @@ import json
 import math
 import os
 import platform
-import random
 import statistics
 import subprocess
 import sys
@@ -64,28 +63,12 @@ def make_torchvision_importable() -> None:
 
 make_torchvision_importable()  # before transformers is imported
 
-from benchmarks.cost.timing import peak_above, peak_on_gpu, seconds
+from benchmarks.cost.timing import LLAMAS, interval, peak_above, peak_on_gpu, ratio, seconds
 
 STOCK = "forward + backward"
 SIZES: dict[str, dict[str, Any]] = {
-    "llama": {
-        "hidden_size": 256,
-        "intermediate_size": 688,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "vocab_size": 32000,
-    },
-    "smollm2-135m": {
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "vocab_size": 49152,
-        "tie_word_embeddings": True,
-        "rope_theta": 100000.0,
-    },
+    "llama": LLAMAS["small"],
+    "smollm2-135m": LLAMAS["smollm2"],
     "bert-base": {},  # BertConfig's own
 }
 NEXT_TOKEN = ("llama", "smollm2-135m")
@@ -107,7 +90,7 @@ WHYFORMER_OPTIONS: dict[str, dict[str, Any]] = {
 }
 PATH_TOKENS = {"cpu": 1024, "cuda": 16384}  # of all points of a path that run together: as many as Whyformer takes
 PAD, LOWEST_ID, HIGHEST_ID = 0, 1000, 30000
-FEWEST_ROUNDS, RESAMPLES = 5, 1000
+FEWEST_ROUNDS = 5
 WARMED_BELOW = 1.0  # seconds
 EXACT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed goes back at once, and is not used again unseen
 Call = Callable[[], Tensor]  # gives scores [batch, tokens]
@@ -395,24 +378,9 @@ def every_how_many(length: float, rounds: int, most: float) -> int:
     return max(1, rounds // affordable)
 
 
-def interval(
-    statistic: Callable[[Sequence[Sequence[float]]], float], samples: Sequence[list[float]], digits: int
-) -> str:
-    """The 95 % interval of a statistic of several samples, by a bootstrap of each."""
-    generator = random.Random(0)
-    drawn = sorted(statistic([generator.choices(s, k=len(s)) for s in samples]) for _ in range(RESAMPLES))
-    low, high = drawn[round(0.025 * RESAMPLES)], drawn[round(0.975 * RESAMPLES) - 1]
-    return f"[{low:.{digits}f}, {high:.{digits}f}]"
-
-
 def milliseconds(samples: Sequence[Sequence[float]]) -> float:
     """The median."""
     return 1e3 * statistics.median(samples[0])
-
-
-def ratio(samples: Sequence[Sequence[float]]) -> float:
-    """The median of one sample in units of that of another."""
-    return statistics.median(samples[0]) / statistics.median(samples[1])
 
 
 def print_table(found: Mapping[str, Measured | str]) -> None:

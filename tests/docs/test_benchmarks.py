@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cost import peers
+from benchmarks.cost import leaks, peers, timing
 from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, image_cases, token_outputs
 from tests.helpers.conllu import ENGLISH
 from tests.helpers.rows import write_jsonl, write_parquet
+from whyformer import Explainer
 from whyformer.datasets import open_dataset
 from whyformer.models.loading import Subject, load
 
@@ -36,10 +37,17 @@ SCRIPTS = {  # what each is given, and what it prints
         ["numbers agree within ", "| evaluate |"],
     ),
     "cost/explain.py": (
-        f"{TINY} --imports 0 --methods rollout",
-        ["batch 1, 8 tokens", "forward + backward", "rollout "],
+        f"{TINY} --imports 0 --methods 'rollout,attcat(states=inputs, book=attn)'",
+        [
+            *("BERT of 1 layer, batch 1, 8 tokens, float32 on cpu, ", ", 1 rounds\n", "| forward + backward "),
+            *("| `rollout` ", "| `attcat(states=inputs, book=attn)` "),
+        ],
     ),
     "cost/flow.py": ("--units 8,12", ["8 units, 12 layers: ", "12 units"]),
+    "cost/leaks.py": (
+        "--texts 20 --methods attn_lrp,gae --bound 1e9",
+        ["       20 explanations: process ", "20 explanations by attn_lrp,gae in ", "within the bound of 1e+09"],
+    ),
     "cost/peers.py": (
         "whyformer --sizes llama --layers 1 --tokens 8 --rounds 1 --methods input_x_gradient --save {out}.json",
         ["whyformer 0.", "llama of 1 layers, 8 tokens, batch 1", "forward + backward", "input_x_gradient "],
@@ -252,6 +260,60 @@ def test_labels_are_not_translated_for_classes_in_another_order(
     save_nli(tmp_path / "nli", ("contradiction", "entailment", "neutral"))
     with pytest.raises(SystemExit, match=r"in this order; .*nli has contradiction, entailment, neutral: name its"):
         run("tables/mnli_labels.py", f"--models {tmp_path} --data {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--kind llama --methods layer_lrp", ["Llama (small) of 1 layer, batch 1, 8 tokens", "| `layer_lrp` "]),
+        ("--pixels 32 --methods rollout,attcat", ["ViT of 1 layer, batch 1, 32 pixels", "\nrefused: attcat\n"]),
+        ("--methods 'all that share a trace'", ["BERT of 1 layer", "| all that share a trace (21) "]),
+        ("--rounds 1000 --seconds 0.5 --methods rollout", [" of 1000 rounds\n"]),
+    ],
+)
+def test_costs_of_other_models(
+    options: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kinds of models, what they refuse, and a limit on time; each line has its ratio, interval and memory."""
+    run("cost/explain.py", f"{TINY} --imports 0 {options}", monkeypatch)
+    printed = capsys.readouterr().out
+    assert [words for words in expected if words not in printed] == []
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in printed.splitlines() if row.startswith("| ")]
+    assert rows[0] == ["", "ms", "÷ f+b", "÷ f", "MiB", "÷ f+b"]
+    assert (rows[2][0], rows[2][2], rows[2][5]) == ("forward + backward", "1.00", "1.00")
+    for _, ms, ratio, beside_forward, mebibytes, beside_plain in (rows[1], *rows[3:]):
+        low, high = map(float, ratio.partition(" ")[2].strip("[]").split(", "))
+        assert low <= high
+        assert min(map(float, (ms, ratio.split()[0], beside_forward, mebibytes, beside_plain))) > 0
+
+
+def test_intervals_draw_rounds_for_all_samples_at_once() -> None:
+    """A machine that is slow in some rounds does not widen the ratio of what it slows alike."""
+    slow = [1.0, 3.0] * 8
+    assert timing.interval(timing.ratio, [[2 * each for each in slow], slow], 2) == "[2.00, 2.00]"
+    assert timing.interval(timing.ratio, [slow, slow[:-1]], 2) == "[0.33, 3.00]"
+
+
+def test_a_slope_is_what_is_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    """Growth in the first half of the moments is none of it."""
+    done = [100 * moment for moment in range(1, leaks.MOMENTS + 1)]
+    full = [5e8 + 1e5 * min(moment, leaks.MOMENTS // 2) for moment in range(leaks.MOMENTS)]
+    assert leaks.verdict(done, full, "process", leaks.BOUND)
+    assert not leaks.verdict(done, [5e8 + 150 * count for count in done], "GPU", leaks.BOUND)
+    assert capsys.readouterr().out.splitlines() == [
+        "process: +0.0 [+0.0, +0.0] bytes an explanation, within the bound of 100",
+        "GPU: +150.0 [+150.0, +150.0] bytes an explanation, ABOVE the bound of 100",
+    ]
+
+
+def test_what_leaks_ends_with_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    monkeypatch.setattr(leaks, "held", lambda device: {"process": 1000.0 * len(kept)})
+    explain = Explainer.explain
+    monkeypatch.setattr(Explainer, "explain", lambda *args, **kw: kept.append(explain(*args, **kw)))
+    with pytest.raises(SystemExit, match="1"):
+        run("cost/leaks.py", "--texts 20 --methods gae", monkeypatch)
 
 
 def test_scores_of_two_peers_are_compared(
