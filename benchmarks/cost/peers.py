@@ -146,7 +146,7 @@ def fill(model: nn.Module) -> None:
 
 def logits_of(model: Any, **inputs: Tensor) -> Tensor:
     """The logits of the classes, or of the next token, [batch, outputs]."""
-    options = {"use_cache": False} if model.config.model_type == "llama" else {}
+    options: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1} if model.config.model_type == "llama" else {}
     logits: Tensor = model(**inputs, **options).logits
     return logits if logits.dim() == 2 else logits[:, -1]
 
