@@ -39,7 +39,9 @@ from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
 from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by
 
 Reached = tuple[Reach, str]  # how far down a book's gradient can be had, and what is said where it cannot
-_REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reached]]]" = weakref.WeakKeyDictionary()
+_REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reached]]]" = (
+    weakref.WeakKeyDictionary()
+)
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
