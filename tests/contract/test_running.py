@@ -213,10 +213,35 @@ def test_relevance_depends_neither_on_the_batch_nor_on_padding(family: str, book
 
 def test_an_answer_is_explained_in_parts_by_one_run() -> None:
     model = zoo.build("bert", head=zoo.ANSWER)
-    inputs = zoo.batch(model, head=zoo.ANSWER)
+    inputs, counts = zoo.batch(model, head=zoo.ANSWER), forwards_of(model)
     scores = attribute(model, inputs, "attn_lrp", target=(1, 3))
+    assert counts == {"forward": 1}
     with engines.sites_alone():
         assert close(scores, attribute(model, inputs, "attn_lrp", target=(1, 3)))
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(8), nn.LayerNorm((5, 8)), nn.RMSNorm(8), nn.RMSNorm((5, 8))], ids=str)
+def test_norms_of_torch(norm: nn.Module) -> None:
+    generator = torch.Generator().manual_seed(3)
+    for parameter in norm.parameters():
+        parameter.data = 1 + 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    model = engines.Classifier(above=norm)
+    assert not compared(model, TWO_TEXTS, 1)
+    assert engines.gaps(model, TWO_TEXTS, 1).keys() == {
+        f"{book} {place}" for book in BY_GRADIENT for place in ("inputs", "states")
+    }
+
+
+def test_gradients_of_several_books_are_told_apart() -> None:
+    """Of one prediction, and with maps asked for after states."""
+    model, inputs = with_biases("bert"), families.batch()
+    prediction = Prediction(model, batch_of(model, inputs), 1, needs=Needs(maps=False))
+    by_sites = record(model, inputs)
+    for book in (None, *BY_GRADIENT):
+        expected = by_sites.carried((*by_sites.hidden, *by_sites.attention), book, 1)
+        gradients = prediction.gradients(book)
+        for one, other in zip((*gradients.hidden, *gradients.attention), expected, strict=True):
+            assert close(one, other)
 
 
 # Which books, and what a trace of one gives

@@ -25,7 +25,8 @@ SIGNS = "metrics/test_signs.py"
 LOG_ODDS = "contract/test_log_odds.py"
 PREFIXES = "contract/test_prefixes.py"
 RUNNING = "contract/test_running.py"
-RUNNING_METHODS = f"{RUNNING}::test_the_graph_is_freed_and_recorded_again_if_it_is_asked_for"
+SEVERAL_BOOKS = f"{RUNNING}::test_gradients_of_several_books_are_told_apart"
+FREED = f"{RUNNING}::test_the_graph_is_freed_and_recorded_again_if_it_is_asked_for"
 DERIVED = "reference/test_derivations.py"
 RULES = "reference/test_rules.py"
 BALANCED = "reference/test_balanced.py"
@@ -100,7 +101,7 @@ of(
     ("Prediction.read", '"bq,b...qk->b...k"', '"bk,b...qk->b...q"', f"{DERIVED}::test_raw_attention"),
     ("Prediction.over_queries", "self.real / self.real.sum(-1, keepdim=True)", "self.real"),
     ("Prediction.over_queries", "rows.mean(-2)", "rows.mean(-1)", f"{GOLDEN}::test_class_specific_methods"),
-    ("Prediction._gradients_at", "if key not in self._gradients", "if not self._gradients", RUNNING_METHODS),
+    ("Prediction._gradients_at", "if key not in self._gradients", "if not self._gradients", SEVERAL_BOOKS),
     ("Gradients.hidden", "(self.book)[1]", "(self.book)[1][1:]"),
     ("Gradients.attention", "maps=True)[0]", "maps=True)[0][::-1]", f"{DERIVED}::test_grads"),
     (
@@ -2618,7 +2619,8 @@ of(
     MASKS,
     ("_Ratio.forward", "torch.promote_types(x.dtype, torch.float32)", "x.dtype", HALVED),
     ("_HeldNorm.forward", "ctx.dimensions = dimensions if centred else ()", "ctx.dimensions = ()"),
-    ("_HeldNorm.forward", "(spread + eps).rsqrt()", "(spread + eps)"),
+    ("_HeldNorm.forward", "(spread + eps).rsqrt()", "(spread + eps)", f"{RUNNING}::test_norms_of_torch"),
+    ("_HeldNorm.forward", "if centred else square", "if not centred else square", f"{RUNNING}::test_norms_of_torch"),
     ("_HeldNorm.backward", "gradient * weight", "gradient"),
     ("_halved", "scaled(operand, 0.5)", "scaled(operand, 1.0)"),
     ("scaled", "if factor else x.detach()", "if factor else x"),
@@ -2682,11 +2684,11 @@ of(
         "not self.once",
         f"{RUNNING}::test_an_answer_is_explained_in_parts_by_one_run",
     ),
-    ("Trace._balanced", "self.spent = not keep", "self.spent = False", RUNNING_METHODS),
+    ("Trace._balanced", "self.spent = not keep", "self.spent = False", FREED),
 )
 of(
     "prediction",
-    RUNNING_METHODS,
+    FREED,
     ("_Run._unspent", "for trace in self.traces if not trace.spent", "for trace in self.traces"),
     ("_Run.under", "if t.book == book and", "if t.book is not None and"),
 )
