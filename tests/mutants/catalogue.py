@@ -25,6 +25,8 @@ SIGNS = "metrics/test_signs.py"
 LOG_ODDS = "contract/test_log_odds.py"
 PREFIXES = "contract/test_prefixes.py"
 RUNNING = "contract/test_running.py"
+AT_MAPS = f"{RUNNING}::test_gradients_at_maps_and_states_are_those_of_the_sites"
+AT_BIASES = f"{RUNNING}::test_what_arrives_at_biases_is_that_of_the_sites"
 SEVERAL_BOOKS = f"{RUNNING}::test_gradients_of_several_books_are_told_apart"
 FREED = f"{RUNNING}::test_the_graph_is_freed_and_recorded_again_if_it_is_asked_for"
 DERIVED = "reference/test_derivations.py"
@@ -348,9 +350,9 @@ of(
 )
 of(
     "recorder.lrp.watch",
-    BALANCED,
+    AT_MAPS,
     ("Watch._noted", "if position == 0 and", "if position == 1 and"),
-    ("Watch._noted", "(gradient * bias).sum(-1)", "gradient.sum(-1)"),
+    ("Watch._noted", "(gradient * bias).sum(-1)", "gradient.sum(-1)", AT_BIASES),
     ("Watch.at_map", "total += moved", "total = moved / 2"),
 )
 of(
@@ -2608,8 +2610,6 @@ of(
 
 # Rules that act while a model runs
 
-AT_MAPS = f"{RUNNING}::test_gradients_at_maps_and_states_are_those_of_the_sites"
-AT_BIASES = f"{RUNNING}::test_what_arrives_at_biases_is_that_of_the_sites"
 HALVED = f"{RUNNING}::test_half_precision_ranks_units_no_worse_than_opened_attention"
 MASKS = f"{RUNNING}::test_masks_windows_and_shared_keys"
 REACH = f"{RUNNING}::test_reach"
