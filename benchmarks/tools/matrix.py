@@ -148,7 +148,7 @@ def explained(name: str, model: PreTrainedModel, attention: str | None, head: zo
     row = Row(name, head.name, attention=attention, rounding=rounding)
     methods = methods_for(head)
     try:
-        prediction = Prediction(model, batch_of(model, inputs), _target(model, head), relevance=True)
+        prediction = Prediction(model, batch_of(model, inputs), target_of(model, head), relevance=True)
         _ = prediction.trace
         with torch.no_grad():
             stock = _logits(model(**inputs))
@@ -192,7 +192,7 @@ def invariance(
     together = stock[1][tuple(slice(size) for size in logits.shape)]
     if distance(logits, together) > rounding:  # transformers itself depends on the batch
         return None
-    prediction = Prediction(model, batch_of(model, single), _target(model, head), relevance=True)
+    prediction = Prediction(model, batch_of(model, single), target_of(model, head), relevance=True)
     worst = 0.0
     for method, batched in scores.items():
         alone = whyformer.list_methods()[method](prediction, **OPTIONS.get(method, {})).total
@@ -201,7 +201,7 @@ def invariance(
     return worst
 
 
-def _target(model: PreTrainedModel, head: zoo.Head) -> Any:
+def target_of(model: PreTrainedModel, head: zoo.Head) -> Any:
     """What is explained; XLM's class has two heads, and its task is that of the masked one."""
     last = head is zoo.CAUSAL and getattr(task_of(model), "causal", False)
     return LABEL if last else (LABEL, POSITION) if head is zoo.CAUSAL else TARGETS[head]

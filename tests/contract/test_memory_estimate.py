@@ -92,7 +92,7 @@ def test_layers_without_attention_have_no_maps() -> None:
     assert maps_estimate(mixed, 1, 10, 1) == 4 * 10 * 10 * 4
 
 
-@pytest.mark.parametrize("method", ["rollout", "attcat", "attn_lrp"])
+@pytest.mark.parametrize("method", ["rollout", "attcat", "gae", "lrp"])
 def test_an_explanation_takes_a_few_copies_of_the_maps(method: str) -> None:
     model, ids = bert(), torch.ones(1, 400, dtype=torch.long)
     peak = peak_memory(lambda: attribute(model, {"input_ids": ids}, method), CPU, model.parameters())
@@ -100,6 +100,16 @@ def test_an_explanation_takes_a_few_copies_of_the_maps(method: str) -> None:
     assert peak is not None
     assert one is not None
     assert one < peak < 8 * one
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "cp_lrp", "layer_lrp", "input_x_gradient"])
+def test_what_needs_no_maps_takes_less_than_they_would(method: str) -> None:
+    model, ids = bert(), torch.ones(1, 400, dtype=torch.long)
+    peak = peak_memory(lambda: attribute(model, {"input_ids": ids}, method), CPU, model.parameters())
+    one = maps_estimate(model, 1, 400, 1)
+    assert peak is not None
+    assert one is not None
+    assert peak < one / 5
 
 
 def test_what_cannot_fit_is_an_error_with_numbers_and_advice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,9 @@ def rows_run(e: Explanation, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The inputs that `trust` runs the model on."""
     run: list[bytes] = []
     ran = Outcomes._run
-    monkeypatch.setattr(Outcomes, "_run", lambda self, rows: run.extend(r.key for r in rows) or ran(self, rows))
+    monkeypatch.setattr(
+        Outcomes, "_run", lambda self, batch: run.extend(r.key for r in batch.inputs) or ran(self, batch)
+    )
     _ = e.trust()
     monkeypatch.undo()
     return run

@@ -31,6 +31,7 @@ LONG = {
     ),
     "contract/test_real_model.py": "test_half_precision_ranks_units_as_float32_does",
     "contract/test_rounding.py": "test_other_arithmetics",
+    "contract/test_running.py": "test_memory_is_that_of_a_plain_gradient",
     "contract/test_threads.py": "test_a_model_predicts_while_another_thread_explains_it",
     "contract/test_writing.py": "test_two_processes_that_record_lose_nothing",
     "datasets/test_dataset_recipes.py": "test_importing_does_not_import_the_extra",

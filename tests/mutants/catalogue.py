@@ -24,6 +24,11 @@ def same(module: str, function: str, old: str, new: str, tests: str, reason: str
 SIGNS = "metrics/test_signs.py"
 LOG_ODDS = "contract/test_log_odds.py"
 PREFIXES = "contract/test_prefixes.py"
+RUNNING = "contract/test_running.py"
+AT_MAPS = f"{RUNNING}::test_gradients_at_maps_and_states_are_those_of_the_sites"
+AT_BIASES = f"{RUNNING}::test_what_arrives_at_biases_is_that_of_the_sites"
+SEVERAL_BOOKS = f"{RUNNING}::test_gradients_of_several_books_are_told_apart"
+FREED = f"{RUNNING}::test_the_graph_is_freed_and_recorded_again_if_it_is_asked_for"
 DERIVED = "reference/test_derivations.py"
 RULES = "reference/test_rules.py"
 BALANCED = "reference/test_balanced.py"
@@ -98,8 +103,9 @@ of(
     ("Prediction.read", '"bq,b...qk->b...k"', '"bk,b...qk->b...q"', f"{DERIVED}::test_raw_attention"),
     ("Prediction.over_queries", "self.real / self.real.sum(-1, keepdim=True)", "self.real"),
     ("Prediction.over_queries", "rows.mean(-2)", "rows.mean(-1)", f"{GOLDEN}::test_class_specific_methods"),
-    ("Prediction.hidden_gradients", "[first : first + count]", "[first - 1 : first + count - 1]"),
-    ("Prediction.attention_gradients", "[:count]", "[-count:]", f"{DERIVED}::test_grads"),
+    ("Prediction._gradients_at", "if key not in self._gradients", "if not self._gradients", SEVERAL_BOOKS),
+    ("Gradients.hidden", "(self.book)[1]", "(self.book)[1][1:]"),
+    ("Gradients.attention", "maps=True)[0]", "maps=True)[0][::-1]", f"{DERIVED}::test_grads"),
     (
         "Prediction._pass",
         "0 if whole else 1",
@@ -344,9 +350,9 @@ of(
 )
 of(
     "recorder.lrp.watch",
-    BALANCED,
+    AT_MAPS,
     ("Watch._noted", "if position == 0 and", "if position == 1 and"),
-    ("Watch._noted", "(gradient * bias).sum(-1)", "gradient.sum(-1)"),
+    ("Watch._noted", "(gradient * bias).sum(-1)", "gradient.sum(-1)", AT_BIASES),
     ("Watch.at_map", "total += moved", "total = moved / 2"),
 )
 of(
@@ -613,8 +619,8 @@ of(
     ),
     (
         "Trace.relevance",
-        "t.detach() * g",
-        "g",
+        "relevances = tuple(t.detach() * g for",
+        "relevances = tuple(g for",
         f"{GOLDEN}::test_attn_lrp_without_stabilisers_is_near_the_authors_explicit_form",
     ),
     (
@@ -1653,7 +1659,7 @@ of(
 of(
     "recorder.mode",
     f"{RECORDED}::test_one_map_that_weighs_twice_keeps_both_values",
-    ("Recorder._see", "torch.cat((self.attentions[-1].values, attention.values), -1)", "attention.values"),
+    ("Recorder._see", "torch.cat((last.values, attention.values), -1)", "attention.values"),
 )
 of(
     "perturb.search",
@@ -2244,7 +2250,7 @@ GIVEN_IMAGES = "inputs/test_images.py"
 of(
     "recorder.run",
     SEEN,
-    ("_without_pooling", "attentions[kept - 1].probabilities.shape[-2] == 1", "True"),
+    ("_without_pooling", "attentions[kept - 1].size[0] == 1", "True"),
     ("_without_pooling", "not calls.holds_alone(kept - 1)", "False"),
 )
 of(
@@ -2600,4 +2606,105 @@ of(
         "estimate >= free",
         f"{MEMORY}::test_what_cannot_fit_is_an_error_with_numbers_and_advice",
     ),
+)
+
+# Rules that act while a model runs
+
+HALVED = f"{RUNNING}::test_half_precision_ranks_units_no_worse_than_opened_attention"
+MASKS = f"{RUNNING}::test_masks_windows_and_shared_keys"
+REACH = f"{RUNNING}::test_reach"
+SOME_POSITIONS = f"{RUNNING}::test_a_run_of_some_positions_says_nothing_of_others"
+of(
+    "recorder.lrp.running",
+    MASKS,
+    ("_Ratio.forward", "torch.promote_types(x.dtype, torch.float32)", "x.dtype", HALVED),
+    ("_HeldNorm.forward", "ctx.dimensions = dimensions if centred else ()", "ctx.dimensions = ()"),
+    ("_HeldNorm.forward", "(spread + eps).rsqrt()", "(spread + eps)", f"{RUNNING}::test_norms_of_torch"),
+    ("_HeldNorm.forward", "if centred else square", "if not centred else square", f"{RUNNING}::test_norms_of_torch"),
+    ("_HeldNorm.backward", "gradient * weight", "gradient"),
+    ("_halved", "scaled(operand, 0.5)", "scaled(operand, 1.0)"),
+    ("scaled", "if factor else x.detach()", "if factor else x"),
+    ("", "rules.halved: (0.5, 0.5)", "rules.halved: (0.5, 1.0)"),
+    ("Running.__init__", "self._map_share * _SHARES", "_SHARES"),
+    ("Running.fused", "(self._score_share, self._score_share, self._value_share", "(self._value_share,) * 3 + (1.0"),
+    ("Running.entered", "attention.detach().requires_grad_(attention.requires_grad)", "attention", AT_MAPS),
+    ("Running.step", "scaled(operands[1], self._value_share)", "operands[1]", AT_MAPS),
+    (
+        "Running.step",
+        "node_of_result(result).register_prehook(partial(self._at_bias, path, constants[-1], result.shape))",
+        "result.register_hook(lambda g: self._at_bias(path, constants[-1], result.shape, (g,)))",
+        AT_BIASES,
+    ),
+    ("Running._at_bias", "gradients[0].reshape(shape) * bias", "gradients[0].reshape(shape)", AT_BIASES),
+    (
+        "acts_while_running",
+        'book.carries == "gradient" and plain and fused',
+        'book.carries == "gradient" and fused',
+        f"{RUNNING}::test_which_books_act_while_a_model_runs",
+    ),
+)
+of(
+    "recorder.lrp.merged",
+    f"{RUNNING}::test_what_is_not_followed_is_explained_by_sites",
+    ("RunningActivations._leave", "not alone or self.recorder.products != products", "not alone"),
+)
+of(
+    "recorder.needs",
+    f"{RUNNING}::test_what_a_run_records_for_several",
+    ("Needs.opened", "self.maps or self.sites", "self.maps"),
+    ("Needs.__or__", "self.last and other.last", "self.last or other.last"),
+)
+of(
+    "recorder.run",
+    REACH,
+    ("_reach", "return reach, str(uncovered)", 'return "inputs", str(uncovered)'),
+    (
+        "recorded",
+        "(False, True) if known else (True,)",
+        "(False,) if known else (True,)",
+        f"{RUNNING}::test_a_run_that_calls_other_functions_is_looked_at_again",
+    ),
+    (
+        "recorded_somehow",
+        "Needs(sites=True, last=needs.last)",
+        "Needs(last=needs.last)",
+        f"{RUNNING}::test_what_is_not_followed_is_explained_by_sites",
+    ),
+    ("_last_positions", ".flip(1).int().argmax(1)", ".int().argmax(1)", SOME_POSITIONS),
+)
+of(
+    "recorder.trace",
+    REACH,
+    ("Trace._balanced", 'below and self.reach != "inputs"', "False"),
+    ("Trace.relevance", " carried = tuple(t.detach() * g for", " carried = tuple(g for"),
+    ("Trace._balanced", "self.at_biases.clear()", "pass", AT_BIASES),
+    (
+        "Trace._balanced",
+        "not self.once or self.outputs.task.in_parts",
+        "not self.once",
+        f"{RUNNING}::test_an_answer_is_explained_in_parts_by_one_run",
+    ),
+    ("Trace._balanced", "self.spent = not keep", "self.spent = False", FREED),
+)
+of(
+    "prediction",
+    FREED,
+    ("_Run._unspent", "for trace in self.traces if not trace.spent", "for trace in self.traces"),
+    ("_Run.under", "if t.book == book and", "if t.book is not None and"),
+)
+of(
+    "methods.registry",
+    f"{RUNNING}::test_methods_that_ask_where_the_head_reads_run_once",
+    ("Method.needs", ' and self.passes == "one" and not self.maps', ' and self.passes == "one"'),
+)
+of("tasks.task", SOME_POSITIONS, ("Outputs.rows_at", "(kept[rows] != positions).any()", "False"))
+of(
+    "recorder.tail",
+    f"{RUNNING}::test_scores_are_those_of_all_positions",
+    ("Tail.of", "if trace.outputs.kept is not None", "if False"),
+)
+of(
+    "explain.questions",
+    f"{RUNNING}::test_explain_asks_for_the_ends_or_a_position",
+    ("Questions.at_the_end", "not placed and not any", "not any"),
 )

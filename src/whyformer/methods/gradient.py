@@ -126,9 +126,11 @@ def legrad(prediction: Prediction) -> Tensor:
     trace = prediction.opened
     layers = list(zip(trace.attention, trace.hidden[1:], strict=True))
     head = Tail.of(prediction.model, prediction.batch.tensors, trace)
+    target = trace.outputs.in_rows(prediction.target)
+    versus = None if prediction.versus is None else trace.outputs.in_rows(prediction.versus)
     received = []
     for attention, states in layers:
-        logit = prediction.task.output(head(states), prediction.target, prediction.versus)
+        logit = prediction.task.output(head(states), target, versus)
         positive = trace.gradient_of(logit, attention).clamp(min=0) * _seen(attention.detach())
         received.append(prediction.over_queries(positive.mean(1).to(prediction.real.dtype), "mean"))
     return torch.stack(received) / len(received)

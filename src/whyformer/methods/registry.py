@@ -101,7 +101,8 @@ class Method(Registered):
         """What a run has to record for it, with these options."""
         book = None if self.under is None else self.under(**self.arguments(options))
         if book is not None and acts_while_running(book) and not self.relevance:
-            once = self.family == "relevance" and self.passes == "one" and self.tap is None  # others ask what is read
+            # others ask where the head reads, too, and so do those that roll maps out
+            once = self.family == "relevance" and self.passes == "one" and not self.maps
             return Needs(self.maps and self.tap is None, book=book, biases=self.biases, tap=self.tap, once=once)
         return Needs(self.maps, sites=self.relevance or book is not None, in_turn=self.in_turn)
 

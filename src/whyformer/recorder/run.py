@@ -41,7 +41,10 @@ from whyformer.recorder.recomputing import layer_paths, recomputed
 from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
 from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by
 
-_REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reach]]]" = weakref.WeakKeyDictionary()
+Reached = tuple[Reach, str]  # how far down a book's gradient can be had, and what is said where it cannot
+_REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reached]]]" = (
+    weakref.WeakKeyDictionary()
+)
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
@@ -106,7 +109,7 @@ def recorded(
         if noting:
             known[signature] = _reach(trace, running)
         if signature in known:
-            trace.reach = known[signature]
+            trace.reach, trace.uncovered = known[signature]
             break
     return trace
 
@@ -189,13 +192,13 @@ def _last_positions(model: nn.Module, kwargs: Mapping[str, Any]) -> tuple[int, .
     return tuple(sorted(set(ends.tolist())))
 
 
-def _reach_of(model: nn.Module, needs: Needs, edit: Edit | None) -> dict[tuple[str, ...], Reach]:
+def _reach_of(model: nn.Module, needs: Needs, edit: Edit | None) -> dict[tuple[str, ...], Reached]:
     """How far down a book's gradient can be had in this model, by what a run called."""
     return _REACHES.setdefault(model, {}).setdefault((replace(needs, once=False), edit and edit.at), {})
 
 
-def _reach(trace: Trace, running: Running) -> Reach:
-    """How far down every function on the way has a rule: to the inputs, to the embedding output, or not so far."""
+def _reach(trace: Trace, running: Running) -> Reached:
+    """How far down every function on the way has a rule, and which has none: to the inputs, the states, or nowhere."""
     states = trace.hidden[0] if isinstance(trace.layers, Layers) else None
     leaf = trace.pixels if trace.embeddings is None else trace.embeddings
     reach: Reach = "nowhere"
@@ -204,10 +207,10 @@ def _reach(trace: Trace, running: Running) -> Reach:
             continue
         try:
             check_closed(trace.logits, (end,), running.sites, running.book)
-        except UncoveredOperation:
-            break
+        except UncoveredOperation as uncovered:
+            return reach, str(uncovered)  # the error itself would keep the graph
         reach = cast(Reach, reached)
-    return reach
+    return reach, ""
 
 
 def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -47,6 +47,8 @@ class Tail:
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             lent, kwargs = stack.enter_context(borrowed(model, inputs))
+            if trace.outputs.kept is not None:
+                kwargs["logits_to_keep"] = torch.tensor(trace.outputs.kept, device=trace.logits.device)
             notes.watch(lent, stack)
             with notes:
                 outputs = said_by(lent, output_of(lent, call_of(lent, kwargs)()))

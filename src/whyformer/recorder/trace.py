@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
-from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
+from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import PLAIN, Book, book_named, check_closed, gradient_book, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
-from whyformer.recorder.lrp.running import BiasTerms, NotWhileRunning
+from whyformer.recorder.lrp.running import BiasTerms
 from whyformer.recorder.lrp.sites import Site, governed
 from whyformer.recorder.lrp.watch import Watch
 from whyformer.recorder.patches import cells, cells_of, found_patches
@@ -83,6 +83,7 @@ class Trace:
     sites: Sequence[Site] = field(repr=False, default=())
     book: Book | None = None  # whose gradients those of this trace are; None: torch's own
     reach: Reach = "inputs"  # how far down they are
+    uncovered: str = ""  # why they are no further down: which function has no rule
     once: bool = False  # whether the first backward pass under that book frees the graph
     spent: bool = False  # whether one did
     at_biases: "list[BiasTerms] | None" = field(repr=False, default=None)  # under that book, of the last backward pass
@@ -266,7 +267,7 @@ class Trace:
         )
         below = any(id(t) not in between for t in tensors)
         if self.reach == "nowhere" or (below and self.reach != "inputs"):
-            raise NotWhileRunning(f"the rule book {self.book.name if self.book else ''} has no rule for a function")
+            raise UncoveredOperation(self.uncovered)
         starts = self.starts(target, versus)
         if self.at_biases is not None:
             self.at_biases.clear()

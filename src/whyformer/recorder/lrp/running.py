@@ -202,7 +202,8 @@ class Running:
             step = self._steps.get(kind)
             result = call(*operands) if step is None else step(call, operands, constants)
         if self.at_biases is not None and kind in WITH_BIAS and constants[-1] is not None and result.requires_grad:
-            result.register_hook(partial(self._at_bias, path, constants[-1]))
+            # at the node: a hook of the tensor would be called for a result that the pass ends at, too
+            node_of_result(result).register_prehook(partial(self._at_bias, path, constants[-1], result.shape))
         if self.noting:
             self._note(kind, tuple(self._entered.get(id(x), (x, x))[1] for x in operands), result, path)
         return result
@@ -239,10 +240,10 @@ class Running:
             self._note("add", flowing, result, path)  # a kind that every such book covers
         return result
 
-    def _at_bias(self, path: str, bias: Tensor, gradient: Tensor) -> None:
+    def _at_bias(self, path: str, bias: Tensor, shape: torch.Size, gradients: tuple[Tensor, ...]) -> None:
         assert self.at_biases is not None
-        if gradient.numel():  # an adapter may be given no example
-            self.at_biases.append((path, (gradient * bias).sum(-1)))
+        if gradients[0] is not None and gradients[0].numel():  # an adapter may be given no example
+            self.at_biases.append((path, (gradients[0].reshape(shape) * bias).sum(-1)))
 
     def _note(self, kind: str, operands: tuple[Tensor, ...], result: Tensor, path: str) -> None:
         with torch._C.DisableTorchFunction():  # whoever notes is not seen
