@@ -120,7 +120,7 @@ class _Run:
         if self.needs.tap is not tap or self.needs.book != book:
             return None
         tapped = next((t for t in self._unspent if t.at_maps is not None), None) or self._record(self.needs)
-        return tapped if tapped.at_maps is not None and tapped.has_layers else None
+        return tapped if tapped.at_maps is not None and tapped.has_layers and tapped.reach != "nowhere" else None
 
     @property
     def traced(self) -> Trace:

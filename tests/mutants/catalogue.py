@@ -75,6 +75,8 @@ ALL = "evaluation/test_reproduce_all.py"
 PROTOCOLS = "evaluation/test_protocols.py"
 FREQUENCIES = "metrics/test_frequencies.py"
 COUNTED_HEADS = "heads/test_head_statistics.py"
+IN_TURN = "contract/test_in_turn.py"
+LOW = "contract/test_recomputing.py"
 
 # From layer to layer
 
@@ -234,8 +236,7 @@ of(
         "(attention == attention) |",
         "contract/test_tasks.py::test_what_comes_later_does_not_matter",
     ),
-    ("att_grads", "(a * g.clamp(min=0)).mean(1)", "(a * g).mean(1)", f"{DERIVED}::test_att_grads"),
-    ("att_grads", "torch.stack(received).mean(0)", "torch.stack(received).sum(0)", f"{DERIVED}::test_att_grads"),
+    ("att_grads", "for m in maps]).mean(0)", "for m in maps]).sum(0)", f"{DERIVED}::test_att_grads"),
     ("grad_cam", "prediction.read(attention)).mean(1).clamp(min=0)", "prediction.read(attention)).mean(1)"),
     ("grad_cam", "* (prediction.reader < 1) ", ""),
     (
@@ -291,7 +292,7 @@ same(
     "the same factor for all units of a text, which the stretching to [0, 1] undoes",
 )
 same(
-    *("methods.gradient", "att_grads", "prediction.real, (a", "torch.ones_like(prediction.real), (a"),
+    *("methods.gradient", "att_grads", "prediction.real, m)", "torch.ones_like(prediction.real), m)"),
     f"{DERIVED}::test_att_grads contract/test_methods.py::test_every_method_keeps_the_contract[att_grads-bert]",
     "queries of padding have no gradient",
 )
@@ -306,9 +307,6 @@ same(
 of(
     "methods.relevance",
     f"{GOLDEN}::test_class_specific_methods",
-    ("transformer_attribution", "m.clamp(min=0).mean(1) for m", "m.mean(1) for m"),
-    ("transformer_attribution", "w * r for w, r", "w + r for w, r"),
-    ("gae", "(g * a).clamp(min=0)", "(g * a).abs()"),
     ("partial_lrp", "last.clamp(min=0)", "last"),
     ("partial_lrp", "prediction.attention_relevances(book)[-1]", "prediction.attention_relevances(book)[0]"),
     (
@@ -322,8 +320,8 @@ of(
     ("_with_gamma", "not gamma and not gamma_pixels", "not gamma", PIXELS),
     (
         "transformer_attribution",
-        "prediction.attention_relevances(book)",
-        'prediction.attention_relevances("z_plus")',
+        "prediction.weighted_relevances(book, weight)",
+        'prediction.weighted_relevances("z_plus", weight)',
         "golden/test_images.py::test_ablations_by_book",
     ),
 )
@@ -585,8 +583,8 @@ of(
     ),
     (
         "_masked_softmax",
-        "(scores,)).masked_fill(blind, 0)",
-        "(scores,))",
+        "else probabilities.masked_fill(blind, 0)",
+        "else probabilities",
         "properties/test_attention.py::test_a_query_that_may_look_nowhere_gets_zeros_and_passes_no_gradient",
     ),
     (
@@ -1546,9 +1544,9 @@ of(
     "recorder.trace",
     SQUARE,
     (
-        "Trace._passed",
-        "sites = self._placed_sites if book.adds_per_example else self.sites",
-        "sites = self.sites",
+        "Trace.sites_for",
+        "self._placed_sites if book.adds_per_example else self.sites",
+        "self.sites",
     ),
 )
 of("recorder.run", SQUARE, ("_check_layout", "if any(elsewhere):", "if False:"))
@@ -2707,4 +2705,69 @@ of(
     "explain.questions",
     f"{RUNNING}::test_explain_asks_for_the_ends_or_a_position",
     ("Questions.at_the_end", "not placed and not any", "not any"),
+)
+of(
+    "recorder.taps",
+    f"{DERIVED}::test_att_grads",
+    ("positive_gradients", "gradient.clamp(min=0)", "gradient"),
+    (
+        "positive_products",
+        "(gradient * attention).clamp(min=0)",
+        "(gradient * attention).abs()",
+        f"{GOLDEN}::test_class_specific_methods",
+    ),
+)
+of(
+    "prediction",
+    f"{GOLDEN}::test_class_specific_methods",
+    ("_weighted", "weight * relevance).clamp(min=0)", "weight * relevance)"),
+    ("_weighted", "else weight * relevance", "else weight + relevance"),
+    ("Prediction._in_turn", "maps.insert(0, ", "maps.append(", f"{IN_TURN}::test_methods_take_large_maps_in_turn"),
+    ("Prediction._are_maps_large", "> LARGE_MAPS", "< LARGE_MAPS", f"{IN_TURN}::test_methods_take_large_maps_in_turn"),
+    (
+        "_Run.tapped",
+        "if self.needs.tap is not tap",
+        "if True",
+        f"{LOW}::test_maps_that_are_no_maps_where_they_meet_their_values",
+    ),
+)
+of(
+    "recorder.in_turn",
+    f"{IN_TURN}::test_parts_of_a_pass_are_the_whole",
+    ("parts_of", "and site.node is not stop", ""),
+    ("parts_of", "or not between & marked <= allowed", "", f"{IN_TURN}::test_a_state_that_is_passed_by_makes_no_parts"),
+    (
+        "_through",
+        "upper = (trace.hidden[layer], relevances[1], gradients[1])",
+        "upper = (trace.hidden[layer], relevances[1], relevances[1])",
+    ),
+)
+of(
+    "recorder.recomputing",
+    f"{LOW}::test_a_forward_that_somebody_exchanged_is_put_back",
+    ("_put_back", "if forward is not None:", "if False:"),
+    ("_put_back", 'del layer.__dict__["forward"]', "pass", f"{LOW}::test_the_model_is_given_back_as_it_was"),
+    (
+        "recomputed",
+        "partial(_checkpointed, layer.forward, again)",
+        "layer.forward",
+        f"{LOW}::test_less_memory_is_taken",
+    ),
+)
+of(
+    "recorder.run",
+    f"{LOW}::test_the_model_is_given_back_as_it_was",
+    ("_again", "evaluating(model.modules()), ", ""),
+    ("_again", "RunningActivations(repeated), ", "", f"{LOW}::test_scores_are_the_same"),
+    (
+        "recorded_somehow",
+        "if needs.low:",
+        "if False:",
+        f"{LOW}::test_nothing_large_is_done_silently_where_rules_cannot_follow",
+    ),
+)
+of(
+    "recorder.needs",
+    f"{LOW}::test_methods_that_need_maps_or_sites_refuse",
+    ("Needs.within", "self.book is None or self.maps or self.sites", "self.book is None"),
 )

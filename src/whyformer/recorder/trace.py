@@ -257,7 +257,7 @@ class Trace:
         self._balanced((self.hidden[0],), target, versus)
         count = len(self.hidden) - 1
         if not self.at_maps.keys() >= set(range(count)):
-            raise NotWhileRunning("the gradient of an attention map was not seen")
+            raise UnsupportedModel("the gradient of an attention map was not seen")
         return tuple(self.at_maps[layer] for layer in range(count))
 
     def _balanced(self, tensors: tuple[Tensor, ...], target: Target, versus: Target) -> tuple[Tensor, ...]:
