@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
 import whyformer
 from tests.helpers import families, vision, zoo
@@ -46,6 +46,22 @@ def test_maps_are_looked_at_on_the_way(family: str, method: str) -> None:
     for memory in ("usual", "low"):
         scores = whyformer.attribute(model, inputs, method, target=1, explains="logit", memory=memory)
         assert close(scores, expected, families.arithmetic(family))
+
+
+@pytest.mark.parametrize("method", ["gae", "att_grads"])
+def test_of_maps_no_more_is_kept_than_what_is_made_of_them(method: str) -> None:
+    """Neither the gradients of all heads and layers, nor, beside the graph, the maps."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 8, "vocab_size": 100}
+    model: Any = BertForSequenceClassification(BertConfig(**sizes, num_hidden_layers=6)).eval()
+    inputs = {"input_ids": torch.randint(5, 100, (1, 256))}
+    calls = {
+        "tapped": lambda: whyformer.attribute(model, inputs, method),
+        "maps": lambda: whyformer.list_methods()[method](Prediction(model, batch_of(model, inputs))),
+    }
+    known = [*model.parameters(), *inputs.values()]
+    peaks = {name: peak_memory(call, torch.device("cpu"), known) or 0 for name, call in calls.items()}
+    assert 0 < peaks["tapped"] < 0.75 * peaks["maps"]
 
 
 def test_maps_that_are_no_maps_where_they_meet_their_values() -> None:

@@ -2728,13 +2728,12 @@ of(
         "_Run.tapped",
         "if self.needs.tap is not tap",
         "if True",
-        f"{LOW}::test_maps_that_are_no_maps_where_they_meet_their_values",
+        f"{LOW}::test_of_maps_no_more_is_kept_than_what_is_made_of_them",
     ),
 )
 of(
     "recorder.in_turn",
     f"{IN_TURN}::test_parts_of_a_pass_are_the_whole",
-    ("parts_of", "and site.node is not stop", ""),
     ("parts_of", "or not between & marked <= allowed", "", f"{IN_TURN}::test_a_state_that_is_passed_by_makes_no_parts"),
     (
         "_through",

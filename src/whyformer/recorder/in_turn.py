@@ -47,7 +47,7 @@ def parts_of(trace: Trace, sites: Sequence[Site]) -> list[list[Site]] | None:
         allowed = {start, stop} if layer == len(maps) else {start, stop, maps[layer]}
         if stop not in between or not between & marked <= allowed:
             return None
-        parts.append([site for site in sites if site.node in between and site.node is not stop])
+        parts.append([site for site in sites if site.node in between])
         start = stop
     return parts
 
