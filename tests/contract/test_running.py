@@ -22,7 +22,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.specs import method_specs
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
-from whyformer.recorder import Needs, Trace, record
+from whyformer.recorder import Needs, Trace, record, run
 from whyformer.recorder.attention import attend
 from whyformer.recorder.lrp.books import BOOKS, CONSERVATIVE, GRADIENT_BOOKS, PLAIN, with_gamma
 from whyformer.recorder.lrp.running import NotWhileRunning, acts_while_running
@@ -730,3 +730,24 @@ def test_explain_asks_for_the_ends_or_a_position(kind: str) -> None:
     assert all_positions is None
     assert earlier.target.place.token == 3
     assert not np.any(earlier.scores[4:])
+
+
+def test_a_model_that_calls_other_functions_at_each_input() -> None:
+    """It is run once for each explanation, and what is remembered of it does not grow without end."""
+    model, inputs = copy.deepcopy(families.build("bert")), families.batch()
+    times, runs = [0], [0]
+
+    def scaled(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        runs[0] += 1
+        for _ in range(times[0]):
+            output = output * 1.0
+        return output
+
+    model.classifier.register_forward_hook(scaled)
+    expected = whyformer.attribute(model, inputs, "attn_lrp", target=1)
+    for number in range(run.SIGNATURES + 4):
+        times[0], runs[0] = number, 0
+        assert close(whyformer.attribute(model, inputs, "attn_lrp", target=1), expected)
+        assert runs[0] <= (2 if number < run.SIGNATURES else 1)
+    (known,) = run._REACHES[model].values()
+    assert len(known) == run.SIGNATURES

@@ -48,6 +48,9 @@ _REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], 
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
+SIGNATURES = (
+    16  # of a model that calls other functions at each input, as one that loops over experts, each run is noted
+)
 MANY = 1024  # units, of which fewer have maps that fit
 COPIES = {"maps": 1.75, "sites": 3.5}  # of each map that a run holds at the least, as `whyformer cost` measures it
 
@@ -102,15 +105,17 @@ def recorded(
         running = Running(PLAIN, batch, biases=needs.biases, tap=needs.tap)
         return _recorded(model, inputs, needs, running, edit, first_layer)
     known = _reach_of(unwrapped(model), needs, edit)
-    for noting in (False, True) if known else (True,):
+    varies = len(known) >= SIGNATURES
+    for noting in (False, True) if known and not varies else (True,):
         running = Running(needs.book, batch, noting=noting, biases=needs.biases, tap=needs.tap)
         trace = _recorded(model, inputs, needs, running, edit, first_layer)
         signature = tuple(running.signature)
-        if noting:
-            known[signature] = _reach(trace, running)
-        if signature in known:
-            trace.reach, trace.uncovered = known[signature]
+        if noting or signature in known:
             break
+    reach = known.get(signature) or _reach(trace, running)
+    if not varies:
+        known[signature] = reach
+    trace.reach, trace.uncovered = reach
     return trace
 
 
