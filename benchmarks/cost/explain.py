@@ -119,7 +119,7 @@ def workloads(arguments: argparse.Namespace, stock: Any, model: Any, inputs: dic
             shared = sharing(model, inputs)
             calls[f"{TOGETHER} ({len(shared)})"] = partial(together, model, inputs, shared)
         else:
-            calls[name] = partial(whyformer.attribute, model, inputs, name)
+            calls[name] = partial(whyformer.attribute, model, inputs, name, memory=arguments.memory)
     return calls
 
 
@@ -218,6 +218,7 @@ def main() -> None:
     parser.add_argument("--pixels", type=int, default=0, help="images of so many pixels a side, in place of tokens")
     parser.add_argument("--seconds", type=float, default=600, help="in which the rounds of a table are to end")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"names with commas; also: {TOGETHER}")
+    parser.add_argument("--memory", choices=("usual", "low"), default="usual", help="low: layers are run again")
     parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
     parser.add_argument("--imports", type=int, default=5, help="how often importing is timed, on a CPU")
     arguments = parser.parse_args()
