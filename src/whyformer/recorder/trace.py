@@ -86,7 +86,7 @@ class Trace:
     uncovered: str = ""  # why they are no further down: which function has no rule
     once: bool = False  # whether the first backward pass under that book frees the graph
     spent: bool = False  # whether one did
-    at_biases: "list[BiasTerms] | None" = field(repr=False, default=None)  # under that book, of the last backward pass
+    at_biases: list[BiasTerms] | None = field(repr=False, default=None)  # under that book, of the last backward pass
     at_maps: dict[int, Tensor] | None = field(repr=False, default=None)  # what a tap made of maps in that pass
     pooling: int = 0  # how many attention maps of the head come behind those of the layers
     lock: AbstractContextManager[Any] = field(repr=False, default_factory=threading.RLock)  # for passes over the graph
@@ -242,7 +242,7 @@ class Trace:
 
     def carried_with_biases(
         self, of: tuple[Tensor, ...], book: Book, target: Target = None, versus: Target = None
-    ) -> "tuple[tuple[Tensor, ...], list[BiasTerms]]":
+    ) -> tuple[tuple[Tensor, ...], list[BiasTerms]]:
         """`carried`, and what arrived at every bias: products summed over width, with the module where it is added."""
         if self.at_biases is not None:
             return self.carried(of, book, target, versus), list(self.at_biases)

@@ -162,11 +162,11 @@ class Running:
     """A book's rules in one run of a model.
 
     `signature` tells what was called: names of functions, and kinds of sites. Two runs that have the same one have
-    graphs of the same form.
-    With `noting`, the sites themselves are there, without their values, for a look at the whole graph.
+    graphs of the same form. With `noting`, the sites themselves are there, without their values, for a look at the
+    whole graph.
     """
 
-    def __init__(self, book: Book, batch: int, *, noting: bool = False, biases: bool = False, tap: "Tap | None" = None):
+    def __init__(self, book: Book, batch: int, *, noting: bool = False, biases: bool = False, tap: Tap | None = None):
         self.book, self.batch, self.noting, self.tap = book, batch, noting, tap
         self.at_maps: dict[int, Tensor] = {}  # what a tap made of each map in the last backward pass
         self._maps = itertools.count()
@@ -180,9 +180,7 @@ class Running:
         }
         self._map_share, self._value_share = _SHARES[book.rules.get("attend")]  # type: ignore[index]
         self._score_share = self._map_share * _SHARES[book.rules.get("matmul")][0]  # type: ignore[index]
-        self._entered: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # maps that are variables of their own, with what they were
+        self._entered: dict[int, tuple[Tensor, Tensor]] = {}  # maps that are variables, by id, with what they were
 
     def step(
         self,
