@@ -2,10 +2,10 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,8 +19,9 @@ from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
 from whyformer.recorder.in_turn import AtMap, in_turn
 from whyformer.recorder.lrp.books import PLAIN, book_named, gradient_book
-from whyformer.recorder.lrp.running import Tap, acts_while_running
-from whyformer.recorder.run import expanded, recorded_somehow
+from whyformer.recorder.lrp.running import Tap
+from whyformer.recorder.run import expanded
+from whyformer.recorder.runs import Runs
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Task
 
@@ -64,90 +65,6 @@ class Gradients:
         return self.of.gradients_in_layers(self.book)[1]
 
 
-class _Run:
-    """The runs of a model on a batch, which all predictions of it share; each is recorded when it is first asked for.
-
-    `needs` is what was known beforehand. A run serves whatever needs no more than it recorded. `edited` has the change
-    of the embeddings in every run, if there is one.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        tensors: Mapping[str, Tensor],
-        needs: Needs,
-        trace: Trace | None = None,
-        edited: Mapping[str, Any] | None = None,
-    ):
-        self.model, self.tensors, self.needs = model, tensors, needs
-        self.traces: list[Trace] = [] if trace is None else [trace]
-        self.edited = dict(edited or {})
-
-    @property
-    def trace(self) -> Trace:
-        """Any run, for what all have: outputs, states, embeddings."""
-        return self.traces[0] if self.traces else self._record(self.needs)
-
-    @property
-    def _unspent(self) -> list[Trace]:
-        """The runs that can still be differentiated."""
-        return [trace for trace in self.traces if not trace.spent]
-
-    @property
-    def unspent(self) -> Trace:
-        """Any run that can still be differentiated."""
-        return next(iter(self._unspent), None) or self.plain
-
-    @property
-    def plain(self) -> Trace:
-        """A run whose gradients are torch's own."""
-        plain = next((t for t in self._unspent if t.book is None), None)
-        return self._record(self.needs.without_book()) if plain is None else plain
-
-    @property
-    def opened(self) -> Trace:
-        """A run whose gradients are torch's own, with attention maps."""
-        opened = next((t for t in self._unspent if t.book is None and t.cannot_be_opened_further), None)
-        return self._record(replace(self.needs.without_book(), maps=True)) if opened is None else opened
-
-    @property
-    def with_maps(self) -> Trace:
-        """Any run with attention maps."""
-        return next((t for t in self.traces if t.is_opened), None) or self.opened
-
-    def tapped(self, tap: Tap, book: Book) -> Trace | None:
-        """A run with a tap under a book, if that is what was known to be asked for and can be had."""
-        if self.needs.tap is not tap or self.needs.book != book:
-            return None
-        tapped = next((t for t in self._unspent if t.at_maps is not None), None) or self._record(self.needs)
-        return tapped if tapped.at_maps is not None and tapped.has_layers and tapped.reach != "nowhere" else None
-
-    @property
-    def traced(self) -> Trace:
-        """The run with sites."""
-        traced = next((t for t in self.traces if t.sites), None)
-        return self._record(Needs(sites=True, last=self.needs.last)) if traced is None else traced
-
-    def under(self, book: Book, *, maps: bool = False, at_inputs: bool = False, biases: bool = False) -> Trace:
-        """A run whose gradients are those of a book, down to the inputs if asked; or else the one with sites."""
-        if not acts_while_running(book) or any(t.sites for t in self.traces):
-            return self.traced
-        reaching = ("inputs",) if at_inputs else ("inputs", "states")
-        of_book = [t for t in self._unspent if t.book == book and (t.at_biases is not None or not biases)]
-        recorded_under = next((t for t in of_book if t.cannot_be_opened_further or not maps), None)
-        if recorded_under is None:
-            recorded_under = self._record(
-                Needs(maps, book=book, biases=biases, last=self.needs.last, low=self.needs.low)
-            )
-        return recorded_under if recorded_under.sites or recorded_under.reach in reaching else self.traced
-
-    def _record(self, needs: Needs) -> Trace:
-        """Record a run; one with sites if a book's rules cannot follow the model while it runs."""
-        trace = recorded_somehow(self.model, self.tensors, needs, **self.edited)
-        self.traces.append(trace)
-        return trace
-
-
 class Prediction:
     """Runs its model once, when first asked, and shares that run among all methods and targets.
 
@@ -169,7 +86,7 @@ class Prediction:
         trace: Trace | None = None,
         relevance: bool = False,
         needs: Needs | None = None,
-        run: _Run | None = None,
+        run: Runs | None = None,
     ):
         self.model = model
         self.batch = replace(batch, tensors=expanded(batch.tensors))
@@ -183,7 +100,7 @@ class Prediction:
         self._gradients: dict[tuple[int, Book | None], tuple[tuple[Tensor, ...], ...]] = {}
         if needs is None:
             needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
-        self._run = _Run(model, self.batch.tensors, needs, trace) if run is None else run
+        self._run = Runs(model, self.batch.tensors, needs, trace) if run is None else run
 
     @property
     def needs(self) -> Needs:
@@ -496,7 +413,7 @@ class Prediction:
         """The same input and outputs, run anew with other embeddings."""
         layers = self.trace.layers
         first = layers.calls[0] if isinstance(layers, Layers) else -1
-        run = _Run(self.model, self.batch.tensors, Needs(maps=False), edited={"edit": edit, "first_layer": first})
+        run = Runs(self.model, self.batch.tensors, Needs(maps=False), edited={"edit": edit, "first_layer": first})
         return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, run=run)
 
     def generators(self, seed: int) -> list[torch.Generator]:

@@ -2686,10 +2686,16 @@ of(
     ("Trace._balanced", "self.spent = not keep", "self.spent = False", FREED),
 )
 of(
-    "prediction",
+    "recorder.runs",
     FREED,
-    ("_Run._unspent", "for trace in self.traces if not trace.spent", "for trace in self.traces"),
-    ("_Run.under", "if t.book == book and", "if t.book is not None and"),
+    ("Runs._unspent", "for trace in self.traces if not trace.spent", "for trace in self.traces"),
+    ("Runs.under", "if t.book == book and", "if t.book is not None and"),
+    (
+        "Runs.tapped",
+        "if self.needs.tap is not tap",
+        "if True",
+        f"{LOW}::test_of_maps_no_more_is_kept_than_what_is_made_of_them",
+    ),
 )
 of(
     "methods.registry",
@@ -2725,12 +2731,6 @@ of(
     ("_weighted", "else weight * relevance", "else weight + relevance"),
     ("Prediction._in_turn", "maps.insert(0, ", "maps.append(", f"{IN_TURN}::test_methods_take_large_maps_in_turn"),
     ("Prediction._are_maps_large", "> LARGE_MAPS", "< LARGE_MAPS", f"{IN_TURN}::test_methods_take_large_maps_in_turn"),
-    (
-        "_Run.tapped",
-        "if self.needs.tap is not tap",
-        "if True",
-        f"{LOW}::test_of_maps_no_more_is_kept_than_what_is_made_of_them",
-    ),
 )
 of(
     "recorder.in_turn",
