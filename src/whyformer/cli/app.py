@@ -35,6 +35,7 @@ app = typer.Typer(
 HtmlOption = Annotated[Path | None, typer.Option(help="Write a page to this file.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
+CaptureOption = Annotated[bool, typer.Option(help="On a GPU, capture what is asked again, and replay it.")]
 NoCacheOption = Annotated[
     bool, typer.Option("--no-cache", help="Neither read nor write what was found best for a model.")
 ]

@@ -8,6 +8,7 @@ import typer
 
 from whyformer.attention_heads import AUTHORS_SEARCH, HeadSearch
 from whyformer.cli.app import (
+    CaptureOption,
     DeviceOption,
     DirectionOption,
     DtypeOption,
@@ -87,6 +88,7 @@ def evaluate_command(
     workers: WorkersOption = None,
     chunk: Annotated[int | None, typer.Option(help="Rows that are measured and journalled together.")] = None,
     tokens_per_batch: Annotated[int | None, typer.Option(help="Tokens in one run of the model.")] = None,
+    capture: CaptureOption = True,
     windows: WindowsOption = "cut",
     window_size: WindowSizeOption = None,
     overlap: OverlapOption = None,
@@ -108,7 +110,7 @@ def evaluate_command(
     """Measure how good the explanations of methods are, on a data set."""
     subject = loading.explainer().subject
     options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
-    options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch}
+    options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch, "capture": capture}
     options |= {"windows": windows, "window_size": window_size, "overlap": overlap}
     options |= {"keep_scores": keep_scores, "protocol": protocol, "explains": explains, "versus": versus}
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0

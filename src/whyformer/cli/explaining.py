@@ -12,6 +12,7 @@ import typer
 
 from whyformer.cli.app import (
     LARGEST_BATCH,
+    CaptureOption,
     EffortOption,
     Loading,
     NoCacheOption,
@@ -93,6 +94,7 @@ def explain(
     check: CheckOption = None,
     trust: TrustOption = False,
     memory: Annotated[str, typer.Option(help="low: run layers again instead of keeping what they computed.")] = "usual",
+    capture: CaptureOption = True,
     batch_size: Annotated[int, typer.Option(help="Texts or images in one run of the model.")] = 16,
     no_cache: NoCacheOption = False,
     asked: AskedFlags,
@@ -123,7 +125,7 @@ def explain(
     if words:
         checked = _word_steps(chosen) | checked
     checked |= {**asked.outputs, **vars(long), "batch_size": batch_size, "method": method, "effort": way}
-    checked |= {"check": check, "memory": memory}
+    checked |= {"check": check, "memory": memory, "capture": capture}
     finished = partial(_finished, explainer, words, trust)
     if data is not None:
         opened = rows.texts(data, column, label)
@@ -178,7 +180,8 @@ def _explain_data(
             outputs[row].append(Comparison((explanation,)))
         return outputs
 
-    asked = {name: value for name, value in options.items() if name not in ("batch_size", "method", "effort", "memory")}
+    of_the_run = ("batch_size", "method", "effort", "memory", "capture")
+    asked = {name: value for name, value in options.items() if name not in of_the_run}
     asked |= {"words": finished.args[1], "trust": finished.args[2]}
     work = FolderOfExplanations(explainer.subject, data, (method,), explain, asked, options["batch_size"])
     explain_into(shown.folder, work)

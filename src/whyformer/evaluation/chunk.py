@@ -29,6 +29,7 @@ from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.recorder import Needs
+from whyformer.recorder.captures import capturing
 from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import CEILING, CHANCE, Pair
@@ -40,27 +41,43 @@ ScoresFor = ClassScores | DocumentScores
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     """The numbers of a chunk that are missing; records in order of row, method and metric."""
-    keys, left_out = pending.missing, dict(pending.left_out)
-    run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
-    with listening(None):  # whoever counts chunks is not told of the steps of every method
-        wanted = run.in_windows([item.ready(plan.subject) for item in pending.items if keys[item.row]])
-        documents = [item for item in wanted if run.is_merged(item)]
-        texts = [item for item in wanted if not run.is_merged(item)]
-        for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
-            run.explain(batch)
-        for item in documents:
-            run.explain_document(item)
-        run.measure()
-    left_out |= run.left_out
-    records = [
-        run.record(item, pair, key)
-        for item in pending.items
-        if item.row not in left_out
-        for pair, key in keys[item.row].items()
-    ]
-    examples = tuple(run.example_facts[item.row] for item in wanted)
-    counts = vars(run.outcomes.counts)
-    return Chunk(pending.start, pending.stop, tuple(records), run.metric_facts, examples, left_out, counts)
+    return AskedChunk(plan, pending).measured()
+
+
+class AskedChunk:
+    """A chunk that was explained, and what its metrics ask of the model: that is not run yet."""
+
+    def __init__(self, plan: Plan, pending: PendingChunk):
+        self.pending = pending
+        keys = pending.missing
+        self.run = run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
+        with (
+            capturing(plan.settings.capture),
+            listening(None),
+        ):  # whoever counts chunks is not told of the steps of every method
+            self.wanted = run.in_windows([item.ready(plan.subject) for item in pending.items if keys[item.row]])
+            documents = [item for item in self.wanted if run.is_merged(item)]
+            texts = [item for item in self.wanted if not run.is_merged(item)]
+            for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
+                run.explain(batch)
+            for item in documents:
+                run.explain_document(item)
+
+    def measured(self) -> Chunk:
+        """Run what is asked, and measure."""
+        run, pending = self.run, self.pending
+        with capturing(run.plan.settings.capture), listening(None):
+            run.measure()
+        left_out = dict(pending.left_out) | run.left_out
+        records = [
+            run.record(item, pair, key)
+            for item in pending.items
+            if item.row not in left_out
+            for pair, key in pending.missing[item.row].items()
+        ]
+        examples = tuple(run.example_facts[item.row] for item in self.wanted)
+        counts = vars(run.outcomes.counts)
+        return Chunk(pending.start, pending.stop, tuple(records), run.metric_facts, examples, left_out, counts)
 
 
 @dataclass(frozen=True)
@@ -183,7 +200,7 @@ class ChunkRun:
         subject = self.plan.subject
         batch = collate(subject, [item.encoded for item in items])
         prediction = Prediction(subject.model, batch, needs=needs)
-        outputs, task = prediction.trace.outputs, prediction.task
+        outputs, task = prediction.outputs, prediction.task
         if task.name not in ("classes", "answer"):
             raise UnsupportedModel(f"{type(subject.model).__name__} neither classifies nor answers questions")
         task.check(outputs, subject.model)
@@ -195,14 +212,15 @@ class ChunkRun:
         return prediction.towards([task.best_in(one) for one in each])
 
     def _note(self, prediction: Prediction, items: Sequence[Item]) -> None:
-        logits = prediction.trace.logits.detach().double().cpu()
+        logits = prediction.outputs.logits.detach().double().cpu()
         probabilities = prediction.task.probabilities(logits) if prediction.task.name == "classes" else None
+        predicted = prediction.predicted.tolist()
         for place, item in enumerate(items):
             facts: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.annotation.gold}
             if item.encoded.dropped:
                 facts["dropped"] = item.encoded.dropped
             if probabilities is not None:
-                index = int(prediction.predicted[place])
+                index = predicted[place]
                 probability = float(probabilities[place, index])
                 facts |= {"predicted": index, "probability": probability}
                 if reason := self._improbable(item, probabilities[place], index):
@@ -221,7 +239,7 @@ class ChunkRun:
         return f"the {which} class is less probable than {least}"
 
     def _kept_row(self, prediction: Prediction, place: int, item: Item) -> dict[str, Any]:
-        of = ExampleOutputs(prediction.trace.outputs, place, item.encoded, prediction.batch.tokenizer)
+        of = ExampleOutputs(prediction.outputs, place, item.encoded, prediction.batch.tokenizer)
         target = prediction.target[place].tolist()
         predicted = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
         facts = row_facts(item.text, predicted, self.plan.subject.labels)

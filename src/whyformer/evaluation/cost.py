@@ -133,7 +133,7 @@ def _explained(model: nn.Module, spec: MethodSpec, batch: Batch) -> Tensor:
     run = Prediction(model, batch, needs=replace(spec.needs, last=True))
     named = run.task.form == "token" and not run.task.causal
     target = (0, run.padding.shape[1] - 1) if named else None
-    return spec(run.towards(target, run.trace.outputs.explained(None, None))).total
+    return spec(run.towards(target, run.outputs.explained(None, None))).total
 
 
 def _forward(model: nn.Module, batch: Batch) -> Any:

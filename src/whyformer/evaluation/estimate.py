@@ -48,7 +48,7 @@ def seconds_per_input(plan: Plan, item: Item) -> float:
     shorter = [halves[0].without([place], hide_named("delete")) for place in range(len(halves[0]))]
     engine = Outcomes(plan.subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
     with listening(None):
-        engine.of(halves[1:], classes := prediction.trace.logits.shape[-1])  # the first run is slower
+        engine.of(halves[1:], classes := prediction.outputs.logits.shape[-1])  # the first run is slower
         start = time.perf_counter()
         engine.of(shorter, classes)
         return (time.perf_counter() - start) / len(shorter)

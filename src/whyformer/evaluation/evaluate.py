@@ -91,6 +91,7 @@ def evaluate(
     protocol: str | None = None,
     explains: Explains = "logit",
     versus: str | None = None,
+    capture: bool = True,
     progress: bool = True,
 ) -> Table:
     """Measure how good the explanations of methods are, on a data set.
@@ -122,6 +123,7 @@ def evaluate(
     | | (`attcat`) or separators (`mask_lrp`) out of attention; metrics hide units in the whole text, all attended to |
     | `explains` | what of each predicted class is explained: its `logit`, or its `log_odds` beside all others |
     | `versus` | `runner_up` explains each predicted class rather than the most probable other one |
+    | `capture` | whether, on a GPU, what is done again with inputs of one shape is captured and replayed |
     | `progress` | whether a bar and the current table are shown, where a person is watching; elsewhere a line now |
     | | and then |
     """
@@ -135,7 +137,7 @@ def evaluate(
         raise BadOption("window_size and overlap are for the contexts of questions, and for windows='merge'")
     if keep_scores and out is None:
         raise BadOption("keep_scores: scores are kept in the journal, and there is none: give out= a folder (--out)")
-    run: dict[str, Any] = {"beam": beam, "tokens_per_batch": tokens, "keep_scores": keep_scores}
+    run: dict[str, Any] = {"beam": beam, "tokens_per_batch": tokens, "keep_scores": keep_scores, "capture": capture}
     run |= {"protocol": protocol_named(protocol, subject.task)}
     if protocol is not None and long.merge:
         raise BadOption(f"protocol={protocol!r} cuts what does not fit, as the authors do: leave windows='merge' out")

@@ -56,6 +56,7 @@ class Settings:
     protocol: Protocol | None = None
     explains: Explains = "logit"
     versus: str | None = None
+    capture: bool = True  # whether what is done again on a GPU is captured
 
     @classmethod
     def of(cls, data: Dataset, **settings: Any) -> "Settings":

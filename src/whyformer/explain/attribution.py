@@ -12,6 +12,7 @@ from whyformer.explain.rows import of_chosen_rows
 from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_method_for, with_options
 from whyformer.prediction import Prediction
+from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
 from whyformer.tasks.targets import Target, plain_target
 from whyformer.tasks.task import Explains
@@ -27,6 +28,7 @@ def attribute(
     explains: Explains | None = None,
     effort: Effort | None = None,
     memory: Memory = "usual",
+    capture: bool = True,
     **options: Any,
 ) -> Tensor:
     """Scores for ready tensors, [batch, units]; no tokenizer needed.
@@ -36,8 +38,22 @@ def attribute(
     classes], or has them first in a tuple, or as `logits` in a dict. `method`, `explains` and `effort` are as in
     `Explainer.explain`; the method that is recorded for a model is not looked at. Of a model that chooses among texts
     the units are those of the chosen row. `memory="low"` runs layers again instead of keeping what they computed, for
-    prompts that would not fit.
+    prompts that would not fit. On a GPU what is asked again of inputs of one shape is captured, and then replayed
+    without Python; with `capture=False` it is not.
     """
+    with capturing(capture):
+        return _attributed(model, inputs, method, (target, versus, explains), (effort, memory), options)
+
+
+def _attributed(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...],
+    method: str,
+    asked: tuple[Target, Target, Explains | None],
+    cost: tuple[Effort | None, Memory],
+    options: dict[str, Any],
+) -> Tensor:
+    (target, versus, explains), (effort, memory) = asked, cost
     batch: Batch = batch_of(model, inputs)
     usual = usual_method_for(model, batch) if method == "auto" else None
     spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
@@ -47,6 +63,6 @@ def attribute(
         return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.needs)).total
     at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
     run = Prediction(model, batch, needs=replace(spec.needs.within(memory, spec.label), last=at_the_end))
-    prediction = run.towards(target, run.trace.outputs.explained(explains, versus))
+    prediction = run.towards(target, run.outputs.explained(explains, versus))
     _ = prediction.versus  # what is wrong with it is said, whatever the method
     return spec(prediction).total

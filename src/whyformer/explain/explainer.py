@@ -47,6 +47,7 @@ from whyformer.models.loading import Subject, load, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import bar, counting, listening, part
 from whyformer.recorder import Needs
+from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
 from whyformer.registry.specs import Written
 from whyformer.tasks import Task, task_of
@@ -150,6 +151,7 @@ class Explainer:
         effort: Effort | None = None,
         check: int | None = None,
         memory: Memory = "usual",
+        capture: bool = True,
         batch_size: int = 16,
         columns: ColumnNames | None = None,
         on_error: OnError = "refuse",
@@ -186,7 +188,8 @@ class Explainer:
 
         What the model says without each of the three strongest words, or regions of an image, is in `checked`; `check`
         is another number of them. Unless it is given, texts of over 128 units and lists of over 100 are not checked.
-        `memory="low"` runs layers again instead of keeping what they computed, for prompts that would not fit.
+        `memory="low"` runs layers again instead of keeping what they computed, for prompts that would not fit. On a GPU
+        what is asked again of inputs of one shape is captured and replayed without Python, unless `capture=False`.
         """
         if self.task.compares:
             beside = {"question": question, "context": context, "choices": choices, "versus": versus}
@@ -195,7 +198,8 @@ class Explainer:
             beside |= {"windows": None if windows == "cut" else windows}
             beside |= {"memory": None if memory == "usual" else memory}
             spec = with_options(self.method(method, effort), self.subject.model, options)
-            several = self._similarity(input, text, spec, target, check, beside)
+            with capturing(capture):
+                several = self._similarity(input, text, spec, target, check, beside)
             return several if isinstance(several, Explanation) else Explanations(tuple(several))
         asked_about = self._one_of(input, text)
         table = TableOfTexts.of(asked_about, columns, on_error, self.subject.labels)
@@ -210,7 +214,7 @@ class Explainer:
         long = Windows.of(window_size, overlap, windows)
         skipped: dict[int, str] | None = {} if on_error == "skip" and not single else None
         options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check, "memory": memory}
-        options["skipped"] = skipped
+        options |= {"skipped": skipped, "capture": capture}
         explanations = list(self._stream(texts, method, asked, long, **options))
         if single and not asked.several:
             return explanations[0][1]
@@ -237,6 +241,7 @@ class Explainer:
         effort: Effort | None = None,
         check: int | None = 0,
         memory: Memory = "usual",
+        capture: bool = True,
         batch_size: int = 16,
         progress: bool = False,
         **options: Any,
@@ -251,6 +256,7 @@ class Explainer:
         )
         long = Windows.of(window_size, overlap, windows)
         options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check, "memory": memory}
+        options["capture"] = capture
         for _, explanation in self._stream(texts, method, asked, long, **options):
             yield explanation
 
@@ -264,6 +270,7 @@ class Explainer:
         effort: Effort | None,
         check: int | None,
         memory: Memory,
+        capture: bool,
         batch_size: int,
         progress: bool,
         skipped: dict[int, str] | None = None,
@@ -283,7 +290,7 @@ class Explainer:
         rest, done = iter(texts), 0
         with bar(spec.of.name, count) if progress and count is not None else nullcontext() as listener:
             while batch := list(islice(rest, size)):
-                with listening(listener), part(done // size, -(-(count or 0) // size)):
+                with capturing(capture), listening(listener), part(done // size, -(-(count or 0) // size)):
                     explanations = without_bad(work, batch, done, skipped)
                 done += len(batch)
                 yield from explanations
@@ -318,11 +325,13 @@ class Explainer:
         overlap: int | None = None,
         effort: Effort | None = None,
         check: int = 0,
+        capture: bool = True,
     ) -> Comparison:
         """Explain one text, or one question and its context, by several methods, from one forward pass.
 
-        `effort` is for `auto` among them; `check` as in `explain`. With `"all"` or `"fast"`, those that agree most with
-        the others come first, and a method that refuses this model or text is listed in `refused` with its reason.
+        `effort` is for `auto` among them; `check` and `capture` as in `explain`. With `"all"` or `"fast"`, those that
+        agree most with the others come first, and a method that refuses this model or text is listed in `refused` with
+        its reason.
         """
         chosen = self._specs(methods, effort)
         needs = Needs.of_all([spec.needs for spec in chosen])
@@ -338,10 +347,10 @@ class Explainer:
             raise BadInput("one output is needed to compare methods, found several: call compare for each")
         one_text, long = list(texts), Windows.of(window_size, overlap, windows)
         check_windows(self.subject, self.task, long)
-        run = None if long.merge else self._run(one_text, asked, needs, long)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
-        with counting("compare"):
+        with counting("compare"), capturing(capture):
+            run = None if long.merge else self._run(one_text, asked, needs, long)
             for number, spec in enumerate(chosen):
                 try:
                     with part(number, len(chosen)):
@@ -381,14 +390,17 @@ class Explainer:
         specs = self._specs(methods, None)
         return measure_costs(self.subject, specs, tokens=tokens, batch=batch, seconds=seconds)
 
-    def trust(self, explanations: Iterable[Explanation]) -> list[Trust]:
-        """How far to believe explanations of this model, measured together: what they share is run once."""
+    def trust(self, explanations: Iterable[Explanation], *, capture: bool = True) -> list[Trust]:
+        """How far to believe explanations of this model, measured together: what they share is run once.
+
+        `capture` as in `explain`.
+        """
         several = [explanations] if isinstance(explanations, Explanation) else explanations
         each = list(several) if isinstance(several, Iterable) else [several]
         for one in each:
             if not isinstance(one, Explanation):
                 raise BadInput(f"trust is measured of explanations, as explain gives them; found {shown(one)}")
-        with counting("trust"):
+        with counting("trust"), capturing(capture):
             return trust_of(each, self.subject)
 
     def method(self, name: str = "auto", effort: Effort | None = None) -> MethodSpec:

@@ -143,11 +143,12 @@ def explained_run(
     `numbers` says which of all texts each is, for errors; `rows` how many rows each has, where its outputs are those of
     several.
     """
-    outputs, batch = prediction.trace.outputs, prediction.batch
+    outputs, batch = prediction.outputs, prediction.batch
     prediction.task.check(outputs, prediction.model)
     if rows is not None:
         return _run_by_rows(prediction, asked, numbers, rows)
-    texts = [ExampleOutputs(outputs, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
+    near = outputs.near()
+    texts = [ExampleOutputs(near, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
     pairs = [_pairs(*question) for question in zip(texts, asked, numbers, strict=True)]
     against = {versus is not None for of_text in pairs for _, versus in of_text}
     if len(against) > 1:
@@ -179,7 +180,7 @@ def _run_by_rows(
     questions, first = [], 0
     for count, each, number in zip(rows, asked, numbers, strict=True):
         examples = batch.examples[first : first + count]
-        of = ExampleOutputs(prediction.trace.outputs, first, examples[0], batch.tokenizer, examples)
+        of = ExampleOutputs(prediction.outputs, first, examples[0], batch.tokenizer, examples)
         for chosen, versus in _pairs(of, each, number):
             assert isinstance(chosen, int)
             assert versus is None or isinstance(versus, int)

@@ -55,7 +55,7 @@ def of_chosen_rows(prediction: Prediction, target: Target, versus: Target, needs
     """The prediction of the row of one choice of each example: the target, or that with the highest logit."""
     if versus is not None:
         raise BadOption("versus: the units of two choices stand in two rows; explain each by its target, and compare")
-    logits = prediction.trace.logits.detach().reshape(-1, prediction.batch.choices or 1)
+    logits = prediction.outputs.logits.detach().reshape(-1, prediction.batch.choices or 1)
     written = plain_target(target)
     each = logits.argmax(-1).tolist() if written is None else written
     each = each if isinstance(each, list) else [each] * len(logits)

@@ -5,7 +5,6 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import compress
 from threading import Lock
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.images import ImageInput, Patches
@@ -83,12 +83,12 @@ class TextInput(TensorInput):
         """The places of what is ranked and hidden as one: each token that is not special, or the tokens of a word."""
         return [members for _, members in self.words] if kind == "word" else super().groups(kind)
 
-    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TextInput":
+    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None, whole: TensorInput) -> "TextInput":
         if kept is None:
-            return replace(self, tensors=tensors)
+            return replace(self, tensors=tensors, whole=whole)
         units, special = tuple(compress(self.units, kept)), None if self.special is None else self.special[kept]
         none = None if self.no_answer is None else int(kept[: self.no_answer].sum())
-        return replace(self, tensors=tensors, units=units, special=special, no_answer=none)
+        return replace(self, tensors=tensors, units=units, special=special, no_answer=none, whole=whole)
 
     def part(self, window: Window) -> "TextInput":
         """One window of it."""
@@ -181,6 +181,12 @@ class Batch:
     def is_padded(self) -> bool:
         """Whether any position is masked."""
         return self.masked is not None and bool(self.masked.any())
+
+    def known(self, *, is_padded: bool) -> "Batch":
+        """The same, of which it is known whether it is padded: nobody has to wait for a device to tell."""
+        batch = replace(self)
+        batch.__dict__["is_padded"] = is_padded
+        return batch
 
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
         """Masked positions that are neither special tokens nor read by the head, [batch, units].
@@ -439,7 +445,8 @@ def collate(subject: Subject, inputs: Sequence[ReadInput]) -> Batch:
     tensors["attention_mask"] = attended
     tensors = {name: tensor.to(subject.device) for name, tensor in tensors.items()}
     masked = attended.eq(0).to(subject.device)
-    return Batch(tensors, masked, special.to(subject.device), tuple(examples), subject.tokenizer)
+    batch = Batch(tensors, masked, special.to(subject.device), tuple(examples), subject.tokenizer)
+    return batch.known(is_padded=padded)
 
 
 def batch_of(model: nn.Module, inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...]) -> Batch:
@@ -477,10 +484,16 @@ def window_of(subject: Subject) -> int:
             f"the tokenizer's model_max_length is {shown(stated)}: set it to the number of tokens that the model takes"
         )
     limits = [NO_LIMIT if stated is None or stated == math.inf else int(stated)]
-    configured = getattr(getattr(subject.model, "config", None), "max_position_embeddings", None)
+    return min(*limits, longest_for(subject.model))
+
+
+def longest_for(model: nn.Module) -> int:
+    """How many tokens a model can take: the smaller of what its configuration and its position table say."""
+    limits = [NO_LIMIT]
+    configured = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     if isinstance(configured, int) and configured > 0:  # XLNet says -1: any number
         limits.append(configured)
-    if "position_ids" in (of_model := tables(subject.model)):
+    if "position_ids" in (of_model := tables(model)):
         limits.append(of_model["position_ids"].rows - of_model["position_ids"].reserved)
     return min(limits)
 

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.input import TWICE, Flags, Places, TensorInput, repeated
 from whyformer.inputs.units import Box, Unit

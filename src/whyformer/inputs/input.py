@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.units import Unit
@@ -169,12 +169,12 @@ class TensorInput:
     def _changed(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
         if not tensors["attention_mask"].any():
             return self._alone()
-        return replace(self._with(tensors, kept), whole=self if self.whole is None else self.whole)
+        return self._with(tensors, kept, self if self.whole is None else self.whole)
 
-    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
+    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None, whole: "TensorInput") -> "TensorInput":
         """The input with other tensors, of the units that are kept."""
         special = self.special if kept is None or self.special is None else self.special[kept]
-        return TensorInput(tensors, special=special, fillers=self.fillers)
+        return TensorInput(tensors, special=special, fillers=self.fillers, whole=whole)
 
     def _alone(self) -> "TensorInput":
         """One token that stands for nothing."""

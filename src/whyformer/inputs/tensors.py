@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, listed, shown
+from whyformer.models.borrow import parameters_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped, vocabulary_size
 
 TABLES = {
@@ -82,14 +83,14 @@ def of_transformers(model: nn.Module) -> bool:
 
 def first_argument(model: nn.Module) -> inspect.Parameter | None:
     """What the model's forward takes first."""
-    return next(iter(inspect.signature(unwrapped(model).forward).parameters.values()), None)
+    return next(iter(parameters_of(unwrapped(model)).values()), None)
 
 
 def _by_name(model: nn.Module, inputs: Any) -> Any:
     """The inputs of a module that is not of transformers, what it takes first under a name of `CONTENT`."""
     if of_transformers(model):
         return inputs
-    taken = list(inspect.signature(unwrapped(model).forward).parameters)
+    taken = list(parameters_of(unwrapped(model)))
     if isinstance(inputs, Tensor):
         inputs = (inputs,)
     if isinstance(inputs, tuple):
@@ -158,7 +159,7 @@ def batch_and_units(tensors: Mapping[str, Tensor]) -> torch.Size:
 
 def accepts(model: nn.Module, name: str) -> bool:
     """Whether the model's forward takes an argument of that name."""
-    parameters = inspect.signature(unwrapped(model).forward).parameters
+    parameters = parameters_of(unwrapped(model))
     return name in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
 
 
@@ -169,8 +170,9 @@ def check_ids(model: nn.Module, ids: Tensor | None) -> None:
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise BadInput(f"input_ids must be whole numbers; found {ids.dtype}")
     rows = vocabulary_size(model)
-    if rows is not None and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
-        raise BadInput(f"input_ids must lie in 0 … {rows - 1}; found {int(ids.min())} … {int(ids.max())}")
+    low, high = torch.stack(ids.aminmax()).tolist() if rows is not None else (0, 0)
+    if rows is not None and not 0 <= low <= high < rows:
+        raise BadInput(f"input_ids must lie in 0 … {rows - 1}; found {low} … {high}")
 
 
 def check_width(model: nn.Module, embeddings: Tensor | None) -> None:

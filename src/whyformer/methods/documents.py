@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import TextInput, collate
 from whyformer.methods.registry import Scores

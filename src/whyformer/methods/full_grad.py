@@ -31,7 +31,7 @@ def full_grad(prediction: Prediction, *, book: GradientBook = None, biases: bool
     """
     chosen = gradient_or_book(book)
     trace = prediction.under(chosen, biases=True)
-    of = trace.hidden[:-1], chosen, prediction.target, prediction.versus
+    of = trace.hidden[:-1], chosen, *prediction.asked
     gradients, at_biases = trace.carried_with_biases(*of)
     products = torch.stack([h * g.to(h) for h, g in zip(prediction.hidden, gradients, strict=False)])
     scores = products.sum((0, -1))

@@ -218,7 +218,7 @@ def _lengths(vectors: Tensor) -> Tensor:
 def _pixel_gradient(prediction: Prediction) -> Tensor:
     trace = prediction.plain
     assert trace.pixels is not None
-    return trace.gradient(trace.pixels, prediction.target, prediction.versus).to(prediction.real.dtype)
+    return trace.gradient(trace.pixels, *prediction.asked).to(prediction.real.dtype)
 
 
 def _loss_gradient(prediction: Prediction, at: Anywhere) -> Tensor:

@@ -32,7 +32,7 @@ def layer_lrp(prediction: Prediction, *, book: OfGradient = "conservative", dept
     chosen = gradient_book(book)
     trace = prediction.under(chosen)
     lower = trace.hidden[: lower_layers(len(trace.hidden) - 1, depth)]
-    relevances = trace.relevance(lower, chosen, prediction.target, prediction.versus)
+    relevances = trace.relevance(lower, chosen, *prediction.asked)
     by_layer = torch.stack([r.sum(-1, dtype=prediction.real.dtype) for r in relevances]) / len(lower)
     return Scores(by_layer, of_value(prediction, by_layer.sum((0, -1))))
 

@@ -4,12 +4,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.inputs.hiding import Zero
@@ -109,7 +109,7 @@ def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tenso
 
 
 def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Scores:
-    prediction.loss(prediction.trace.logits)  # refuses what has no loss
+    prediction.loss(prediction.outputs.logits)  # refuses what has no loss
 
     def explain(example: Copies) -> tuple[Tensor, Report]:
         example.free = torch.ones_like(example.free)
@@ -313,7 +313,7 @@ class _Path:
         """The explained output, [copies], for copies with these embeddings; in the graph."""
         copies = self._run(states)
         trace = copies.trace
-        explained = copies.loss(trace.logits) if self.of_loss else trace.output(copies.target, copies.versus)
+        explained = copies.loss(trace.logits) if self.of_loss else trace.output(*copies.asked)
         return explained.to(self.example.dtype)
 
     def _run(self, states: Tensor, needs: Needs = STATES) -> Prediction:
@@ -346,7 +346,7 @@ class _Path:
             if self.book is None and self.place != "pixels":
                 return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
             copies = self._run(leaf, STATES if self.book is None else Needs(maps=False, book=gradient_book(self.book)))
-            trace, chosen = copies.trace, (copies.target, copies.versus)
+            trace, chosen = copies.trace, copies.asked
             variable = leaf if trace.pixels is None or self.place != "pixels" else trace.pixels
             carried = trace.carried(variable, self.book, *chosen) if self.book else trace.gradient(variable, *chosen)
             return carried.to(states.dtype)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
+from whyformer.checks import refuse_if
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
@@ -79,11 +80,13 @@ def check_cancelled(
         unread = asked & (prediction.reader == 0) & (terms > 0)
         asked = torch.where(unread.any(-1, keepdim=True), unread, asked)
     largest, size = ((values.abs() * asked).amax(-1) for values in (scores, terms))
-    if bool((largest < CANCELLED[at] * size).any()):
-        raise UnsupportedModel(
+    refuse_if(
+        (largest < CANCELLED[at] * size).any(),
+        UnsupportedModel(
             "vectors times their gradients cancel to almost nothing: this model normalises them before anything else, "
             f"so their length has no effect, and what is left is the small constant in a norm; {advice}"
-        )
+        ),
+    )
 
 
 def summed(prediction: Prediction, products: Tensor, advice: str, at: Place = "embedding_output") -> Tensor:

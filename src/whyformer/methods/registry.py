@@ -10,7 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whyformer.checks import gathered, refuse_if
 from whyformer.errors import BadOption, UnsupportedModel
+from whyformer.methods.replaying import captured, replayed
 from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import Book, Needs, differentiating
@@ -26,7 +28,7 @@ RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and 
         *("batch_size", "progress", "trust", "html", "json", "device", "dtype", "allow_pickle", "trust_remote_code"),
         *("no_cache", "debug", "help", "asked", "loading", "choice", "column", "on_error", "as_json", "revision"),
         *("windows", "window_size", "overlap", "image", "out", "check", "tokens", "explains", "columns", "data"),
-        *("label", "limit", "sample", "split", "memory"),
+        *("label", "limit", "sample", "split", "memory", "capture"),
     )
 )
 
@@ -112,9 +114,21 @@ class Method(Registered):
         The start and the end of an answer are scored one by one, and added up.
         """
         arguments = self.arguments(options)
-        padding = prediction.padding  # first: where the head reads is asked of the graph, which may be gone then
         if self.images_only and not prediction.batch.is_images:
             raise UnsupportedModel(f"{self.name} is for images, and {type(prediction.model).__name__} reads texts")
+        again = replayed(self, arguments, prediction)
+        if again is not None:
+            return again
+        with gathered():
+            scores = self.scored(prediction, arguments)
+        refused = captured(self, arguments, prediction, scores)
+        if refused is None:
+            return scores
+        return replace(scores, diagnostics={**scores.diagnostics, "capture": f"not possible: {refused}"})
+
+    def scored(self, prediction: Prediction, arguments: Mapping[str, Any]) -> Scores:
+        """The same, given all its options; what is wrong with numbers is told to whoever gathers checks."""
+        padding = prediction.padding  # first: where the head reads is asked of the graph, which may be gone then
         with differentiating():
             by_part = [self.function(part, **arguments) for part in prediction.parts]
         scores = _added([f if isinstance(f, Scores) else Scores(f) for f in by_part])
@@ -122,13 +136,14 @@ class Method(Registered):
         if tuple(scores.values.shape[-2:]) != expected or scores.values.dim() not in (2, 3):
             raise TypeError(f"{self.name} returned scores of shape {tuple(scores.values.shape)}, not {expected}")
         values = scores.values.detach().masked_fill(padding, 0)
-        logits = prediction.trace.logits.detach()
-        if not bool(torch.isfinite(values).all() & torch.isfinite(logits).all()):
-            check_finite(logits, type(prediction.model).__name__)
-            raise UnsupportedModel(
-                f"{self.name} gave scores that are not numbers on this model in {prediction.trace.logits.dtype}; "
+        check_finite(prediction.outputs.logits, type(prediction.model).__name__)
+        refuse_if(
+            ~torch.isfinite(values).all(),
+            UnsupportedModel(
+                f"{self.name} gave scores that are not numbers on this model in {prediction.outputs.logits.dtype}; "
                 "load it in float32"
-            )
+            ),
+        )
         return replace(scores, values=values, signed=self.signed if scores.signed is None else scores.signed)
 
 

@@ -143,6 +143,7 @@ def attn_lrp(
 def _from_value(prediction: Prediction, book: Book, at: Anywhere | None) -> Scores:
     place = place_of(prediction, at)
     if place == "pixels":
+        _ = prediction.trace.patches  # asked of the graph, which is gone afterwards
         relevances = prediction.pixel_relevances(book)
     else:
         tokens = place == "token_embeddings"
@@ -153,7 +154,7 @@ def _from_value(prediction: Prediction, book: Book, at: Anywhere | None) -> Scor
 
 def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
     """How much of the logit's value arrived, [batch]; the rest biases, positions and constants took."""
-    sent = prediction.trace.output(prediction.target, prediction.versus).detach()
+    sent = prediction.trace.output(*prediction.asked).detach()
     return {"conservation": {"sum": arrived, "absorbed": sent - arrived, "expected": sent}}
 
 

@@ -143,7 +143,7 @@ class _Outputs:
     def put(self, prediction: Prediction, numbers: Sequence[int], steps: Sequence[int]) -> None:
         """Keep what a prediction says of its rows: of texts by their numbers, each after a step."""
         at, trace = (torch.tensor(numbers), torch.tensor(steps)), prediction.trace
-        self.logits[at] = trace.output(prediction.target, prediction.versus).detach().double().cpu()
+        self.logits[at] = trace.output(*prediction.asked).detach().double().cpu()
         shares = prediction.task.probabilities(trace.logits.detach()) if prediction.task.form == "classes" else None
         if shares is not None:
             if self.shares is None:

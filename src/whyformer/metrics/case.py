@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.hiding import Hide
@@ -126,7 +126,7 @@ class Case:
         """How many classes the model tells apart."""
         if self.prediction.task.name != "classes":
             raise BadInput("this metric is for models that classify")
-        return int(self.prediction.trace.logits.shape[-1])
+        return int(self.prediction.outputs.logits.shape[-1])
 
     def chosen(self, target: Explained) -> Tensor:
         """A class for each example, [batch]: the predicted, the gold or the explained one."""
@@ -211,10 +211,14 @@ class Case:
         """The units of each example, highest score first, ties in order of position."""
         scores = self.scores_of(self.chosen(target))
         reduce = np.sum if combine == "sum" and not self.ranks else np.max
-        return [
-            sorted(groups, key=lambda group: -float(reduce(row[group])))
-            for groups, row in zip(self.units(units), scores, strict=True)
-        ]
+        orders = []
+        for groups, row in zip(self.units(units), scores, strict=True):
+            if units == "token":
+                felt = row[[place for (place,) in groups]]
+            else:
+                felt = np.array([float(reduce(row[group])) for group in groups])
+            orders.append([groups[place] for place in np.argsort(-felt, kind="stable").tolist()])
+        return orders
 
     def probabilities(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[Tensor]:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
@@ -237,7 +241,7 @@ class Case:
         """Each example with these places hidden."""
         way = hide_named(hide)
         steps_of = zip(self.inputs, without, strict=True)
-        return [[one.without(places, way) for places in steps] for one, steps in steps_of]
+        return [[self.outcomes.without(one, places, way) for places in steps] for one, steps in steps_of]
 
     def without_pixels(self, covered: Sequence[Sequence[Flags]], hide: str) -> list[Tensor]:
         """What the model says of each image with these pixels hidden, [height, width]: [steps, classes] for each."""

@@ -66,15 +66,16 @@ def _reference(owner: Any, model: nn.Module) -> weakref.ref[Any]:
         return weakref.ref(model, lambda _: _LOCKS.pop(key, None))
 
 
-_PARAMETERS: "weakref.WeakKeyDictionary[nn.Module, tuple[Any, frozenset[str]]]" = weakref.WeakKeyDictionary()
+Parameters = Mapping[str, inspect.Parameter]
+_PARAMETERS: "weakref.WeakKeyDictionary[nn.Module, tuple[Any, Parameters]]" = weakref.WeakKeyDictionary()
 
 
-def parameters_of(model: nn.Module) -> frozenset[str]:
-    """The names of the arguments that a model's forward takes; it is looked at once, unless it is exchanged."""
+def parameters_of(model: nn.Module) -> Parameters:
+    """The arguments that a model's forward takes, by name; it is looked at once, unless it is exchanged."""
     forward = getattr(model.forward, "__func__", model.forward)
     known = _PARAMETERS.get(model)
     if known is None or known[0] is not forward:
-        known = _PARAMETERS[model] = forward, frozenset(inspect.signature(model.forward).parameters)
+        known = _PARAMETERS[model] = forward, inspect.signature(model.forward).parameters
     return known[1]
 
 
@@ -138,6 +139,9 @@ def _with_padding_id(model: nn.Module, inputs: dict[str, Any]) -> Iterator[dict[
         yield inputs
         return
     ids = inputs["input_ids"]
+    if len(ids) == 1 and "attention_mask" not in inputs:
+        yield inputs
+        return
     attended = inputs.get("attention_mask", torch.ones_like(ids)).bool()
     if attended.dim() == ids.dim() and inputs.get("past_key_values") is not None:
         attended = attended[:, -ids.shape[1] :]  # the mask is that of the whole text

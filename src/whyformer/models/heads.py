@@ -23,9 +23,13 @@ HEADS.known |= {
 
 def head_of(classes: Iterable[str]) -> str | None:
     """The head that a model has, by the first of these class names that tells: by its ending, or its Auto class."""
-    names = list(classes)
-    ending = next((head for name in names for head in HEADS if f"For{head}" in name), None)
-    return ending or next((head for name in names for head in HEADS if name in _built_by(head)), None)
+    names = []
+    for name in classes:  # of most models the first one tells
+        ending = next((head for head in HEADS if f"For{head}" in name), None)
+        if ending is not None:
+            return ending
+        names.append(name)
+    return next((head for name in names for head in HEADS if name in _built_by(head)), None)
 
 
 def task_name(model: nn.Module) -> str | None:

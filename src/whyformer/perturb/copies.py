@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Batch
 from whyformer.inputs.fillers import Fillers
@@ -60,9 +61,9 @@ class Copies:
                 "baseline='mask'"
             )
         self.free = _free(prediction, row, self.positions, self.patches)
-        self.dtype = torch.promote_types(prediction.trace.logits.dtype, torch.float32)
-        self.device = prediction.trace.logits.device
-        self.vocabulary = prediction.trace.logits.shape[-1] if self.task.form == "token" else 0
+        self.dtype = torch.promote_types(prediction.outputs.logits.dtype, torch.float32)
+        self.device = prediction.outputs.logits.device
+        self.vocabulary = prediction.outputs.logits.shape[-1] if self.task.form == "token" else 0
         kept = self._kept
         self.runner = Runner(
             self.model,
@@ -87,10 +88,10 @@ class Copies:
 
     def _keep_places(self, prediction: Prediction, row: int) -> None:
         """Units that stood behind padding are told their old positions where these matter; raise if that is not all."""
-        logits = prediction.trace.logits[row].detach()
+        logits = prediction.outputs.logits[row].detach()
         exact = logits.dtype == torch.float64 or torch.get_float32_matmul_precision() == "highest"
         leeway = LEEWAY.get(logits.dtype, ROUGH) if exact else ROUGH
-        due = float(prediction.trace.output(prediction.target, prediction.versus)[row].detach())
+        due = float(prediction.trace.output(*prediction.asked)[row].detach())
         everything, within = torch.ones(1, self.units), leeway * float(logits.abs().max())
         output = float(self.outputs(everything))
         if abs(output - due) > within and "position_ids" in self._takes and "position_ids" not in self.input.tensors:
@@ -141,7 +142,7 @@ class Copies:
     @cached_property
     def _takes(self) -> frozenset[str]:
         """The names of what the model's forward takes."""
-        return parameters_of(self.model)
+        return frozenset(parameters_of(self.model))
 
     @cached_property
     def _kept(self) -> int | None:

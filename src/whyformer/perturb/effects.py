@@ -40,7 +40,7 @@ class Hidden:
 
 def outcomes_of(prediction: Prediction) -> list[Outcome]:
     """What is said of each whole input."""
-    return _outcomes(replace(prediction.trace.outputs, attended=~prediction.padding), prediction)
+    return _outcomes(replace(prediction.outputs, attended=~prediction.padding), prediction)
 
 
 def outcomes_without(prediction: Prediction, hidden: Sequence[Hidden], hide: Hide) -> list[Outcome]:
@@ -80,7 +80,7 @@ def _outcomes(outputs: Outputs, of: Prediction) -> list[Outcome]:
 
 def _batches(prediction: Prediction, hidden: Sequence[Hidden]) -> Iterator[Sequence[Hidden]]:
     """As many as the device runs at once."""
-    logits, units = prediction.trace.logits, prediction.padding.shape[1]
+    logits, units = prediction.outputs.logits, prediction.padding.shape[1]
     limits = limits_of(logits.device.type)
     most = limits.tokens // units
     if prediction.task.form == "token":

@@ -14,19 +14,22 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.inputs.input import TensorInput, present
+from whyformer.inputs.hiding import Hide
+from whyformer.inputs.input import Places, TensorInput, present
 from whyformer.models.borrow import borrowed
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.perturb.dropping import dropping
 from whyformer.perturb.prefixes import Behind, Prefixes
 from whyformer.progress import report
+from whyformer.recorder.captures import release
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import call_of, output_of
 
 PADDING = 0.05  # of a batch's tokens, at most
+FREE = {"cuda": 4096}  # tokens of a batch that a device runs as fast as fewer, by its type: there padding costs nothing
 UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
 
 Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
@@ -101,6 +104,15 @@ class Runner:
         self._waiting: dict[bytes, TensorInput] = {}
         self._planned: Counter[bytes] = Counter()
         self._planning = False
+        self._made: dict[tuple[bytes, Hide, tuple[int, ...]], TensorInput] = {}
+
+    def without(self, whole: TensorInput, places: Places, hide: Hide) -> TensorInput:
+        """An input with units hidden: it is made once, however often it is asked about."""
+        key = whole.key, hide, tuple(sorted(places))
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = whole.without(places, hide)
+        return made
 
     @contextmanager
     def planning(self) -> Iterator[None]:
@@ -162,6 +174,7 @@ class Runner:
         self._known.clear()
         self._waiting.clear()
         self._planned.clear()
+        self._made.clear()
 
     def _batches(self, inputs: Sequence[TensorInput]) -> Iterator[Behind]:
         """Inputs of one kind as they are run: behind what some begin with alike, the others whole."""
@@ -176,7 +189,7 @@ class Runner:
             for batch in plan.batches:
                 yield batch._replace(prefix=prefix)
         left.sort(key=len, reverse=True)  # the largest first: if memory is short, at once
-        for together in _batches(left, self.budget, self.most or len(left)):
+        for together in _batches(left, self.budget, self.most or len(left), FREE.get(self.device.type, 0)):
             yield Behind(together)
 
     def _run(self, batch: Behind) -> Tensor:
@@ -279,18 +292,23 @@ def in_parts(items: S) -> Iterator[AbstractContextManager[S]]:
         attempt = _Attempt(part)
         yield attempt
         if attempt.failed:
+            release()
             torch.cuda.empty_cache()  # here nothing holds on to the run any more
             half = len(part) // 2
             waiting += [part[half:], part[:half]]
 
 
-def _batches(inputs: Sequence[TensorInput], budget: int, most: int) -> Iterator[list[TensorInput]]:
-    """Inputs, longest first, cut where a batch is full or the next one would need too much padding."""
+def _batches(inputs: Sequence[TensorInput], budget: int, most: int, free: int = 0) -> Iterator[list[TensorInput]]:
+    """Inputs, longest first, cut where a batch is full or the next one would need too much padding.
+
+    As long as a batch has no more than `free` tokens, it may have any padding.
+    """
     batch: list[TensorInput] = []
     real = 0
     for one in inputs:
         size = (len(batch) + 1) * len(batch[0] if batch else one)
-        if batch and (size > budget or len(batch) >= most or size - real - len(one) > PADDING * size):
+        sparse = size > free and size - real - len(one) > PADDING * size
+        if batch and (size > budget or len(batch) >= most or sparse):
             yield batch
             batch, real = [], 0
         batch.append(one)

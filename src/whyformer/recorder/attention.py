@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer.checks import is_far
+
 Step = Callable[[str, Callable[..., Tensor], tuple[Tensor, ...]], Tensor]  # kind of site, function, operands
 
 
@@ -87,7 +89,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None, step: Step, *, sighted:
         return step("softmax", _softmax, (scores,))
     blocked = ~mask if mask.dtype == torch.bool else mask == float("-inf")
     blind = None if sighted else blocked.all(-1, keepdim=True)
-    if blind is not None and not blind.is_cuda and not bool(blind.any()):  # a GPU would have to wait for the answer
+    if blind is not None and not is_far(blind) and not bool(blind.any()):
         blind = None
     if mask.dtype == torch.bool:
         scores = scores.masked_fill(blocked if blind is None else blocked & ~blind, float("-inf"))

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from whyformer.checks import is_far, refuse_if
 from whyformer.errors import (
     BadInput,
     BadOption,
@@ -39,7 +40,7 @@ from whyformer.recorder.needs import Needs
 from whyformer.recorder.patches import cells_of
 from whyformer.recorder.recomputing import layer_paths, recomputed
 from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
-from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by
+from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by, task_of
 
 Reached = tuple[Reach, str]  # how far down a book's gradient can be had, and what is said where it cannot
 _REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reached]]]" = (
@@ -48,6 +49,7 @@ _REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], 
 _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
 
 
+KEEP = "logits_to_keep"  # the argument of a language model that says at which positions it has to speak
 SIGNATURES = (
     16  # of a model that calls other functions at each input, as one that loops over experts, each run is noted
 )
@@ -95,20 +97,27 @@ def record(
 
 
 def recorded(
-    model: nn.Module, inputs: Mapping[str, Tensor], needs: Needs, *, edit: Edit | None = None, first_layer: int = -1
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    needs: Needs,
+    *,
+    edit: Edit | None = None,
+    first_layer: int = -1,
+    checked: bool = False,
 ) -> Trace:
-    """`record`, with what the run has to record as one value."""
+    """`record`, with what the run has to record as one value; numbers of inputs may have been `checked` before."""
+    how = edit, first_layer, checked
     if needs.book is None:
-        return _recorded(model, inputs, needs, None, edit, first_layer)
+        return _recorded(model, inputs, needs, None, *how)
     batch = next((len(t) for t in inputs.values() if t.dim()), 1)
     if needs.book is PLAIN:  # torch's own derivatives need no rule
         running = Running(PLAIN, batch, biases=needs.biases, tap=needs.tap)
-        return _recorded(model, inputs, needs, running, edit, first_layer)
+        return _recorded(model, inputs, needs, running, *how)
     known = _reach_of(unwrapped(model), needs, edit)
     varies = len(known) >= SIGNATURES
     for noting in (False, True) if known and not varies else (True,):
         running = Running(needs.book, batch, noting=noting, biases=needs.biases, tap=needs.tap)
-        trace = _recorded(model, inputs, needs, running, edit, first_layer)
+        trace = _recorded(model, inputs, needs, running, *how)
         signature = tuple(running.signature)
         if noting or signature in known:
             break
@@ -137,9 +146,10 @@ def _recorded(
     running: Running | None,
     edit: Edit | None,
     first_layer: int,
+    checked: bool,
 ) -> Trace:
     inputs = expanded(inputs)
-    batch = _check_inputs(unwrapped(model), inputs)
+    batch = _check_inputs(unwrapped(model), inputs, checked)
     _check_memory(unwrapped(model), inputs, needs, batch)
     edits = {first_layer: _leaf_of(edit)} if edit is not None and edit.at == "embedding_output" else {}
     one_run = partial(recorded, needs=Needs(maps=False))
@@ -159,9 +169,9 @@ def _recorded(
             tokens.leaf = kwargs["inputs_embeds"] = edited.requires_grad_()
         if "pixel_values" in kwargs:
             kwargs["pixel_values"] = recorder.pixels = kwargs["pixel_values"].detach().requires_grad_()
-        kept = _last_positions(model, kwargs) if needs.last else None
+        kept = _last_positions(model, kwargs) if needs.last and KEEP not in kwargs else None
         if kept is not None:
-            kwargs["logits_to_keep"] = torch.tensor(kept, device=kwargs["input_ids"].device)
+            kwargs[KEEP] = torch.tensor(kept, device=kwargs["input_ids"].device)
         if needs.sites:
             stack.enter_context(Composites(recorder))
         if running is not None:
@@ -170,7 +180,7 @@ def _recorded(
             stack.enter_context(recomputed(model, paths, partial(_again, model, recorder)))
         with recorder:
             output = output_of(model, call_of(model, kwargs)())
-    how: dict[str, Any] = {"edited": edit is not None, "kept": kept}
+    how: dict[str, Any] = {"edited": edit is not None, "kept": kept, "count": len(kwargs.get(KEEP, ())) or None}
     return _trace(model, output, recorder, calls, kwargs.get("attention_mask"), **how)
 
 
@@ -188,9 +198,22 @@ def _again(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 def _last_positions(model: nn.Module, kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
     """The positions of the last tokens of a batch, if the model can tell what it says at these alone."""
-    ids, mask = kwargs.get("input_ids"), kwargs.get("attention_mask")
-    if ids is None or ids.dim() != 2 or "logits_to_keep" not in parameters_of(model):
-        return None
+    ids = kwargs.get("input_ids")
+    return None if ids is None or ids.dim() != 2 or not speaks_where_told(model) else last_positions(kwargs)
+
+
+def speaks_where_told(model: nn.Module) -> bool:
+    """Whether a model that speaks at every position can be told to do so at some alone.
+
+    Some classifiers take that argument too.
+    """
+    task = task_of(model)
+    return KEEP in parameters_of(model) and (task is None or task.form == "token")
+
+
+def last_positions(tensors: Mapping[str, Any]) -> tuple[int, ...]:
+    """The positions of the last tokens of a batch, in order."""
+    ids, mask = tensors["input_ids"], tensors.get("attention_mask")
     if mask is None or mask.shape != ids.shape:
         return (ids.shape[1] - 1,)
     ends = ids.shape[1] - 1 - mask.bool().flip(1).int().argmax(1)
@@ -220,6 +243,8 @@ def _reach(trace: Trace, running: Running) -> Reached:
 
 def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The inputs, with positions [1, units] that transformers takes for all examples repeated for each."""
+    if len(inputs.get("position_ids", ())) != 1:
+        return inputs if isinstance(inputs, dict) else dict(inputs)
     batch = next((len(inputs[name]) for name in CONTENT if name in inputs and inputs[name].dim()), 1)
     return {
         name: tensor.expand(batch, *tensor.shape[1:]) if name == "position_ids" and len(tensor) == 1 else tensor
@@ -227,12 +252,12 @@ def expanded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _check_inputs(model: nn.Module, inputs: Mapping[str, Any]) -> int:
+def _check_inputs(model: nn.Module, inputs: Mapping[str, Any], checked: bool) -> int:
     """Raise if tensors cannot be a batch of texts or images for this model; the number of examples."""
     ids = inputs.get("input_ids")
     check_one_text(ids)
     tokens = ids if ids is not None else inputs.get("inputs_embeds")
-    if tokens is not None and "attention_mask" in inputs:
+    if tokens is not None and "attention_mask" in inputs and not checked:
         check_mask(inputs["attention_mask"], tokens.shape[:2])
     sizes = {name: t.shape[0] for name, t in inputs.items() if isinstance(t, Tensor) and t.dim()}
     if not sizes or len(set(sizes.values())) != 1 or 0 in sizes.values():
@@ -264,6 +289,7 @@ def _trace(
     *,
     edited: bool,
     kept: tuple[int, ...] | None,
+    count: int | None,
 ) -> Trace:
     name, embeddings, lock = type(model).__name__, recorder.tokens.leaf, lock_of(model)
     if embeddings is None and recorder.pixels is None:
@@ -290,11 +316,11 @@ def _trace(
         if embeddings is None and recorder.looked is None:
             raise
         shape = _units_of(recorder.looked) if embeddings is None else embeddings.shape[:2]
-    if task.form == "token" and logits.shape[1] < (shape[1] if kept is None else len(kept)):
+    if task.form == "token" and logits.shape[1] < (count or shape[1]):
         raise UnsupportedModel(
             f"{name} gives outputs at {logits.shape[1]} positions, and has states of {shape[1]} units"
         )
-    attended = mask.bool() if mask is not None and mask.shape == shape else torch.ones(shape).bool()
+    attended = mask.bool() if mask is not None and mask.shape == shape else logits.new_ones(shape, dtype=torch.bool)
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
     return Trace(
@@ -445,7 +471,7 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
             "logits [batch, units, vocabulary]"
         )
     logits, task = read
-    if logits.device.type == "cpu":  # a GPU would have to wait; there, whoever looks at the scores looks at these too
+    if not is_far(logits):  # there, whoever looks at the scores looks at these too
         check_finite(logits, name)
     if len(logits) != batch:
         raise UnsupportedModel(f"{name} returns logits of shape {tuple(logits.shape)} for a batch of {batch}")
@@ -454,11 +480,13 @@ def _outputs(model: nn.Module, output: Any, batch: int) -> tuple[Tensor, Task]:
 
 def check_finite(logits: Tensor, name: str) -> None:
     """Raise if a model says what are no numbers."""
-    if not bool(torch.isfinite(logits).all()):
-        raise UnsupportedModel(
+    refuse_if(
+        ~torch.isfinite(logits.detach()).all(),
+        UnsupportedModel(
             f"{name} returns logits that are not numbers (NaN or infinite) for this input, so there is nothing to "
             "explain; check its weights, or load it in float32"
-        )
+        ),
+    )
 
 
 def _leaf_of(edit: Edit) -> Callable[[Tensor], Tensor]:

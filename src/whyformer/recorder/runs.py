@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from whyformer.recorder.captures import Replay
 from whyformer.recorder.lrp.books import Book
 from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.needs import Needs
@@ -31,6 +32,8 @@ class Runs:
         self.model, self.tensors, self.needs = model, tensors, needs
         self.traces: list[Trace] = [] if trace is None else [trace]
         self.edited = dict(edited or {})
+        self.replay: Replay | None = None  # in place of a run that only has to tell what the model says
+        self.may_be_replayed = trace is None and not self.edited
 
     @property
     def trace(self) -> Trace:

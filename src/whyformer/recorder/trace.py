@@ -5,13 +5,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
+from whyformer.caching import cached_property
+from whyformer.checks import refuse_if
 from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.failures import named_failures
@@ -350,10 +351,12 @@ class Trace:
     def _positions_read(self, outputs: Tensor) -> Tensor:
         last = self.gradient_of(outputs, self.hidden[-1])
         read = last.ne(0).any(-1).to(torch.promote_types(last.dtype, torch.float32))  # [batch, units]
-        if not bool(read.any(-1).all()):
-            raise UnsupportedModel(
+        refuse_if(
+            ~read.any(-1).all(),
+            UnsupportedModel(
                 "the logits do not depend on the last layer's output, so no position of it can be explained"
-            )
+            ),
+        )
         return read / read.sum(-1, keepdim=True)
 
     def _chosen(self, target: Target, versus: Target) -> tuple[Tensor, Tensor | None]:

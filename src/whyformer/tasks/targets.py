@@ -1,6 +1,7 @@
 """Targets: how the output to be explained is written, before a task says which of its numbers that is."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from torch import Tensor
@@ -8,7 +9,16 @@ from torch import Tensor
 from whyformer.errors import BadOption, shown
 
 Choice = int | str | tuple[int | str | None, ...]
-Target = Choice | Sequence[Choice] | Tensor | None
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Targets that were looked at before, as `Outputs.chosen` gives them: a device need not wait for another look."""
+
+    numbers: Tensor
+
+
+Target = Choice | Sequence[Choice] | Tensor | Settled | None
 
 LARGEST = 2**63 - 1  # a whole number that a tensor can hold
 

@@ -3,7 +3,7 @@
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import torch
 from torch import Tensor, nn
 
+from whyformer.checks import refuse_if
 from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.inputs.encoding import ReadInput, TextInput
 from whyformer.inputs.tensors import CONTENT, accepts, first_argument, of_transformers
@@ -19,13 +20,14 @@ from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
 from whyformer.registry.plugins import Registry
 from whyformer.tasks.label import Label, Predicted
-from whyformer.tasks.targets import Target, plain_target
+from whyformer.tasks.targets import Settled, Target, plain_target
 
 Chosen = int | tuple[int, ...]  # an output of one example, as plain numbers; -1 for a part that is left out
 RUNNER_UP = "runner_up"  # the most probable output beside the target
 ALL_OTHERS = -2  # in place of the class that a target is set against: all others, so that its log-odds are explained
 
 Explains = Literal["logit", "log_odds"]
+FEW_NUMBERS = 2**22  # that are copied from a device at once
 FEW_CLASSES = 2  # of so many, each is explained by itself where nobody says what of it is
 
 
@@ -50,8 +52,10 @@ class Outputs:
             return positions
         kept = torch.tensor(self.kept, device=positions.device)
         rows = torch.searchsorted(kept, positions.contiguous()).clamp(max=len(kept) - 1)
-        if bool((kept[rows] != positions).any()):
-            raise BadOption(f"this run kept the outputs at the positions {list(self.kept)} alone")
+        refuse_if(
+            (kept[rows] != positions).any(),
+            BadOption(f"this run kept the outputs at the positions {list(self.kept)} alone"),
+        )
         return rows
 
     def in_rows(self, chosen: Tensor) -> Tensor:
@@ -59,6 +63,12 @@ class Outputs:
         if self.kept is None:
             return chosen
         return torch.cat((chosen[:, :1], self.rows_at(chosen[:, 1:])), 1)
+
+    def near(self) -> "Outputs":
+        """The same without the graph, on the CPU if they are few: whoever asks of each example waits for them once."""
+        if self.logits.device.type == "cpu" or self.logits.numel() > FEW_NUMBERS:
+            return self
+        return replace(self, logits=self.logits.detach().cpu(), attended=self.attended.cpu())
 
     @property
     def usually_explained(self) -> Explains:
@@ -80,6 +90,8 @@ class Outputs:
 
         A tuple is one target, a list holds one for each example.
         """
+        if isinstance(target, Settled):
+            return target.numbers
         written = plain_target(target)
         if written is None:
             return self.predicted
@@ -111,10 +123,12 @@ class Outputs:
         return against
 
     def against(self, versus: Target) -> Tensor:
-        """Outputs that others are set against, as `chosen` gives them; all other classes stay what they are."""
+        """Outputs that others are set against, as `chosen` gives them; of all other classes none in particular."""
+        if isinstance(versus, Settled):
+            return versus.numbers
         written = plain_target(versus)
-        if written and isinstance(written, list) and all(one == ALL_OTHERS for one in written):
-            return torch.tensor(written, device=self.logits.device)
+        if written and isinstance(written, list) and all(one in (ALL_OTHERS, ()) for one in written):
+            return torch.empty(len(written), 0, dtype=torch.long, device=self.logits.device)
         return self.chosen(versus)
 
     def explained(self, explains: Explains | None, versus: Target) -> Target:
@@ -135,8 +149,8 @@ class Outputs:
 
 
 def are_all_others(against: Tensor | None) -> bool:
-    """Whether targets are set against all other classes."""
-    return against is not None and bool((against == ALL_OTHERS).all())
+    """Whether targets are set against all other classes, of which none in particular is named: [batch, 0]."""
+    return against is not None and against.dim() == 2 and against.shape[1] == 0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from whyformer.checks import is_far
 from whyformer.recorder.lrp.sites import Finish, Site
 
 STABILISER = 1e-9
@@ -68,14 +69,14 @@ def linear_positive(site: Site, relevance: Tensor) -> tuple[Tensor, Finish]:
 def _divided(numerator: Tensor, stabilised: Tensor, nothing: float) -> Tensor:
     """The quotient, in the place of the denominator; 0 where that is nothing but the stabiliser."""
     none = stabilised <= nothing
-    if stabilised.is_cuda or bool(none.any()):  # a GPU would have to wait for the answer
+    if is_far(stabilised) or bool(none.any()):
         return torch.div(numerator, stabilised, out=stabilised).masked_fill_(none, 0)
     return torch.div(numerator, stabilised, out=stabilised)
 
 
 def absolute(weight: Tensor) -> Tensor:
     """`|W|`, in memory that is used again and again on a CPU: fresh memory costs as much as a matrix product."""
-    if weight.is_cuda:
+    if is_far(weight):
         return weight.abs()
     place: dict[tuple[torch.Size, torch.dtype], Tensor] | None = getattr(_SCRATCH, "place", None)
     if place is None:
@@ -101,6 +102,8 @@ def _rows_with(relevance: Tensor) -> tuple[Tensor, ...] | slice:
 
     Above the last attention only the rows that the head reads do, and the others need no products.
     """
+    if is_far(relevance):  # to wait for it would cost more than the products
+        return slice(None)
     present = relevance.any(-1)
     return present.nonzero(as_tuple=True) if int(present.sum()) * 2 < present.numel() else slice(None)
 

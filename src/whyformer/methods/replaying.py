@@ -1,0 +1,238 @@
+"""Replaying: what a method makes of a captured run, captured too, so that a GPU does both again without Python."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from whyformer.checks import gathering, raise_first
+from whyformer.errors import WhyformerError
+from whyformer.inputs.images import Patches
+from whyformer.models.loading import unwrapped
+from whyformer.prediction import Prediction
+from whyformer.recorder.captures import (
+    SIGHTS,
+    CapturedRun,
+    Captures,
+    Laid,
+    NotCaptured,
+    Replay,
+    captures_of,
+    is_possible,
+    key_of,
+    laid_out,
+    make_room,
+    misfit,
+    usual,
+)
+from whyformer.recorder.runs import Runs
+from whyformer.tasks.task import are_all_others
+
+if TYPE_CHECKING:
+    from whyformer.methods.registry import Method, Scores
+
+REMEMBERED = 4096  # shapes that were seen; more are forgotten
+APART = 1e-3  # what captured scores may differ by from those they are compared with once, beside the largest
+ALONG = 0.98  # the cosine that they have at least in half precision, where numbers are noisy
+
+
+@dataclass
+class Pass:
+    """What a method makes of a captured run, in tensors that have always the same places."""
+
+    graph: Any
+    target: Tensor
+    versus: Tensor | None
+    scores: "Scores"
+    padding: Tensor
+    flags: Tensor | None
+    errors: list[WhyformerError]
+    padding_is_known: bool = False  # whether it was seen that padding changes nothing
+
+
+def replayed(method: "Method", arguments: Mapping[str, Any], prediction: Prediction) -> "Scores | None":
+    """The scores of a prediction by what was captured for such ones, if anything was."""
+    replay = prediction.replay
+    key = None if replay is None else _key(method, arguments, prediction)
+    if replay is None or key is None:
+        return None
+    known = replay.run.passes.get(key)
+    if known is None or not (known.padding_is_known or _is_full(replay)):
+        return None
+    return _replayed(known, replay, prediction)
+
+
+def captured(method: "Method", arguments: Mapping[str, Any], prediction: Prediction, scores: "Scores") -> str | None:
+    """Capture what gave these scores, if such batches come again; why that is not possible, if it is not."""
+    model = unwrapped(prediction.model)
+    if method.passes != "one" or not prediction.is_plain or not is_possible(model):
+        return None
+    of_method = _key(method, arguments, prediction)
+    if of_method is None:
+        return None
+    refused = misfit(model, prediction.batch, prediction.needs)
+    if refused is not None:
+        return refused
+    captures = captures_of(model)
+    with captures.lock:
+        of_run = key_of(model, prediction.batch, prediction.needs)
+        key = of_run, of_method
+        for known in (key, of_method):
+            if known in captures.refused:
+                return captures.refused[known]
+        if len(captures.seen) > REMEMBERED:
+            captures.seen.clear()
+        captures.seen[key] += 1
+        if captures.seen[key] < SIGHTS:
+            return None
+        try:
+            _capture(captures, of_run, of_method, (method, arguments, prediction, scores))
+        except _NoSuchPass as error:
+            captures.refused[of_method] = str(error)
+            return str(error)
+        except (RuntimeError, WhyformerError) as error:
+            captures.refused[key] = reason = _reason(error)
+            return reason
+        make_room(prediction.outputs.logits.device)
+        return None
+
+
+Done = tuple["Method", Mapping[str, Any], Prediction, "Scores"]
+
+
+def _capture(captures: Captures, of_run: Any, of_method: Any, done: Done) -> None:
+    method, arguments, prediction, scores = done
+    model, layout, needs = unwrapped(prediction.model), of_run[0], usual(prediction.needs)
+    numbers = laid_out(model, prediction.batch, layout, needs)
+    run = captures.runs.get(of_run) or CapturedRun(model, layout, needs, numbers)
+    replay = Replay(run, numbers)
+    known = run.passes.get(of_method)
+    if known is None:
+        with replay.turn():
+            target, versus = _in_rows(replay, prediction)
+            try:
+                with run.graphs.aside(), gathering():
+                    aside = _inner(model, run, (target, versus), Runs(model, run.inputs, needs))
+                    tried = _cut(method.scored(aside, arguments).values, numbers)
+                del aside
+            except NotCaptured as error:
+                raise _NoSuchPass(str(error)) from error
+            _compare(captures, tried, scores.values, padded=layout.padded)
+            try:
+                known = _passed(method, arguments, (model, run, prediction.known_patches), (target, versus))
+            except (RuntimeError, NotCaptured) as error:  # it waits for the device, or does what no graph can
+                raise _NoSuchPass(f"{method.name} does what cannot be captured: {_reason(error)}") from error
+    values = _replayed(known, replay, prediction).values
+    _compare(captures, values, scores.values, padded=False)
+    known.padding_is_known |= layout.padded and not _is_full(replay)
+    run.passes[of_method] = known
+    captures.runs[of_run] = run
+
+
+class _NoSuchPass(NotCaptured):
+    """Why a method is never captured, whatever the shape."""
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _passed(
+    method: "Method",
+    arguments: Mapping[str, Any],
+    where: tuple[torch.nn.Module, CapturedRun, Patches | None],
+    asked: tuple[Tensor, Tensor | None],
+) -> Pass:
+    """Capture what a method makes of a run."""
+    (model, run, patches), trace = where, replace(where[1].trace)
+    target, versus = asked[0].clone(), None if asked[1] is None else asked[1].clone()
+    if patches is not None:
+        trace.patches = patches
+    with gathering() as checks, run.graphs.captured() as graph:
+        inner = _inner(model, run, (target, versus), Runs(model, run.inputs, run.needs, trace))
+        scores = method.scored(inner, arguments)
+        padding, flags = inner.padding, checks.joined()
+    return Pass(graph, target, versus, scores, padding, flags, checks.errors)
+
+
+def _inner(model: torch.nn.Module, run: CapturedRun, asked: tuple[Tensor, Tensor | None], runs: Runs) -> Prediction:
+    """A prediction of what a captured run reads."""
+    return Prediction(model, run.batch, chosen=asked, run=runs)
+
+
+def _replayed(known: Pass, replay: Replay, prediction: Prediction) -> "Scores":
+    with replay.turn():
+        target, versus = _in_rows(replay, prediction)
+        known.target.copy_(target)
+        if known.versus is not None and versus is not None:
+            known.versus.copy_(versus)
+        known.graph.replay()
+        scores, numbers = known.scores, replay.laid_out
+        values, signs = _cut(scores.values, numbers), None if scores.signs is None else _cut(scores.signs, numbers)
+        padding, flags = _cut(known.padding, numbers), None if known.flags is None else known.flags.clone()
+        diagnostics = _cloned(scores.diagnostics)
+    raise_first(flags, known.errors)
+    prediction.pad(padding)
+    return replace(scores, values=values, signs=signs, diagnostics={**diagnostics, "capture": "replayed"})
+
+
+def _in_rows(replay: Replay, prediction: Prediction) -> tuple[Tensor, Tensor | None]:
+    """What is explained, with rows of the logits in place of positions."""
+    versus = prediction.versus
+    against = versus if versus is None or are_all_others(versus) else replay.outputs.in_rows(versus)
+    return replay.outputs.in_rows(prediction.target), against
+
+
+def _is_full(replay: Replay) -> bool:
+    """Whether nothing was padded."""
+    numbers = replay.laid_out
+    return numbers.units is None or numbers.units == numbers.tensors["input_ids"].shape[1]
+
+
+def _compare(captures: Captures, values: Tensor, due: Tensor, *, padded: bool) -> None:
+    """Raise unless scores are those that they have to be, but for rounding."""
+    if due.dtype in (torch.float32, torch.float64) and not captures.in_half_precision:
+        same = (values - due).abs().max() <= APART * due.abs().max()
+    else:
+        same = _cosine(values, due) >= ALONG
+    if bool(same):
+        return
+    if padded:
+        captures.length_matters = True
+        raise NotCaptured("padding changes what the model says: runs of exactly equal shape are captured instead")
+    raise NotCaptured("what was captured gave other scores than the model's own run")
+
+
+def _cosine(one: Tensor, other: Tensor) -> Tensor:
+    """Of all numbers."""
+    return torch.nn.functional.cosine_similarity(one.flatten().double(), other.flatten().double(), dim=0)
+
+
+def _cut(values: Tensor, numbers: Laid) -> Tensor:
+    """Without what texts were padded with."""
+    return values[..., : numbers.units].clone()
+
+
+def _cloned(report: Mapping[str, Any]) -> dict[str, Any]:
+    """A report whose tensors nobody writes to any more."""
+    return {
+        name: value.detach().clone()
+        if isinstance(value, Tensor)
+        else _cloned(value)
+        if isinstance(value, dict)
+        else value
+        for name, value in report.items()
+    }
+
+
+def _key(method: "Method", arguments: Mapping[str, Any], prediction: Prediction) -> Any:
+    """What a pass is known by; None if an option cannot be told from others."""
+    versus = None if prediction.versus is None else tuple(prediction.versus.shape[1:])
+    key = method.function, tuple(sorted(arguments.items())), tuple(prediction.target.shape[1:]), versus
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key

@@ -1,0 +1,84 @@
+"""The state of a model: whether anything that its numbers depend on was exchanged, without looking at the numbers."""
+
+from collections.abc import Iterable
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.models.loading import text_config
+
+WATCHED = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+WATCHED_BACKWARD = ("_backward_hooks", "_backward_pre_hooks")
+OF_TORCH = frozenset(vars(nn.Module()))  # what every module has; of these, those above are looked into
+
+
+class State:
+    """What a model was made of at one moment: its modules, their attributes and hooks, and where its weights lie.
+
+    Whoever puts another object in place of one of these, or changes a weight, makes another state: moved or trained
+    weights, adapters that are switched, hooks, `train()`, exchanged submodules or functions.
+    """
+
+    def __init__(self, model: nn.Module):
+        self._owners: list[tuple[dict[str, Any], tuple[Any, ...]]] = []  # attributes, and what they were
+        self._containers: list[tuple[Any, tuple[Any, ...]]] = []  # what is looked into, and what was there
+        self._tensors: list[tuple[Tensor, int, int]] = []
+        for module in model.modules():
+            own = vars(module)
+            self._own(own)
+            looked_into = [own[name] for name in (*WATCHED, *WATCHED_BACKWARD)]
+            others = [value for name, value in own.items() if name not in OF_TORCH and type(value) in (list, dict, set)]
+            self._containers += [(each, _content(each)) for each in (*looked_into, *others)]
+            weights = (*own["_parameters"].values(), *own["_buffers"].values())
+            self._tensors += [(t, t.data_ptr(), _version(t)) for t in weights if isinstance(t, Tensor)]
+        configs = {id(config): config for config in (getattr(model, "config", None), text_config(model))}
+        for config in configs.values():
+            self._own(getattr(config, "__dict__", {}))
+
+    def _own(self, attributes: dict[str, Any]) -> None:
+        self._owners.append((attributes, tuple(attributes.values())))
+
+    def lies_still(self) -> bool:
+        """Whether all weights lie where they did."""
+        return all(t.data_ptr() == place for t, place, _ in self._tensors)
+
+    def holds(self) -> bool:
+        """Whether the model is still made of that."""
+        for now, then in self._owners:
+            if len(now) != len(then) or not all(map(is_, now.values(), then)):
+                return False
+        for now, then in self._containers:
+            if len(now) != len(then) or (then and not all(map(is_, _each(now), then))):
+                return False
+        return all(t.data_ptr() == place and _version(t) == version for t, place, version in self._tensors)
+
+
+def surroundings() -> tuple[Any, ...]:
+    """What numbers depend on beside a model and its inputs: how torch multiplies, which kernels it may take."""
+    cuda = torch.backends.cuda
+    return (
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.allow_tf32,
+        torch.are_deterministic_algorithms_enabled(),
+        cuda.flash_sdp_enabled(),
+        cuda.mem_efficient_sdp_enabled(),
+        cuda.math_sdp_enabled(),
+        torch.get_default_dtype(),
+        len(nn.modules.module._global_forward_hooks),
+        len(nn.modules.module._global_forward_pre_hooks),
+    )
+
+
+def _content(container: Any) -> tuple[Any, ...]:
+    return tuple(_each(container))
+
+
+def _each(container: Any) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it was changed in place; of a tensor made in inference mode nobody counts."""
+    return 0 if tensor.is_inference() else tensor._version

@@ -1,0 +1,62 @@
+"""What is captured beside what is not: the same scores for the inputs it was captured with, and for others."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import whyformer
+from tests.helpers import zoo
+from whyformer.errors import WhyformerError
+from whyformer.inputs.encoding import batch_of
+from whyformer.methods.specs import method_specs
+from whyformer.prediction import Prediction
+from whyformer.recorder import captures
+from whyformer.recorder.captures import SIGHTS, capturing
+
+METHODS = ("attn_lrp", "gae", "transformer_attribution", "input_x_gradient")
+
+
+def told(model: nn.Module, inputs: dict[str, Tensor], name: str) -> str | None:
+    """What the diagnostics say of capture, where a method is asked once more."""
+    spec = method_specs([name])[0]
+    run = Prediction(model, batch_of(model, inputs), needs=spec.needs)
+    report: str | None = spec(run.towards(None, run.outputs.explained(None, None))).diagnostics.get("capture")
+    return report
+
+
+def compared(
+    model: nn.Module, several: list[dict[str, Tensor]], name: str, **options: Any
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Scores of inputs of one layout without capture, and with what was captured for the first of them."""
+    with capturing(False):
+        expected = [whyformer.attribute(model, inputs, name, **options) for inputs in several]
+    captures.release()
+    for _ in range(SIGHTS):
+        whyformer.attribute(model, several[0], name, **options)
+    return [whyformer.attribute(model, inputs, name, **options) for inputs in several], expected
+
+
+def inputs_for(model: Any, head: zoo.Head) -> list[dict[str, Tensor]]:
+    """Two batches of one layout: texts of other lengths, or other images; one text where there is no padding."""
+    alone = getattr(model.config, "pad_token_id", None) is None and head is not zoo.IMAGE
+    lengths = ((9,), (9,)) if alone else ((9, 5, 7), (8, 9, 4))
+    return [zoo.batch(model, each, seed=seed, head=head) for seed, each in enumerate(lengths)]
+
+
+def fits(model: nn.Module, inputs: dict[str, Tensor], name: str) -> bool:
+    """Whether a method explains a model."""
+    try:
+        with capturing(False):
+            whyformer.attribute(model, inputs, name)
+    except WhyformerError:
+        return False
+    return True
+
+
+def on_device(inputs: dict[str, Tensor], device: str) -> dict[str, Tensor]:
+    """The tensors there."""
+    return {
+        name: tensor.to(device, torch.float32 if tensor.is_floating_point() else None)
+        for name, tensor in inputs.items()
+    }
