@@ -113,7 +113,8 @@ def test_a_model_is_run_once_in_a_capture(length: int) -> None:
     for _ in range(SIGHTS):
         told(model, families.batch((length,)), "attn_lrp")
     (run,) = captures.captures_of(model).runs.values()
-    looked_up = [args for func, args, *_ in run.graph.steps if func._schema.name == "aten::embedding"]
+    steps = run.graph.steps  # type: ignore[attr-defined]
+    looked_up = [args for func, args, *_ in steps if func._schema.name == "aten::embedding"]
     assert len(looked_up) == 3  # words, positions, types
 
 
