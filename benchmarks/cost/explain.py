@@ -14,6 +14,9 @@ Every round times the plain passes and each method in turn, so that a slow momen
 Ratios are those of the medians, with a 95 % interval by a bootstrap over rounds. If the rounds would take longer than
 `--seconds`, there are fewer, which is said above the table. Memory is the peak of all tensors above the model and its
 inputs: live storages on a CPU, what torch allocates on a GPU. What a method refuses is said below.
+
+On a GPU methods run without captured graphs. With `--capture` each has another row in which it is replayed, and so has
+the stock forward pass; its memory is what its graphs hold.
 """
 
 import argparse
@@ -47,6 +50,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.registry import Method
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
+from whyformer.recorder.captures import SIGHTS, known_captures, release
 from whyformer.registry.specs import names_of
 
 METHODS = (
@@ -64,6 +68,7 @@ METHODS = (
 TOGETHER = "all that share a trace"  # not by default: it takes as long as all others
 APART = ("attention_flow", "mask_lrp", "decoded_grad_cam")  # slow by itself, or without what it needs here
 FORWARD = "forward alone"
+CAPTURED = ", replayed"
 PLAIN = "forward + backward"
 BERT_LAYERS = 12
 BEHIND_THE_LAST = {"logits_to_keep": 1, "use_cache": False}  # what the plain passes of a language model are told
@@ -114,13 +119,44 @@ def workloads(arguments: argparse.Namespace, stock: Any, model: Any, inputs: dic
         FORWARD: partial(forward, stock, inputs, **options),
         PLAIN: partial(plain, stock, inputs, **options),
     }
+    if arguments.capture:
+        calls[f"{FORWARD}{CAPTURED}"] = captured_forward(stock, inputs, options)
     for name in names_of(arguments.methods):
         if name == TOGETHER:
             shared = sharing(model, inputs)
             calls[f"{TOGETHER} ({len(shared)})"] = partial(together, model, inputs, shared)
         else:
-            calls[name] = partial(whyformer.attribute, model, inputs, name, memory=arguments.memory)
+            explain = partial(whyformer.attribute, model, inputs, name, memory=arguments.memory)
+            calls[name] = partial(explain, capture=False)
+            if arguments.capture:
+                calls[f"{name}{CAPTURED}"] = explain
     return calls
+
+
+def captured_forward(model: Any, inputs: dict[str, Tensor], options: Mapping[str, Any]) -> Callable[[], Tensor]:
+    """The stock model without gradients, as one CUDA graph."""
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        forward(model, inputs, **options)
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits = forward(model, inputs, **options)
+
+    def replay() -> Tensor:
+        graph.replay()
+        return logits
+
+    return replay
+
+
+def captures_held(call: Callable[[], object], calls: int = SIGHTS + 1) -> int:
+    """Bytes that the graphs of a workload hold, once it is replayed."""
+    release()
+    for _ in range(calls):
+        call()
+    return sum(captures.memory for captures in known_captures())
 
 
 def sharing(model: Any, inputs: dict[str, Tensor]) -> list[Method]:
@@ -155,7 +191,9 @@ def table(arguments: argparse.Namespace, batch: int) -> None:
     asked = workloads(arguments, stock, model, inputs)
     calls = {name: call for name, call in asked.items() if not refuses(call)}
     known = [*stock.parameters(), *stock.buffers(), *model.parameters(), *model.buffers(), *inputs.values()]
+    captured = {name: call for name, call in calls.items() if name.endswith(CAPTURED)}
     memories = {name: peak_memory(call, torch.device(arguments.device), known) or 0 for name, call in calls.items()}
+    memories |= {name: captures_held(call) for name, call in captured.items() if not name.startswith(FORWARD)}
     measured = times_when_warm(calls, arguments.rounds, arguments.device, arguments.seconds)
     print(f"\n{described(arguments, batch, len(measured[PLAIN]))}")
     print_table(measured, memories)
@@ -178,14 +216,15 @@ def described(arguments: argparse.Namespace, batch: int, rounds: int) -> str:
 
 def print_table(measured: Mapping[str, list[float]], memories: Mapping[str, int]) -> None:
     """A line for each workload; an interval of the plain pass beside itself would mean nothing."""
-    print(f"| {'':<27} | {'ms':>8} | {'÷ f+b':<18} | {'÷ f':>6} | {'MiB':>7} | {'÷ f+b':>6} |")
+    print(f"| {'':<35} | {'ms':>8} | {'÷ f+b':<18} | {'÷ f':>6} | {'MiB':>7} | {'÷ f+b':>6} |")
     print("|---|---|---|---|---|---|")
     for name, taken in measured.items():
         beside = (taken, measured[PLAIN])
         bounds = interval(ratio, beside, 2) if name != PLAIN else ""
-        title = name if name in (FORWARD, PLAIN) or name.startswith(TOGETHER) else f"`{name}`"
+        method, _, rest = name.partition(",")
+        title = name if name.startswith((FORWARD, PLAIN, TOGETHER)) else f"`{method}`{rest and ','}{rest}"
         cells = [
-            f"{title:<27}",
+            f"{title:<35}",
             f"{1e3 * statistics.median(taken):>8.1f}",
             f"{f'{ratio(beside):.2f} {bounds}':<18}",
             f"{ratio((taken, measured[FORWARD])):>6.2f}",
@@ -219,6 +258,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600, help="in which the rounds of a table are to end")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"names with commas; also: {TOGETHER}")
     parser.add_argument("--memory", choices=("usual", "low"), default="usual", help="low: layers are run again")
+    parser.add_argument("--capture", action="store_true", help="on a GPU, with what is captured and replayed")
     parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
     parser.add_argument("--imports", type=int, default=5, help="how often importing is timed, on a CPU")
     arguments = parser.parse_args()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import families, zoo
-from tests.helpers.captured import METHODS, compared, fits, inputs_for, told
+from tests.helpers.captured import ENDS, METHODS, SCANS, compared, fits, inputs_for, moved, told
 from tests.helpers.tapes import on_the_cpu
 from whyformer import UnsupportedModel
 from whyformer.inputs.encoding import batch_of
@@ -28,7 +28,6 @@ from whyformer.recorder import captures
 from whyformer.recorder.captures import LENGTHS, SIGHTS, capturing
 from whyformer.rounding import arithmetic, close
 
-SCANS = {"falcon_h1", "kimi_linear", "nemotron_h"}  # without kernels they take minutes
 REPLAYED = "replayed"
 
 
@@ -230,47 +229,6 @@ def captured_bert() -> tuple[Any, dict[str, Tensor]]:
         told(model, inputs, "attn_lrp")
     assert told(model, inputs, "attn_lrp") == REPLAYED
     return model, inputs
-
-
-def moved(model: Any) -> None:
-    weight = model.classifier.weight
-    weight.data = weight.data.clone()
-
-
-def changed(model: Any) -> None:
-    with torch.no_grad():
-        model.classifier.weight.mul_(1.5)
-
-
-def trained(model: Any) -> None:
-    model.train()
-
-
-def hooked(model: Any) -> None:
-    model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: None)
-
-
-def hooked_before(model: Any) -> None:
-    model.bert.encoder.layer[0].register_forward_pre_hook(lambda module, args: None)
-
-
-def exchanged(model: Any) -> None:
-    model.classifier = copy.deepcopy(model.classifier)
-
-
-def exchanged_function(model: Any) -> None:
-    model.bert.encoder.layer[0].intermediate.intermediate_act_fn = nn.Tanh()
-
-
-def overridden(model: Any) -> None:
-    model.classifier.forward = lambda states: 2 * nn.functional.linear(states, model.classifier.weight)
-
-
-def another_weight(model: Any) -> None:
-    model.classifier.bias = nn.Parameter(model.classifier.bias.detach() + 1)
-
-
-ENDS = [moved, changed, trained, hooked, hooked_before, exchanged, exchanged_function, overridden, another_weight]
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)

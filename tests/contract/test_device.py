@@ -1,12 +1,19 @@
 """A model on an accelerator, where there is one."""
 
 import copy
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 import whyformer
-from tests.helpers import families
+from tests.helpers import families, zoo
+from tests.helpers.captured import ENDS, METHODS, SCANS, compared, fits, inputs_for, on_device, told
+from whyformer.recorder import captures
+from whyformer.recorder.captures import SIGHTS
+from whyformer.rounding import close
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; CI has none")
 
@@ -37,3 +44,94 @@ def test_costs_are_those_of_the_device() -> None:
     assert {cost.basis for cost in table.costs} == {"measured", "extrapolated"}
     assert all(cost.memory and table.fits(cost) for cost in table.costs)
     assert 2**20 < (table["attcat", 64].memory or 0) < 2**28
+
+
+# Captured graphs
+
+
+def on_gpu(model: Any) -> Any:
+    return copy.deepcopy(model).cuda()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [(head, name) for head in (zoo.SEQUENCE, zoo.CAUSAL, zoo.IMAGE) for name in zoo.names(head) if name not in SCANS],
+    ids=lambda value: value.name.split()[0] if isinstance(value, zoo.Head) else value,
+)
+def test_every_architecture_gives_the_same_scores_captured(head: zoo.Head, name: str) -> None:
+    try:
+        model = zoo.build_for(name, head).float().cuda()
+    except zoo.NotBuildable:
+        return
+    several = [on_device(inputs, "cuda") for inputs in inputs_for(model, head)]
+    method = next((method for method in METHODS if fits(model, several[0], method)), None)
+    if method is None:
+        return
+    found, expected = compared(model, several, method)
+    for one, due in zip(found, expected, strict=True):
+        assert (one - due).abs().max() <= 1e-3 * due.abs().max()  # float32; it is what a capture is compared with
+    known = captures.captures_of(model)
+    print(f"captured: {head.name}, {name}, {method}, {len(known.runs)}, {'; '.join(known.refused.values())}")
+    captures.release()
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "attcat", "transformer_attribution", "gae", "rollout", "grads", "lrp"])
+def test_the_usual_methods_are_replayed(method: str) -> None:
+    model = on_gpu(families.build("bert"))
+    batches = [on_device(families.batch(seed=seed), "cuda") for seed in range(SIGHTS + 1)]
+    assert [told(model, batch, method) for batch in batches] == [None] * SIGHTS + ["replayed"]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_another_state_of_the_model_ends_a_capture(end: Callable[[Any], None]) -> None:
+    model, inputs = on_gpu(families.build("bert")), on_device(families.batch(), "cuda")
+    for _ in range(SIGHTS):
+        told(model, inputs, "attn_lrp")
+    assert told(model, inputs, "attn_lrp") == "replayed"
+    end(model)
+    expected = whyformer.attribute(model, inputs, "attn_lrp", target=1, capture=False)
+    assert told(model, inputs, "attn_lrp") is None
+    assert close(whyformer.attribute(model, inputs, "attn_lrp", target=1), expected, torch.float64)
+
+
+def test_a_model_that_is_moved_away_is_explained_there() -> None:
+    model, inputs = on_gpu(families.build("bert")), families.batch()
+    for _ in range(SIGHTS + 1):
+        scores = whyformer.attribute(model, inputs, "attn_lrp", target=1)
+    expected = whyformer.attribute(model.cpu(), inputs, "attn_lrp", target=1)
+    torch.cuda.empty_cache()
+    assert close(scores.cpu(), expected, torch.float64)
+    assert close(whyformer.attribute(model.cuda(), inputs, "attn_lrp", target=1).cpu(), expected, torch.float64)
+
+
+def test_what_fails_while_it_is_captured_runs_as_before() -> None:
+    model, inputs = on_gpu(families.build("bert")), on_device(families.batch(), "cuda")
+    reports = [told(model, inputs, "alti") for _ in range(SIGHTS + 1)]
+    assert "alti does what cannot be captured" in (reports[-1] or "")
+    for _ in range(SIGHTS):
+        told(model, inputs, "attn_lrp")
+    assert told(model, inputs, "attn_lrp") == "replayed"
+
+
+def test_streams_and_threads_take_turns() -> None:
+    model = on_gpu(families.build("bert"))
+    several = [on_device(families.batch(seed=seed), "cuda") for seed in range(6)]
+    expected = [whyformer.attribute(model, each, "attn_lrp", target=1, capture=False) for each in several]
+    for _ in range(SIGHTS):
+        whyformer.attribute(model, several[0], "attn_lrp", target=1)
+    torch.cuda.synchronize()
+    found: dict[int, torch.Tensor] = {}
+
+    def work(number: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(20):
+                found[number] = whyformer.attribute(model, several[number], "attn_lrp", target=1)
+            torch.cuda.current_stream().synchronize()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(several))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(close(found[number], due, torch.float64) for number, due in enumerate(expected))

@@ -1,5 +1,6 @@
 """What is captured beside what is not: the same scores for the inputs it was captured with, and for others."""
 
+import copy
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS, capturing
 
+SCANS = {"falcon_h1", "kimi_linear", "nemotron_h"}  # without kernels they take minutes
 METHODS = ("attn_lrp", "gae", "transformer_attribution", "input_x_gradient")
 
 
@@ -55,8 +57,59 @@ def fits(model: nn.Module, inputs: dict[str, Tensor], name: str) -> bool:
 
 
 def on_device(inputs: dict[str, Tensor], device: str) -> dict[str, Tensor]:
-    """The tensors there."""
-    return {
-        name: tensor.to(device, torch.float32 if tensor.is_floating_point() else None)
-        for name, tensor in inputs.items()
-    }
+    """The tensors there, fractions in float32."""
+    fractions = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
+    return {name: tensor.to(device) for name, tensor in fractions.items()}
+
+
+# What ends a capture
+
+
+def moved(model: Any) -> None:
+    """Its weights lie elsewhere."""
+    weight = model.classifier.weight
+    weight.data = weight.data.clone()
+
+
+def changed(model: Any) -> None:
+    """A weight has other numbers."""
+    with torch.no_grad():
+        model.classifier.weight.mul_(1.5)
+
+
+def trained(model: Any) -> None:
+    """It is in training mode."""
+    model.train()
+
+
+def hooked(model: Any) -> None:
+    """Somebody looks at what a layer gives."""
+    model.bert.encoder.layer[0].register_forward_hook(lambda module, args, output: None)
+
+
+def hooked_before(model: Any) -> None:
+    """Somebody looks at what a layer takes."""
+    model.bert.encoder.layer[0].register_forward_pre_hook(lambda module, args: None)
+
+
+def exchanged(model: Any) -> None:
+    """A submodule is another one."""
+    model.classifier = copy.deepcopy(model.classifier)
+
+
+def exchanged_function(model: Any) -> None:
+    """A function is another one."""
+    model.bert.encoder.layer[0].intermediate.intermediate_act_fn = nn.Tanh()
+
+
+def overridden(model: Any) -> None:
+    """A forward is another one."""
+    model.classifier.forward = lambda states: 2 * nn.functional.linear(states, model.classifier.weight)
+
+
+def another_weight(model: Any) -> None:
+    """A parameter is another one."""
+    model.classifier.bias = nn.Parameter(model.classifier.bias.detach() + 1)
+
+
+ENDS = [moved, changed, trained, hooked, hooked_before, exchanged, exchanged_function, overridden, another_weight]

@@ -6,9 +6,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
@@ -17,7 +15,7 @@ from typing import Any
 import torch
 
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
-from whyformer.evaluation.chunk import AskedChunk, measured_chunk
+from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.results.records import Chunk
 
@@ -32,22 +30,7 @@ def local(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = Non
     """One after the other, here."""
     if workers not in (None, 1):
         raise BadOption(f"workers={workers}: the local engine has one; use engine='ray' (--engine ray)")
-    if plan.subject.device.type == "cpu":
-        return (measured_chunk(plan, chunk) for chunk in pending)
-    return ahead(plan, pending)
-
-
-def ahead(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
-    """The same on a device: while it runs what is asked about one chunk, the next one is explained and asked about."""
-    with ThreadPoolExecutor(1) as beside:
-        running: Future[Chunk] | None = None
-        for chunk in pending:
-            asked = AskedChunk(plan, chunk)
-            if running is not None:
-                yield running.result()
-            running = beside.submit(copy_context().run, asked.measured)
-        if running is not None:
-            yield running.result()
+    return (measured_chunk(plan, chunk) for chunk in pending)
 
 
 def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:

@@ -108,7 +108,7 @@ class TensorInput:
     def deleted(self, places: Places) -> "TensorInput":
         """Without some tokens; where nothing is left to attend to, there is one token, attended to."""
         kept = ~self._at(places)
-        arrays = self._arrays()
+        arrays = self._arrays
         tensors = {name: array[kept] for name, array in arrays.items()}
         if "position_ids" in tensors:  # what is left is counted anew
             tensors["position_ids"] = arrays["position_ids"][: len(tensors["input_ids"])]
@@ -116,7 +116,7 @@ class TensorInput:
 
     def filled(self, places: Places, token: int, attended: bool = True) -> "TensorInput":
         """With a token in some places, attended to or not."""
-        where, arrays = self._at(places), self._arrays()
+        where, arrays = self._at(places), self._arrays
         tensors = {**arrays, "input_ids": np.where(where, token, arrays["input_ids"])}
         if not attended:
             tensors["attention_mask"] = np.where(where, 0, arrays["attention_mask"])
@@ -152,6 +152,7 @@ class TensorInput:
         where[np.asarray(places, dtype=np.intp)] = True
         return where
 
+    @cached_property
     def _arrays(self) -> dict[str, Numbers]:
         """The tensors, if they say something for each token and nothing else."""
         arrays = {name: values for name, values in self.tensors.items() if not isinstance(values, Tensor)}
@@ -180,7 +181,7 @@ class TensorInput:
         """One token that stands for nothing."""
         if self.fillers.alone is None:
             raise BadOption(NOTHING_LEFT)
-        arrays = self._arrays()
+        arrays = self._arrays
         one = {name: np.zeros_like(array[:1]) for name, array in arrays.items()}
         one |= {"input_ids": one["input_ids"] + self.fillers.alone, "attention_mask": one["attention_mask"] + 1}
         first = {"position_ids": arrays["position_ids"][:1]} if "position_ids" in one else {}

@@ -20,7 +20,7 @@ from whyformer.models.loading import device_of, text_config, unwrapped
 from whyformer.models.state import State, surroundings
 from whyformer.recorder.graphs import Graphs
 from whyformer.recorder.needs import Needs
-from whyformer.recorder.run import KEEP, last_positions, recorded_somehow, speaks_where_told
+from whyformer.recorder.run import KEEP, last_positions, recorded_somehow, speaks_where_told, ways_known
 from whyformer.recorder.trace import Trace
 from whyformer.tasks.task import Outputs, task_of
 
@@ -99,6 +99,11 @@ def captures_of(model: nn.Module) -> Captures:
     return known
 
 
+def known_captures() -> list[Captures]:
+    """Those of all models."""
+    return list(_OF.values())
+
+
 def release() -> None:
     """Let go of all captures, and of the memory that they hold."""
     _OF.clear()
@@ -123,8 +128,15 @@ class CapturedRun:
         with self.graphs.aside():  # once, so that what torch and CUDA prepare is there
             self._mask_some()
             recorded_somehow(model, self.inputs, needs, checked=True)
+        known = ways_known(model, needs)
+        self._capture(model)
+        if ways_known(model, needs) > known:  # while it is captured, a model may go another way, and was run twice now
+            self.graphs = Graphs(device_of(model))
+            self._capture(model)
+
+    def _capture(self, model: nn.Module) -> None:
         with self.graphs.captured() as self.graph:
-            self.trace: Trace = recorded_somehow(model, self.inputs, needs, checked=True)
+            self.trace: Trace = recorded_somehow(model, self.inputs, self.needs, checked=True)
             mask = self.inputs.get("attention_mask")
             self.masked = None if mask is None else mask.eq(0)
 

@@ -225,6 +225,11 @@ def _reach_of(model: nn.Module, needs: Needs, edit: Edit | None) -> dict[tuple[s
     return _REACHES.setdefault(model, {}).setdefault((replace(needs, once=False), edit and edit.at), {})
 
 
+def ways_known(model: nn.Module, needs: Needs) -> int:
+    """How many sequences of calls of a model are known; a run that takes another one is done twice."""
+    return 0 if needs.book is None else len(_reach_of(unwrapped(model), needs, None))
+
+
 def _reach(trace: Trace, running: Running) -> Reached:
     """How far down every function on the way has a rule, and which has none: to the inputs, the states, or nowhere."""
     states = trace.hidden[0] if isinstance(trace.layers, Layers) else None
