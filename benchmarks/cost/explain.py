@@ -13,10 +13,12 @@ was built: with parameters that ask for gradients.
 Every round times the plain passes and each method in turn, so that a slow moment of the machine falls on all of them.
 Ratios are those of the medians, with a 95 % interval by a bootstrap over rounds. If the rounds would take longer than
 `--seconds`, there are fewer, which is said above the table. Memory is the peak of all tensors above the model and its
-inputs: live storages on a CPU, what torch allocates on a GPU. What a method refuses is said below.
+inputs: live storages on a CPU, what torch allocates on a GPU. What is refused, or does not fit, is
+said below; where that is f+b, the rest stands beside f.
 
 On a GPU methods run without captured graphs. With `--capture` each has another row in which it is replayed, and so has
-the stock forward pass; its memory is what its graphs hold.
+the stock forward pass; its memory is what its graphs hold. Another row has those graphs alone, without the Python
+around them.
 """
 
 import argparse
@@ -68,7 +70,8 @@ METHODS = (
 TOGETHER = "all that share a trace"  # not by default: it takes as long as all others
 APART = ("attention_flow", "mask_lrp", "decoded_grad_cam")  # slow by itself, or without what it needs here
 FORWARD = "forward alone"
-CAPTURED = ", replayed"
+CAPTURED, ALONE = ", replayed", ": graphs alone"
+GRAPHS: dict[Callable[[], object], tuple[Any, ...]] = {}  # of each method that was captured
 PLAIN = "forward + backward"
 BERT_LAYERS = 12
 BEHIND_THE_LAST = {"logits_to_keep": 1, "use_cache": False}  # what the plain passes of a language model are told
@@ -130,7 +133,24 @@ def workloads(arguments: argparse.Namespace, stock: Any, model: Any, inputs: dic
             calls[name] = partial(explain, capture=False)
             if arguments.capture:
                 calls[f"{name}{CAPTURED}"] = explain
+                calls[f"{name}{CAPTURED}{ALONE}"] = partial(replay_alone, explain)
     return calls
+
+
+def replay_alone(explain: "partial[Tensor]") -> Tensor:
+    """The graphs of a method, without whatever Python does before and after them; they are captured if they are not."""
+    if explain not in GRAPHS:
+        release()
+        for _ in range(SIGHTS + 1):
+            explain()
+        (run,) = known_captures()[0].runs.values()
+        (made,) = run.passes.values()
+        GRAPHS[explain] = run, made
+    run, made = GRAPHS[explain]
+    run.graph.replay()
+    made.graph.replay()
+    scores: Tensor = made.scores.values
+    return scores
 
 
 def captured_forward(model: Any, inputs: dict[str, Tensor], options: Mapping[str, Any]) -> Callable[[], Tensor]:
@@ -177,10 +197,10 @@ def together(model: Any, inputs: dict[str, Tensor], methods: list[Method]) -> Te
 
 
 def refuses(call: Callable[[], object]) -> bool:
-    """Whether a workload is refused, as relevance in half precision is."""
+    """Whether a workload is refused, as relevance in half precision is, or does not fit."""
     try:
         call()
-    except whyformer.UnsupportedModel:
+    except (whyformer.UnsupportedModel, torch.OutOfMemoryError):
         return True
     return False
 
@@ -191,11 +211,16 @@ def table(arguments: argparse.Namespace, batch: int) -> None:
     asked = workloads(arguments, stock, model, inputs)
     calls = {name: call for name, call in asked.items() if not refuses(call)}
     known = [*stock.parameters(), *stock.buffers(), *model.parameters(), *model.buffers(), *inputs.values()]
-    captured = {name: call for name, call in calls.items() if name.endswith(CAPTURED)}
-    memories = {name: peak_memory(call, torch.device(arguments.device), known) or 0 for name, call in calls.items()}
-    memories |= {name: captures_held(call) for name, call in captured.items() if not name.startswith(FORWARD)}
+    captured = {name: call for name, call in calls.items() if CAPTURED in name}
+    memories = {
+        name: peak_memory(call, torch.device(arguments.device), known) or 0
+        for name, call in calls.items()
+        if name not in captured
+    }
+    for name, call in captured.items():
+        memories[name] = 0 if name.startswith(FORWARD) or name.endswith(ALONE) else captures_held(call)
     measured = times_when_warm(calls, arguments.rounds, arguments.device, arguments.seconds)
-    print(f"\n{described(arguments, batch, len(measured[PLAIN]))}")
+    print(f"\n{described(arguments, batch, len(measured[FORWARD]))}")
     print_table(measured, memories)
     if refused := [name for name in asked if name not in calls]:
         print(f"refused: {', '.join(refused)}")
@@ -216,20 +241,22 @@ def described(arguments: argparse.Namespace, batch: int, rounds: int) -> str:
 
 def print_table(measured: Mapping[str, list[float]], memories: Mapping[str, int]) -> None:
     """A line for each workload; an interval of the plain pass beside itself would mean nothing."""
-    print(f"| {'':<35} | {'ms':>8} | {'÷ f+b':<18} | {'÷ f':>6} | {'MiB':>7} | {'÷ f+b':>6} |")
+    unit = PLAIN if PLAIN in measured else FORWARD  # where that does not fit
+    beside = "÷ f+b" if unit == PLAIN else "÷ f"
+    print(f"| {'':<35} | {'ms':>8} | {beside:<18} | {'÷ f':>6} | {'MiB':>7} | {beside:>6} |")
     print("|---|---|---|---|---|---|")
     for name, taken in measured.items():
-        beside = (taken, measured[PLAIN])
-        bounds = interval(ratio, beside, 2) if name != PLAIN else ""
+        pair = (taken, measured[unit])
+        bounds = interval(ratio, pair, 2) if name != unit else ""
         method, _, rest = name.partition(",")
         title = name if name.startswith((FORWARD, PLAIN, TOGETHER)) else f"`{method}`{rest and ','}{rest}"
         cells = [
             f"{title:<35}",
             f"{1e3 * statistics.median(taken):>8.1f}",
-            f"{f'{ratio(beside):.2f} {bounds}':<18}",
+            f"{f'{ratio(pair):.2f} {bounds}':<18}",
             f"{ratio((taken, measured[FORWARD])):>6.2f}",
             f"{memories[name] / 2**20:>7.1f}",
-            f"{memories[name] / memories[PLAIN]:>6.2f}",
+            f"{memories[name] / memories[unit]:>6.2f}",
         ]
         print(f"| {' | '.join(cells)} |")
 

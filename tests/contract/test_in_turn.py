@@ -10,8 +10,9 @@ import whyformer
 from tests.helpers import families
 from whyformer import prediction as predictions
 from whyformer.models.memory import peak_memory
-from whyformer.recorder import BOOKS, record
+from whyformer.recorder import BOOKS, Needs, record
 from whyformer.recorder.in_turn import in_turn, parts_of
+from whyformer.recorder.run import recorded
 from whyformer.rounding import close
 
 MASKED: dict[str, Any] = {"head_mask": "random", "rate": 0.5}
@@ -53,6 +54,21 @@ def test_methods_take_large_maps_in_turn(
     monkeypatch.setattr(predictions, "in_turn", lambda *args: asked.append(args) or in_turn(*args))
     assert close(whyformer.attribute(model, inputs, method, target=1, **options), whole)
     assert len(asked) == 1
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("book", ["z_plus", "alpha_beta", "eq4", "eq4_normalised"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "mpnet", "deberta_v2", "mistral"])
+def test_of_large_maps_one_is_kept_for_each_layer(family: str, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = families.build(family), families.batch()
+    options: dict[str, Any] = {"target": 1, "book": book}
+    whole = whyformer.attribute(model, inputs, "transformer_attribution", **options)
+    monkeypatch.setattr("whyformer.recorder.lrp.sites.LARGE", 0)
+    spared = recorded(model, inputs, Needs(sites=True, in_turn=True)).sites
+    assert any(site.spared is not None for site in spared)
+    for large_maps in (0, predictions.LARGE_MAPS):
+        monkeypatch.setattr(predictions, "LARGE_MAPS", large_maps)
+        assert close(whyformer.attribute(model, inputs, "transformer_attribution", **options), whole)
 
 
 def test_what_is_reported_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,7 @@ class CapturedRun:
         known = ways_known(model, needs)
         self._capture(model)
         if ways_known(model, needs) > known:  # while it is captured, a model may go another way, and was run twice now
+            del self.graph, self.trace, self.masked  # no graph may be let go while another is captured
             self.graphs = Graphs(device_of(model))
             self._capture(model)
 

@@ -240,7 +240,8 @@ class Recorder(TorchFunctionMode):
     ) -> Tensor:
         if self.running is not None:
             return self.running.step(kind, function, operands, constants, self.calls.path)
-        result, site = make_site(kind, function, operands, self.calls.path, self.batch, constants)
+        sparing = self.needs.in_turn
+        result, site = make_site(kind, function, operands, self.calls.path, self.batch, constants, sparing=sparing)
         if site is not None:
             self.sites.append(site)
         return result

@@ -54,7 +54,11 @@ SIGNATURES = (
     16  # of a model that calls other functions at each input, as one that loops over experts, each run is noted
 )
 MANY = 1024  # units, of which fewer have maps that fit
-COPIES = {"maps": 1.75, "sites": 3.5}  # of each map that a run holds at the least, as `whyformer cost` measures it
+COPIES = {
+    "maps": 1.75,
+    "sites": 3.5,
+    "in turn": 1.5,
+}  # of each map that a run holds at the least, as `whyformer cost` measures it
 
 
 @dataclass(frozen=True)
@@ -280,7 +284,8 @@ def _check_memory(model: nn.Module, inputs: Mapping[str, Tensor], needs: Needs, 
     tokens = inputs.get("input_ids", inputs.get("inputs_embeds"))
     if not needs.opened or tokens is None or tokens.dim() < 2 or tokens.shape[1] < MANY:
         return
-    estimate = maps_estimate(model, batch, tokens.shape[1], COPIES["sites" if needs.sites else "maps"])
+    kind = "in turn" if needs.sites and needs.in_turn else "sites" if needs.sites else "maps"
+    estimate = maps_estimate(model, batch, tokens.shape[1], COPIES[kind])
     if estimate is not None and not needs.low:
         check_fits(estimate, device_of(model), f"{type(model).__name__} on {batch} × {tokens.shape[1]} tokens")
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.autograd.graph import Node
@@ -43,10 +44,14 @@ class Site:
     inside: tuple["Site", ...] = ()
     layout: Layout = "first"
     last: bool = False  # whether it comes after the last attention, where only the rows that the head reads count
+    again: Callable[..., Tensor] | None = None  # what computes the result, where that is too large to be kept
+    spared: torch.Size | None = None  # the shape of a result that is not kept, as large
 
     @property
     def value(self) -> Tensor:
         """The result, for a rule that needs it."""
+        if self.result is None and self.again is not None:
+            return self.again(*self.operands)
         assert self.result is not None
         return self.result
 
@@ -91,12 +96,24 @@ def _place(tensor: Tensor) -> int:
 
 
 VALUELESS = "scaling"  # no rule needs its values, so none are kept
+SPARED = {"softmax", "add_constant"}  # between the scores of attention and its map; books by relevance pass it as it is
+LARGE = 2**20  # numbers
 
 
 def make_site(
-    kind: str, function: Callable[..., Tensor], operands: Sequence[Tensor], path: str, batch: int, constants: Any = ()
+    kind: str,
+    function: Callable[..., Tensor],
+    operands: Sequence[Tensor],
+    path: str,
+    batch: int,
+    constants: Any = (),
+    *,
+    sparing: bool = False,
 ) -> tuple[Tensor, Site | None]:
-    """Call a function on aliases of its differentiable operands; the result, and the site if there is one."""
+    """Call a function on aliases of its differentiable operands; the result, and the site if there is one.
+
+    With `sparing`, of large scores of attention none are kept: they are computed again, or no rule needs them.
+    """
     aliases = [o.view_as(o) if o.requires_grad else o for o in operands]
     result = function(*aliases)
     if result.grad_fn is None:
@@ -104,8 +121,13 @@ def make_site(
     sources = tuple(a.grad_fn if a.requires_grad else None for a in aliases)
     if kind == VALUELESS:
         return result, Site(kind, (), None, sources, result.grad_fn, path, batch)
+    node = node_of_result(result)
+    if sparing and result.numel() >= LARGE and kind in SPARED:
+        return result, Site(kind, (), None, sources, node, path, batch, spared=result.shape)
     values = tuple(a.detach() for a in aliases)
-    return result, Site(kind, (*values, *constants), result.detach(), sources, node_of_result(result), path, batch)
+    if sparing and result.numel() >= LARGE and kind == "matmul" and not constants:
+        return result, Site(kind, values, None, sources, node, path, batch, again=function, spared=result.shape)
+    return result, Site(kind, (*values, *constants), result.detach(), sources, node, path, batch)
 
 
 def node_of_result(result: Tensor) -> Node:
@@ -158,10 +180,11 @@ class _Exchange:
 
     def arrive(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         relevance, result = gradients[0], self.site.result
-        if result is None or result.shape == relevance.shape:
+        shape = self.site.spared if result is None else result.shape
+        if shape is None or shape == relevance.shape:
             sent, self.finish = self.rule(self.site, relevance)
             return (sent, *gradients[1:])
-        sent, self.finish = self.rule(self.site, relevance.view_as(result))
+        sent, self.finish = self.rule(self.site, relevance.view(shape))
         return (sent.reshape(relevance.shape), *gradients[1:])
 
     def leaver(self, position: int) -> Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]:
