@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import whyformer
 from tests.helpers import families, zoo
 from tests.helpers.captured import ENDS, METHODS, SCANS, compared, fits, inputs_for, moved, told
-from tests.helpers.tapes import on_the_cpu
+from tests.helpers.tapes import Tape, on_the_cpu
 from whyformer import UnsupportedModel
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.specs import MethodSpec, method_specs
@@ -115,6 +116,23 @@ def test_a_model_is_run_once_in_a_capture(length: int) -> None:
     steps = run.graph.steps  # type: ignore[attr-defined]
     looked_up = [args for func, args, *_ in steps if func._schema.name == "aten::embedding"]
     assert len(looked_up) == 3  # words, positions, types
+
+
+def test_a_model_that_goes_another_way_while_it_is_captured_is_run_once() -> None:
+    """What is known of a run's calls is noted in another run, which is no part of what is captured."""
+    model = copy.deepcopy(families.build("bert"))
+    plain = model.bert.encoder.forward
+
+    def forward(states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        while_captured = any(isinstance(mode, Tape) for mode in _get_current_dispatch_mode_stack())
+        return plain(states * 1.0 if while_captured else states, *args, **kwargs)
+
+    model.bert.encoder.forward = forward
+    for _ in range(SIGHTS):
+        told(model, families.batch(), "attn_lrp")
+    (run,) = captures.captures_of(model).runs.values()
+    steps = run.graph.steps  # type: ignore[attr-defined]
+    assert len([args for func, args, *_ in steps if func._schema.name == "aten::embedding"]) == 3
 
 
 def test_a_full_text_does_not_tell_what_padding_does() -> None:

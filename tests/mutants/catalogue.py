@@ -333,7 +333,7 @@ of(
     ("layer_lrp", "0 < depth <= 1", "0 < depth"),
     ("layer_lrp", "len(trace.hidden) - 1", "len(trace.hidden)"),
     ("layer_lrp", "gradient_book(book)", 'gradient_book("conservative")'),
-    ("layer_lrp", "prediction.versus)", "None)"),
+    ("layer_lrp", "*prediction.asked)", "prediction.asked[0])"),
     ("layer_lrp", " / len(lower)", ""),
     ("layer_lrp", "by_layer.sum((0, -1))", "by_layer[0].sum(-1)"),
     ("lower_layers", "max(1, ", "max(0, "),
@@ -1162,7 +1162,7 @@ of(
 of(
     "metrics.case",
     f"{METRICS}::test_aopc",
-    ("Case.ranked", "-float(reduce(row[group]))", "float(reduce(row[group]))"),
+    ("Case.ranked", "np.argsort(-felt", "np.argsort(felt"),
     ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
     (
         "Case.ordered",
@@ -2669,7 +2669,7 @@ of(
         "Needs(last=needs.last)",
         f"{RUNNING}::test_what_is_not_followed_is_explained_by_sites",
     ),
-    ("_last_positions", ".flip(1).int().argmax(1)", ".int().argmax(1)", SOME_POSITIONS),
+    ("last_positions", ".flip(1).int().argmax(1)", ".int().argmax(1)", SOME_POSITIONS),
 )
 of(
     "recorder.trace",
@@ -2770,4 +2770,71 @@ of(
     "recorder.needs",
     f"{LOW}::test_methods_that_need_maps_or_sites_refuse",
     ("Needs.within", "self.book is None or self.maps or self.sites", "self.book is None"),
+)
+CAPTURES = "contract/test_captures.py"
+of(
+    "models.state",
+    f"{CAPTURES}::test_another_state_of_the_model_ends_a_capture",
+    ("State.holds", "not all(map(is_, now.values(), then))", "False"),
+    ("State.holds", "(then and not all(map(is_, _each(now), then)))", "False"),
+    ("State.holds", "t.data_ptr() == place and _version(t) == version", "True"),
+    ("State.holds", " and _version(t) == version", ""),
+    (
+        "State.lies_still",
+        "t.data_ptr() == place",
+        "True",
+        f"{CAPTURES}::test_a_state_holds_until_something_is_exchanged",
+    ),
+)
+of(
+    "recorder.captures",
+    f"{CAPTURES}::test_a_run_is_brought_back_to_whoever_asks",
+    ("Replay.turn", "if run.turn is not self._turn", "if run.turn is None"),
+    ("Replay._outputs", "logits=logits.clone()", "logits=logits"),
+    (
+        "CapturedRun.__init__",
+        "if ways_known(model, needs) > known",
+        "if False",
+        f"{CAPTURES}::test_a_model_that_goes_another_way_while_it_is_captured_is_run_once",
+    ),
+    (
+        "_padded_length",
+        "(known is not None and known.length_matters)",
+        "False",
+        f"{CAPTURES}::test_where_padding_matters_exact_lengths_are_captured",
+    ),
+    ("misfit", "if units > MOST_UNITS", "if False", f"{CAPTURES}::test_large_batches_are_left_alone"),
+    (
+        "misfit",
+        "if ids is not None and unpadded and",
+        "if False and",
+        f"{CAPTURES}::test_a_model_without_a_padding_token_is_captured_text_by_text",
+    ),
+    ("make_room", "min(of, key", "max(of, key", f"{CAPTURES}::test_captures_hold_no_more_memory_than_they_may"),
+    ("usual", ", last=False", "", f"{CAPTURES}::test_lengths_share_a_capture_and_padding_changes_nothing"),
+)
+of(
+    "methods.replaying",
+    f"{CAPTURES}::test_a_full_text_does_not_tell_what_padding_does",
+    ("replayed", "not (known.padding_is_known or _is_full(replay))", "False"),
+    ("_replayed", "known.target.copy_(target)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
+    ("_replayed", "known.versus.copy_(versus)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
+    (
+        "_replayed",
+        "raise_first(flags, known.errors)",
+        "pass",
+        f"{CAPTURES}::test_what_is_wrong_with_numbers_is_said_by_a_replay_too",
+    ),
+    (
+        "captured",
+        "captures.refused[of_method] = str(error)",
+        "pass",
+        f"{CAPTURES}::test_what_cannot_be_captured_says_so_and_goes_on",
+    ),
+)
+of(
+    "recorder.lrp.sites",
+    f"{IN_TURN}::test_of_large_maps_one_is_kept_for_each_layer",
+    ("_Exchange.arrive", "self.site.spared if result is None", "None if result is None"),
+    ("make_site", "and kind in SPARED", "and False"),
 )

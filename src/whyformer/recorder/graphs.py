@@ -1,9 +1,22 @@
 """Graphs: work of a GPU that is captured once, and then done again without Python."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python collects no garbage here: a graph that nobody has any more may not be let go while another is captured."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class Graphs:
@@ -30,13 +43,24 @@ class Graphs:
 
     @contextmanager
     def captured(self) -> Iterator[torch.cuda.CUDAGraph]:
-        """What is asked of the device here is noted, not done."""
+        """What is asked of the device here is noted, not done. Where that fails, the device is as it was before."""
+        with _uncollected():
+            try:
+                with self._capturing() as graph:
+                    before = torch.cuda.memory_reserved(self.device)
+                    yield graph
+                    self.memory += max(0, torch.cuda.memory_reserved(self.device) - before)
+            except BaseException:
+                with self._capturing():  # torch ends what a failed capture had begun, as that of random numbers
+                    torch.zeros(1, device=self.device)
+                raise
+
+    @contextmanager
+    def _capturing(self) -> Iterator[torch.cuda.CUDAGraph]:
         graph = torch.cuda.CUDAGraph()
         # other threads may go on allocating memory meanwhile
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            before = torch.cuda.memory_reserved(self.device)
             yield graph
-            self.memory += max(0, torch.cuda.memory_reserved(self.device) - before)
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
