@@ -22,6 +22,7 @@ from whyformer.models.memory import free_memory
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, listening, part
 from whyformer.recorder import differentiating
+from whyformer.recorder.captures import capturing
 from whyformer.recorder.memory import check_fits, maps_estimate
 from whyformer.results.cost import BACKWARD, FORWARD, STOCK, Cost, CostTableData
 from whyformer.show.render import Shown, text_of
@@ -81,7 +82,8 @@ def measure_costs(
     workloads = {FORWARD: partial(_forward, subject.model), BACKWARD: partial(_backward, subject.model)}
     workloads |= {spec.label: partial(_explained, subject.model, spec) for spec in specs}
     free = free_memory(subject.device)
-    costs, refused = _measured(subject, workloads, batches, lengths, asked, seconds, free)
+    with capturing(False):  # what is paid the first time
+        costs, refused = _measured(subject, workloads, batches, lengths, asked, seconds, free)
     return CostTable(tuple(costs), tuple(refused), batch, free, seconds, subject.takes_images, _facts(subject))
 
 
