@@ -24,7 +24,7 @@ from whyformer.recorder.lrp.running import Tap
 from whyformer.recorder.run import expanded
 from whyformer.recorder.runs import Runs
 from whyformer.tasks.targets import Settled, Target
-from whyformer.tasks.task import Outputs, Task
+from whyformer.tasks.task import Outputs, Task, are_all_others
 
 Queries = Literal["reader", "mean", "all"]
 Weight = Literal["gradient", "attention", "none"]
@@ -211,6 +211,13 @@ class Prediction:
     def asked(self) -> tuple[Settled, Settled | None]:
         """`target` and `versus`, as a trace takes them without another look."""
         return Settled(self.target), None if self.versus is None else Settled(self.versus)
+
+    @property
+    def output(self) -> Tensor:
+        """The explained outputs, [batch], without the graph."""
+        outputs = self.outputs
+        against = self.versus if self.versus is None or are_all_others(self.versus) else outputs.in_rows(self.versus)
+        return self.task.output(outputs.logits.detach(), outputs.in_rows(self.target), against)
 
     def said_at(self, row: int) -> list[int]:
         """The positions at which the explained outputs of an example are said; none for a class."""

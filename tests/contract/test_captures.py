@@ -406,3 +406,12 @@ def test_captures_hold_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyPa
     assert [run.layout.sizes[0][1][0] for run in known.runs.values()] == [3, 1]
     captures.release()
     assert passes(model) == 0
+
+
+def test_what_is_larger_than_all_captures_may_be_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captures, "limit_of", lambda device: 1)
+    model = families.build("bert")
+    reports = [told(model, families.batch(), "attn_lrp") for _ in range(SIGHTS + 1)]
+    assert "more memory" in (reports[-1] or "")
+    assert reports[-1] == reports[-2]
+    assert passes(model) == 0

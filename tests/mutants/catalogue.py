@@ -2826,7 +2826,7 @@ of(
         f"{CAPTURES}::test_what_is_wrong_with_numbers_is_said_by_a_replay_too",
     ),
     (
-        "captured",
+        "_tried",
         "captures.refused[of_method] = str(error)",
         "pass",
         f"{CAPTURES}::test_what_cannot_be_captured_says_so_and_goes_on",

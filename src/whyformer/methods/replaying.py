@@ -78,28 +78,35 @@ def captured(method: "Method", arguments: Mapping[str, Any], prediction: Predict
     captures = captures_of(model)
     with captures.lock:
         of_run = key_of(model, prediction.batch, prediction.needs)
-        key = of_run, of_method
-        for known in (key, of_method):
-            if known in captures.refused:
-                return captures.refused[known]
-        if len(captures.seen) > REMEMBERED:
-            captures.seen.clear()
-        captures.seen[key] += 1
-        if captures.seen[key] < SIGHTS:
-            return None
-        try:
-            _capture(captures, of_run, of_method, (method, arguments, prediction, scores))
-        except _NoSuchPass as error:
-            captures.refused[of_method] = str(error)
-            return str(error)
-        except (RuntimeError, WhyformerError) as error:
-            captures.refused[key] = reason = _reason(error)
-            return reason
-        make_room(prediction.outputs.logits.device)
-        return None
+        return _tried(captures, of_run, of_method, (method, arguments, prediction, scores))
 
 
 Done = tuple["Method", Mapping[str, Any], Prediction, "Scores"]
+
+
+def _tried(captures: Captures, of_run: Any, of_method: Any, done: "Done") -> str | None:
+    """Capture what was seen often enough, unless that failed before; why it is refused, if it is."""
+    key = of_run, of_method
+    for known in (key, of_method):
+        if known in captures.refused:
+            return captures.refused[known]
+    if len(captures.seen) > REMEMBERED:
+        captures.seen.clear()
+    captures.seen[key] += 1
+    if captures.seen[key] < SIGHTS:
+        return None
+    try:
+        _capture(captures, of_run, of_method, done)
+    except _NoSuchPass as error:
+        captures.refused[of_method] = str(error)
+        return str(error)
+    except (RuntimeError, WhyformerError) as error:
+        captures.refused[key] = _reason(error)
+        return captures.refused[key]
+    make_room(done[2].outputs.logits.device)
+    if of_run not in captures.runs:
+        captures.refused[key] = "its graphs alone would hold more memory than all captures may"
+    return captures.refused.get(key)
 
 
 def _capture(captures: Captures, of_run: Any, of_method: Any, done: Done) -> None:
@@ -109,6 +116,7 @@ def _capture(captures: Captures, of_run: Any, of_method: Any, done: Done) -> Non
     run = captures.runs.get(of_run) or CapturedRun(model, layout, needs, numbers)
     replay = Replay(run, numbers)
     known = run.passes.get(of_method)
+    captured_full = known is not None  # it is there to be compared with a text that is padded
     if known is None:
         with replay.turn():
             target, versus = _in_rows(replay, prediction)
@@ -125,7 +133,7 @@ def _capture(captures: Captures, of_run: Any, of_method: Any, done: Done) -> Non
             except (RuntimeError, NotCaptured) as error:  # it waits for the device, or does what no graph can
                 raise _NoSuchPass(f"{method.name} does what cannot be captured: {_reason(error)}") from error
     values = _replayed(known, replay, prediction).values
-    _compare(captures, values, scores.values, padded=False)
+    _compare(captures, values, scores.values, padded=captured_full and layout.padded)
     known.padding_is_known |= layout.padded and not _is_full(replay)
     run.passes[of_method] = known
     captures.runs[of_run] = run
@@ -200,7 +208,7 @@ def _compare(captures: Captures, values: Tensor, due: Tensor, *, padded: bool) -
     if bool(same):
         return
     if padded:
-        captures.length_matters = True
+        captures.exact()
         raise NotCaptured("padding changes what the model says: runs of exactly equal shape are captured instead")
     raise NotCaptured("what was captured gave other scores than the model's own run")
 

@@ -142,9 +142,9 @@ class _Outputs:
 
     def put(self, prediction: Prediction, numbers: Sequence[int], steps: Sequence[int]) -> None:
         """Keep what a prediction says of its rows: of texts by their numbers, each after a step."""
-        at, trace = (torch.tensor(numbers), torch.tensor(steps)), prediction.trace
-        self.logits[at] = trace.output(*prediction.asked).detach().double().cpu()
-        shares = prediction.task.probabilities(trace.logits.detach()) if prediction.task.form == "classes" else None
+        at, logits = (torch.tensor(numbers), torch.tensor(steps)), prediction.outputs.logits.detach()
+        self.logits[at] = prediction.output.double().cpu()
+        shares = prediction.task.probabilities(logits) if prediction.task.form == "classes" else None
         if shares is not None:
             if self.shares is None:
                 self.shares = torch.full((*self.logits.shape, shares.shape[-1]), torch.nan, dtype=torch.float64)

@@ -81,6 +81,11 @@ class Captures:
         self.length_matters = False  # whether padding changes what this model says
         self.in_half_precision = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
 
+    def exact(self) -> None:
+        """From now on, capture no texts that are padded."""
+        self.length_matters = True
+        self.runs = {key: run for key, run in self.runs.items() if not run.layout.padded}
+
     @property
     def memory(self) -> int:
         """Bytes that its captures hold."""
@@ -335,3 +340,4 @@ def make_room(device: torch.device) -> None:
         of = [(run.used, captures, key) for captures in _OF.values() for key, run in captures.runs.items()]
         _, captures, key = min(of, key=lambda each: each[0])
         del captures.runs[key]
+        captures.seen.clear()  # whatever comes again is captured later
