@@ -248,8 +248,8 @@ def print_table(measured: Mapping[str, list[float]], memories: Mapping[str, int]
     for name, taken in measured.items():
         pair = (taken, measured[unit])
         bounds = interval(ratio, pair, 2) if name != unit else ""
-        method, _, rest = name.partition(",")
-        title = name if name.startswith((FORWARD, PLAIN, TOGETHER)) else f"`{method}`{rest and ','}{rest}"
+        method, captured, rest = name.partition(CAPTURED)
+        title = name if name.startswith((FORWARD, PLAIN, TOGETHER)) else f"`{method}`{captured}{rest}"
         cells = [
             f"{title:<35}",
             f"{1e3 * statistics.median(taken):>8.1f}",

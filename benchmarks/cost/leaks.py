@@ -100,7 +100,8 @@ def explained(arguments: argparse.Namespace) -> Iterator[tuple[int, Readings]]:
         for moment in range(1, MOMENTS + 1):
             for text, method in islice(each, between):
                 explanation = explainer.explain(text, method, check=0)
-                arguments.replayed += explanation.diagnostics.get("capture") == "replayed"
+                if arguments.device != "cpu":
+                    arguments.replayed += explanation.diagnostics.get("capture") == "replayed"
             yield moment * between, held(arguments.device)
 
 

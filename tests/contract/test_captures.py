@@ -65,7 +65,7 @@ def test_every_architecture_gives_the_same_scores(head: zoo.Head, name: str) -> 
     assert all(close(one, other, rounding) for one, other in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "deberta_v2", "modernbert", "llama", "mistral", "gemma2"])
+@pytest.mark.parametrize("family", ["bert", "deberta_v2", "modernbert", "mistral"])
 @pytest.mark.parametrize("method", [n for n, m in whyformer.list_methods().items() if m.passes == "one"])
 def test_every_method_gives_the_same_scores(method: str, family: str) -> None:
     model, several = families.build(family), [families.batch(), families.batch((4, 9, 6), seed=1)]
