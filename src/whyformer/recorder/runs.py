@@ -47,7 +47,9 @@ class Runs:
 
     @property
     def unspent(self) -> Trace:
-        """Any run that can still be differentiated."""
+        """Any run that can still be differentiated; that which was known to be needed, if there is none yet."""
+        if not self.traces:
+            self._record(self.needs)
         return next(iter(self._unspent), None) or self.plain
 
     @property
