@@ -22,6 +22,7 @@ from tests.helpers.captured import ENDS, METHODS, SCANS, compared, fits, inputs_
 from tests.helpers.tapes import Tape, on_the_cpu
 from whyformer import UnsupportedModel
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods import replaying
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.state import State
 from whyformer.prediction import Prediction
@@ -357,12 +358,14 @@ def test_threads_take_turns() -> None:
 
 
 @pytest.mark.parametrize("method", ["random", "alti", "attention_flow"])
-def test_what_cannot_be_captured_says_so_and_goes_on(method: str) -> None:
+def test_what_cannot_be_captured_says_so_and_goes_on(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = families.build("bert")
     reports = [told(model, families.batch(seed=seed), method) for seed in range(SIGHTS + 1)]
     assert reports[: SIGHTS - 1] == [None] * (SIGHTS - 1)
     assert all(one is not None and one.startswith(f"not possible: {method} does what") for one in reports[SIGHTS - 1 :])
     assert passes(model) == 0
+    monkeypatch.setattr(replaying, "CapturedRun", None)  # another shape is not tried: what fails is the method
+    assert (told(model, families.batch((20,)), method) or "").startswith(f"not possible: {method} does what")
 
 
 def test_a_model_without_a_padding_token_is_captured_text_by_text() -> None:

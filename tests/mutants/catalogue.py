@@ -2835,6 +2835,5 @@ of(
 of(
     "recorder.lrp.sites",
     f"{IN_TURN}::test_of_large_maps_one_is_kept_for_each_layer",
-    ("_Exchange.arrive", "self.site.spared if result is None", "None if result is None"),
     ("make_site", "and kind in SPARED", "and False"),
 )
