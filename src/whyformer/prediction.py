@@ -24,7 +24,7 @@ from whyformer.recorder.lrp.running import Tap
 from whyformer.recorder.run import expanded
 from whyformer.recorder.runs import Runs
 from whyformer.tasks.targets import Settled, Target
-from whyformer.tasks.task import Outputs, Task, are_all_others
+from whyformer.tasks.task import Outputs, Task
 
 Queries = Literal["reader", "mean", "all"]
 Weight = Literal["gradient", "attention", "none"]
@@ -144,7 +144,7 @@ class Prediction:
         """Whether it is a run of the model as it is, on the batch as it is."""
         return not self._run.edited
 
-    def pad(self, padding: Tensor) -> None:
+    def know_padding(self, padding: Tensor) -> None:
         """Take the positions that are padding from whoever knows them."""
         self._padding = padding
 
@@ -215,9 +215,13 @@ class Prediction:
     @property
     def output(self) -> Tensor:
         """The explained outputs, [batch], without the graph."""
+        return self.task.output(self.outputs.logits.detach(), *self.rows)
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor | None]:
+        """`target` and `versus`, with rows of the logits in place of positions."""
         outputs = self.outputs
-        against = self.versus if self.versus is None or are_all_others(self.versus) else outputs.in_rows(self.versus)
-        return self.task.output(outputs.logits.detach(), outputs.in_rows(self.target), against)
+        return outputs.in_rows(self.target), None if self.versus is None else outputs.in_rows(self.versus)
 
     def said_at(self, row: int) -> list[int]:
         """The positions at which the explained outputs of an example are said; none for a class."""

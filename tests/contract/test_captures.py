@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import whyformer
 from tests.helpers import families, zoo
-from tests.helpers.captured import ENDS, METHODS, SCANS, compared, fits, inputs_for, moved, told
+from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, moved, told
 from tests.helpers.tapes import Tape, on_the_cpu
 from whyformer import UnsupportedModel
 from whyformer.inputs.encoding import batch_of
@@ -47,11 +47,7 @@ def passes(model: nn.Module) -> int:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("head", "name"),
-    [(head, name) for head in (zoo.SEQUENCE, zoo.CAUSAL, zoo.IMAGE) for name in zoo.names(head) if name not in SCANS],
-    ids=lambda value: value.name.split()[0] if isinstance(value, zoo.Head) else value,
-)
+@EVERY_ARCHITECTURE
 def test_every_architecture_gives_the_same_scores(head: zoo.Head, name: str) -> None:
     try:
         model = zoo.build_for(name, head)
@@ -362,10 +358,10 @@ def test_what_cannot_be_captured_says_so_and_goes_on(method: str, monkeypatch: p
     model = families.build("bert")
     reports = [told(model, families.batch(seed=seed), method) for seed in range(SIGHTS + 1)]
     assert reports[: SIGHTS - 1] == [None] * (SIGHTS - 1)
-    assert all(one is not None and one.startswith(f"not possible: {method} does what") for one in reports[SIGHTS - 1 :])
+    assert all(one is not None and one.startswith(f"not captured: {method} does what") for one in reports[SIGHTS - 1 :])
     assert passes(model) == 0
     monkeypatch.setattr(replaying, "CapturedRun", None)  # another shape is not tried: what fails is the method
-    assert (told(model, families.batch((20,)), method) or "").startswith(f"not possible: {method} does what")
+    assert (told(model, families.batch((20,)), method) or "").startswith(f"not captured: {method} does what")
 
 
 def test_a_model_without_a_padding_token_is_captured_text_by_text() -> None:

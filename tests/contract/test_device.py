@@ -10,7 +10,7 @@ import torch
 
 import whyformer
 from tests.helpers import families, zoo
-from tests.helpers.captured import ENDS, METHODS, SCANS, compared, fits, inputs_for, on_device, told
+from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, on_device, told
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS
 from whyformer.rounding import close
@@ -56,11 +56,7 @@ def on_gpu(model: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("head", "name"),
-    [(head, name) for head in (zoo.SEQUENCE, zoo.CAUSAL, zoo.IMAGE) for name in zoo.names(head) if name not in SCANS],
-    ids=lambda value: value.name.split()[0] if isinstance(value, zoo.Head) else value,
-)
+@EVERY_ARCHITECTURE
 def test_every_architecture_gives_the_same_scores_captured(head: zoo.Head, name: str) -> None:
     try:
         model = zoo.build_for(name, head).float().cuda()

@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,11 @@ from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS, capturing
 
 SCANS = {"falcon_h1", "kimi_linear", "nemotron_h"}  # without kernels they take minutes
+EVERY_ARCHITECTURE = pytest.mark.parametrize(
+    ("head", "name"),
+    [(head, name) for head in (zoo.SEQUENCE, zoo.CAUSAL, zoo.IMAGE) for name in zoo.names(head) if name not in SCANS],
+    ids=lambda value: value.name.split()[0] if isinstance(value, zoo.Head) else value,
+)
 METHODS = ("attn_lrp", "gae", "transformer_attribution", "input_x_gradient")
 
 

@@ -41,43 +41,28 @@ ScoresFor = ClassScores | DocumentScores
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     """The numbers of a chunk that are missing; records in order of row, method and metric."""
-    return AskedChunk(plan, pending).measured()
-
-
-class AskedChunk:
-    """A chunk that was explained, and what its metrics ask of the model: that is not run yet."""
-
-    def __init__(self, plan: Plan, pending: PendingChunk):
-        self.pending = pending
-        keys = pending.missing
-        self.run = run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
-        with (
-            capturing(plan.settings.capture),
-            listening(None),
-        ):  # whoever counts chunks is not told of the steps of every method
-            self.wanted = run.in_windows([item.ready(plan.subject) for item in pending.items if keys[item.row]])
-            documents = [item for item in self.wanted if run.is_merged(item)]
-            texts = [item for item in self.wanted if not run.is_merged(item)]
-            for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
-                run.explain(batch)
-            for item in documents:
-                run.explain_document(item)
-
-    def measured(self) -> Chunk:
-        """Run what is asked, and measure."""
-        run, pending = self.run, self.pending
-        with capturing(run.plan.settings.capture), listening(None):
-            run.measure()
-        left_out = dict(pending.left_out) | run.left_out
-        records = [
-            run.record(item, pair, key)
-            for item in pending.items
-            if item.row not in left_out
-            for pair, key in pending.missing[item.row].items()
-        ]
-        examples = tuple(run.example_facts[item.row] for item in self.wanted)
-        counts = vars(run.outcomes.counts)
-        return Chunk(pending.start, pending.stop, tuple(records), run.metric_facts, examples, left_out, counts)
+    keys, left_out = pending.missing, dict(pending.left_out)
+    run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
+    # whoever counts chunks is not told of the steps of every method
+    with capturing(plan.settings.capture), listening(None):
+        wanted = run.in_windows([item.ready(plan.subject) for item in pending.items if keys[item.row]])
+        documents = [item for item in wanted if run.is_merged(item)]
+        texts = [item for item in wanted if not run.is_merged(item)]
+        for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
+            run.explain(batch)
+        for item in documents:
+            run.explain_document(item)
+        run.measure()
+    left_out |= run.left_out
+    records = [
+        run.record(item, pair, key)
+        for item in pending.items
+        if item.row not in left_out
+        for pair, key in keys[item.row].items()
+    ]
+    examples = tuple(run.example_facts[item.row] for item in wanted)
+    counts = vars(run.outcomes.counts)
+    return Chunk(pending.start, pending.stop, tuple(records), run.metric_facts, examples, left_out, counts)
 
 
 @dataclass(frozen=True)

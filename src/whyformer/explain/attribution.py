@@ -42,27 +42,15 @@ def attribute(
     without Python; with `capture=False` it is not.
     """
     with capturing(capture):
-        return _attributed(model, inputs, method, (target, versus, explains), (effort, memory), options)
-
-
-def _attributed(
-    model: nn.Module,
-    inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...],
-    method: str,
-    asked: tuple[Target, Target, Explains | None],
-    cost: tuple[Effort | None, Memory],
-    options: dict[str, Any],
-) -> Tensor:
-    (target, versus, explains), (effort, memory) = asked, cost
-    batch: Batch = batch_of(model, inputs)
-    usual = usual_method_for(model, batch) if method == "auto" else None
-    spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
-    if batch.choices is not None:
-        if explains == "log_odds":
-            raise BadOption("explains='log_odds': the units of several choices stand in several rows: leave it out")
-        return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.needs)).total
-    at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
-    run = Prediction(model, batch, needs=replace(spec.needs.within(memory, spec.label), last=at_the_end))
-    prediction = run.towards(target, run.outputs.explained(explains, versus))
-    _ = prediction.versus  # what is wrong with it is said, whatever the method
-    return spec(prediction).total
+        batch: Batch = batch_of(model, inputs)
+        usual = usual_method_for(model, batch) if method == "auto" else None
+        spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
+        if batch.choices is not None:
+            if explains == "log_odds":
+                raise BadOption("explains='log_odds': the units of several choices stand in several rows: leave it out")
+            return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.needs)).total
+        at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
+        run = Prediction(model, batch, needs=replace(spec.needs.within(memory, spec.label), last=at_the_end))
+        prediction = run.towards(target, run.outputs.explained(explains, versus))
+        _ = prediction.versus  # what is wrong with it is said, whatever the method
+        return spec(prediction).total

@@ -124,7 +124,7 @@ class Method(Registered):
         refused = captured(self, arguments, prediction, scores)
         if refused is None:
             return scores
-        return replace(scores, diagnostics={**scores.diagnostics, "capture": f"not possible: {refused}"})
+        return replace(scores, diagnostics={**scores.diagnostics, "capture": f"not captured: {refused}"})
 
     def scored(self, prediction: Prediction, arguments: Mapping[str, Any]) -> Scores:
         """The same, given all its options; what is wrong with numbers is told to whoever gathers checks."""

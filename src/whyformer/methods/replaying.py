@@ -16,19 +16,18 @@ from whyformer.recorder.captures import (
     SIGHTS,
     CapturedRun,
     Captures,
-    Laid,
+    LaidOut,
     NotCaptured,
     Replay,
     captures_of,
     is_possible,
     key_of,
-    laid_out,
+    lay_out,
     make_room,
     misfit,
-    usual,
+    needs_of_capture,
 )
 from whyformer.recorder.runs import Runs
-from whyformer.tasks.task import are_all_others
 
 if TYPE_CHECKING:
     from whyformer.methods.registry import Method, Scores
@@ -111,15 +110,15 @@ def _tried(captures: Captures, of_run: Any, of_method: Any, done: "Done") -> str
 
 def _capture(captures: Captures, of_run: Any, of_method: Any, done: Done) -> None:
     method, arguments, prediction, scores = done
-    model, layout, needs = unwrapped(prediction.model), of_run[0], usual(prediction.needs)
-    numbers = laid_out(model, prediction.batch, layout, needs)
+    model, layout, needs = unwrapped(prediction.model), of_run[0], needs_of_capture(prediction.needs)
+    numbers = lay_out(model, prediction.batch, layout, needs)
     run = captures.runs.get(of_run) or CapturedRun(model, layout, needs, numbers)
     replay = Replay(run, numbers)
     known = run.passes.get(of_method)
     captured_full = known is not None  # it is there to be compared with a text that is padded
     if known is None:
         with replay.turn():
-            target, versus = _in_rows(replay, prediction)
+            target, versus = prediction.rows
             try:
                 with run.graphs.aside(), gathering():
                     aside = _inner(model, run, (target, versus), Runs(model, run.inputs, needs))
@@ -172,7 +171,7 @@ def _inner(model: torch.nn.Module, run: CapturedRun, asked: tuple[Tensor, Tensor
 
 def _replayed(known: Pass, replay: Replay, prediction: Prediction) -> "Scores":
     with replay.turn():
-        target, versus = _in_rows(replay, prediction)
+        target, versus = prediction.rows
         known.target.copy_(target)
         if known.versus is not None and versus is not None:
             known.versus.copy_(versus)
@@ -182,15 +181,8 @@ def _replayed(known: Pass, replay: Replay, prediction: Prediction) -> "Scores":
         padding, flags = _cut(known.padding, numbers), None if known.flags is None else known.flags.clone()
         diagnostics = _cloned(scores.diagnostics)
     raise_first(flags, known.errors)
-    prediction.pad(padding)
+    prediction.know_padding(padding)
     return replace(scores, values=values, signs=signs, diagnostics={**diagnostics, "capture": "replayed"})
-
-
-def _in_rows(replay: Replay, prediction: Prediction) -> tuple[Tensor, Tensor | None]:
-    """What is explained, with rows of the logits in place of positions."""
-    versus = prediction.versus
-    against = versus if versus is None or are_all_others(versus) else replay.outputs.in_rows(versus)
-    return replay.outputs.in_rows(prediction.target), against
 
 
 def _is_full(replay: Replay) -> bool:
@@ -208,7 +200,7 @@ def _compare(captures: Captures, values: Tensor, due: Tensor, *, padded: bool) -
     if bool(same):
         return
     if padded:
-        captures.exact()
+        captures.capture_exact_shapes()
         raise NotCaptured("padding changes what the model says: runs of exactly equal shape are captured instead")
     raise NotCaptured("what was captured gave other scores than the model's own run")
 
@@ -218,7 +210,7 @@ def _cosine(one: Tensor, other: Tensor) -> Tensor:
     return torch.nn.functional.cosine_similarity(one.flatten().double(), other.flatten().double(), dim=0)
 
 
-def _cut(values: Tensor, numbers: Laid) -> Tensor:
+def _cut(values: Tensor, numbers: LaidOut) -> Tensor:
     """Without what texts were padded with."""
     return values[..., : numbers.units].clone()
 

@@ -81,7 +81,7 @@ class Captures:
         self.length_matters = False  # whether padding changes what this model says
         self.in_half_precision = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
 
-    def exact(self) -> None:
+    def capture_exact_shapes(self) -> None:
         """From now on, capture no texts that are padded."""
         self.length_matters = True
         self.runs = {key: run for key, run in self.runs.items() if not run.layout.padded}
@@ -120,7 +120,7 @@ class CapturedRun:
     Its tensors have always the same places. `turn` says whose numbers they hold.
     """
 
-    def __init__(self, model: nn.Module, layout: Layout, needs: Needs, laid_out: "Laid"):
+    def __init__(self, model: nn.Module, layout: Layout, needs: Needs, laid_out: "LaidOut"):
         self.layout, self.needs = layout, needs
         self.lock = lock_of(model)
         self.graphs = Graphs(device_of(model))
@@ -152,7 +152,7 @@ class CapturedRun:
         if mask is not None and mask.shape[-1] > 1:
             mask.data[..., -1] = 0
 
-    def put(self, laid_out: "Laid") -> None:
+    def put(self, laid_out: "LaidOut") -> None:
         """Copy numbers to where the run reads them."""
         self.turn = None
         for name, tensor in laid_out.tensors.items():
@@ -184,7 +184,7 @@ class Unread(tuple[Any, ...]):
 
 
 @dataclass(frozen=True)
-class Laid:
+class LaidOut:
     """The tensors of a batch as a captured run takes them."""
 
     tensors: dict[str, Tensor]
@@ -196,7 +196,7 @@ class Laid:
 class Replay:
     """One batch in a captured run: what the model says of it, and, while it holds its numbers, all else."""
 
-    def __init__(self, run: CapturedRun, laid_out: Laid):
+    def __init__(self, run: CapturedRun, laid_out: LaidOut):
         self.run, self.laid_out = run, laid_out
         self._turn = object()
         with self.turn():
@@ -231,7 +231,7 @@ def replay_of(model: nn.Module, batch: Batch, needs: Needs) -> Replay | None:
         run = captures.runs.get(key_of(model, batch, needs))
         if run is None or not captures.state.lies_still():  # a replay reads weights where they were
             return None
-        replay = Replay(run, laid_out(model, batch, run.layout, run.needs))
+        replay = Replay(run, lay_out(model, batch, run.layout, run.needs))
         if captures.state.holds():  # looked at while the device works
             return replay
         del _OF[model]
@@ -240,10 +240,10 @@ def replay_of(model: nn.Module, batch: Batch, needs: Needs) -> Replay | None:
 
 def key_of(model: nn.Module, batch: Batch, needs: Needs) -> Any:
     """What a captured run is known by."""
-    return layout_of(model, batch, needs), usual(needs), surroundings()
+    return layout_of(model, batch, needs), needs_of_capture(needs), surroundings()
 
 
-def usual(needs: Needs) -> Needs:
+def needs_of_capture(needs: Needs) -> Needs:
     """The needs of a captured run, which is differentiated many times; its layout says at which positions it speaks."""
     return replace(needs, once=False, last=False)
 
@@ -305,7 +305,7 @@ def _padded_length(model: nn.Module, batch: Batch) -> int | None:
     return None if units > longest else next((min(length, longest) for length in LENGTHS if length >= units), None)
 
 
-def laid_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> Laid:
+def lay_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> LaidOut:
     """A batch as the captured run of its layout takes it."""
     device, given = device_of(model), batch.tensors
     units = 0 if "input_ids" not in given else given["input_ids"].shape[1]
@@ -325,7 +325,7 @@ def laid_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> La
     if batch.special is not None and layout.padded:
         special = torch.zeros(tensors["input_ids"].shape, dtype=torch.bool, device=device)
         special[:, :units] = batch.special.to(device)
-    return Laid(tensors, None if special is None else special.to(device), units if layout.padded else None, kept)
+    return LaidOut(tensors, None if special is None else special.to(device), units if layout.padded else None, kept)
 
 
 def limit_of(device: torch.device) -> float:

@@ -50,15 +50,12 @@ _EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whos
 
 
 KEEP = "logits_to_keep"  # the argument of a language model that says at which positions it has to speak
-SIGNATURES = (
-    16  # of a model that calls other functions at each input, as one that loops over experts, each run is noted
-)
+# Of a model that calls other functions at each input, as one that loops over experts, each run is noted.
+SIGNATURES = 16
 MANY = 1024  # units, of which fewer have maps that fit
-COPIES = {
-    "maps": 1.75,
-    "sites": 3.5,
-    "in turn": 1.5,
-}  # of each map that a run holds at the least, as `whyformer cost` measures it
+# How many copies of every attention map a run holds at the least: the first two as `whyformer cost` measures them, the
+# third below what `transformer_attribution` took at 4,096 tokens, 1.8 (docs/cost.md).
+COPIES = {"maps": 1.75, "sites": 3.5, "in turn": 1.5}
 
 
 @dataclass(frozen=True)
