@@ -29,7 +29,7 @@ from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, load, subject_of
-from whyformer.perturb import count_of, hide_named, inputs_of
+from whyformer.perturb import count_of, hide_named
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
 
@@ -73,7 +73,7 @@ class Loop:
         encoded = encode(self.subject, example.text)
         batch = collate(self.subject, [encoded])
         places = [place for place, unit in enumerate(encoded.units) if not unit.special]
-        (row,) = inputs_of(Prediction(self.subject.model, batch))
+        (row,) = Prediction(self.subject.model, batch).inputs
         for name in METHODS:
             prediction = Prediction(self.subject.model, batch, relevance=method_named(name).relevance)
             scores = method_named(name)(prediction).total[0].tolist()

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
+from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.images import ImageInput, Patches
+from whyformer.inputs.input import TensorInput
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import labels_of, text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
@@ -182,7 +184,16 @@ class Prediction:
         trace = Trace(kept, UnsupportedModel("the graph of this run was let go"), None)
         if self.patches is not None:
             trace.patches = self.patches
-        return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, trace=trace)
+        chosen = self.target, self.versus
+        settled = Prediction(self.model, self.batch, chosen=chosen, padding=self.padding, trace=trace)
+        settled.inputs = self.inputs
+        return settled
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInput, ...]:
+        """The examples, each without its padding."""
+        fillers = Fillers.of(self.model, self.batch.tokenizer)
+        return self.batch.inputs(self.padding, fillers, self.patches)
 
     @cached_property
     def predicted(self) -> Tensor:

@@ -26,7 +26,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.lm_heads import head_for, load_head
 from whyformer.models.checkpoints import Checkpoint, check_depth, reading
 from whyformer.models.loading import _check_attention, labels_of
-from whyformer.perturb import Outcomes, inputs_of
+from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 from whyformer.tasks.score import is_regression
 
@@ -711,7 +711,7 @@ def test_scores_are_not_shown_as_classes(good: Path, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="model of scores"):
         whyformer.attribute(model, inputs, "saliency", of="loss", target=1)
     with pytest.raises(UnsupportedModel, match="gives no probabilities of classes"):
-        Outcomes(model).of(inputs_of(Prediction(model, batch_of(model, inputs), 0)), 3)
+        Outcomes(model).of(Prediction(model, batch_of(model, inputs), 0).inputs, 3)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from whyformer.metrics import Idf
 from whyformer.metrics.registry import METRICS
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
-from whyformer.perturb import Outcomes, hide_named, inputs_of
+from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk, Record
 from whyformer.rounding import ROUNDING
@@ -70,7 +70,7 @@ def leave_one_out(prediction: Prediction) -> torch.Tensor:
     outcomes = Outcomes(prediction.model)
     scores = torch.zeros(prediction.padding.shape, dtype=torch.float64)
     classes = prediction.trace.logits.shape[-1]
-    for example, (row, target) in enumerate(zip(inputs_of(prediction), prediction.target.tolist(), strict=True)):
+    for example, (row, target) in enumerate(zip(prediction.inputs, prediction.target.tolist(), strict=True)):
         without = [row.without([place], hide_named("delete")) for place in range(len(row))]
         said = outcomes.of([row, *without], classes)[:, target]
         scores[example, : len(row)] = said[0] - said[1:]

@@ -17,7 +17,7 @@ from whyformer.inputs.input import Places, TensorInput
 from whyformer.methods.registry import method_named
 from whyformer.metrics.registry import metric_named
 from whyformer.metrics.specs import metric_specs
-from whyformer.perturb import HIDES, hide_named, inputs_of, register_hide
+from whyformer.perturb import HIDES, hide_named, register_hide
 from whyformer.perturb.runner import in_parts
 from whyformer.prediction import Prediction
 
@@ -127,7 +127,7 @@ def test_an_old_spelling_is_the_same_baseline() -> None:
 def test_occlusion_by_deletion() -> None:
     prediction = predicted([TEXT, TEXTS[0]], target=1)
     scores = method_named("occlusion")(prediction, window=1, baseline="delete").total
-    for row, whole in enumerate(inputs_of(prediction)):
+    for row, whole in enumerate(prediction.inputs):
         for (place,) in whole.groups("token"):
             left = {n: torch.from_numpy(np.delete(a, place))[None] for n, a in whole.tensors.items()}
             with torch.no_grad():
@@ -164,7 +164,7 @@ def test_stepwise_does_not_exchange_embeddings() -> None:
 
 
 def test_units_are_hidden_once() -> None:
-    (whole,) = inputs_of(predicted([TEXT]))
+    (whole,) = predicted([TEXT]).inputs
     zero = whole.without([1], hide_named("zero"))
     for name in ("zero", "delete"):
         with pytest.raises(BadOption, match="hidden already"):
@@ -173,13 +173,13 @@ def test_units_are_hidden_once() -> None:
 
 def test_groups_of_texts_and_of_tensors() -> None:
     text, ready = predicted(["the actors"]), dict(subject().tokenizer("the actors", return_tensors="pt"))
-    (own,) = inputs_of(text)
+    (own,) = text.inputs
     assert own.source == ("the actors",)
     assert (own.groups("token"), own.groups("word")) == ([[1], [2], [3]], [[1], [2, 3]])
     left = own.without([1], hide_named("delete"))
     assert [unit.text for unit in left.units] == [unit.text for n, unit in enumerate(own.units) if n != 1]
     assert left.groups("word") == [[1, 2]]
-    (tensors,) = inputs_of(Prediction(subject().model, batch_of(subject().model, ready)))
+    (tensors,) = Prediction(subject().model, batch_of(subject().model, ready)).inputs
     assert tensors.key == own.key
     assert tensors.groups("token") == [[place] for place in range(5)]
     with pytest.raises(BadInput, match="words need texts"):

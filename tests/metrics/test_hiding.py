@@ -11,7 +11,7 @@ from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.input import TensorInput
 from whyformer.metrics import Case, measure
 from whyformer.metrics.registry import metric_named
-from whyformer.perturb import Outcomes, count_of, hide_named, inputs_of
+from whyformer.perturb import Outcomes, count_of, hide_named
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.testing import state
@@ -102,7 +102,7 @@ def test_rows_leave_padding_out_and_keep_masked_special_tokens() -> None:
     ids = torch.tensor([[2, 9, 10, 3, 0, 0], [2, 9, 10, 11, 12, 3]])
     inputs = {"input_ids": ids, "attention_mask": (ids != 0).long(), "special_tokens_mask": (ids < 4).long()}
     inputs["attention_mask"][1, 0] = 0
-    first, second = inputs_of(Prediction(own.model, batch_of(own.model, inputs), 0))
+    first, second = Prediction(own.model, batch_of(own.model, inputs), 0).inputs
     assert first.tensors["input_ids"].tolist() == [2, 9, 10, 3]
     assert second.tensors["attention_mask"].tolist() == [0, 1, 1, 1, 1, 1]
 
@@ -111,7 +111,7 @@ def test_inputs_that_units_cannot_be_hidden_in() -> None:
     own = subject()
     inputs = {"inputs_embeds": torch.zeros(1, 3, 32, dtype=torch.float64)}
     with pytest.raises(BadInput, match="found inputs_embeds"):
-        inputs_of(Prediction(own.model, batch_of(own.model, inputs)))[0].without([1], hide_named("delete"))
+        Prediction(own.model, batch_of(own.model, inputs)).inputs[0].without([1], hide_named("delete"))
 
 
 def test_counts_and_duplicates() -> None:

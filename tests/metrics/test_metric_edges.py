@@ -15,7 +15,7 @@ from whyformer.metrics import Annotation, Case, Rationale
 from whyformer.metrics.plausibility import _words
 from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import subject_of
-from whyformer.perturb import Outcomes, hide_named, inputs_of
+from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
 from whyformer.tasks.score import is_regression
 
@@ -78,10 +78,10 @@ def test_the_order_of_words_is_that_of_their_highest_token_where_scores_are_rank
 def test_a_row_that_was_answered_is_not_run_again() -> None:
     one = cases.case()
     outcomes = Outcomes(one.prediction.model)
-    rows = [row.without([1], hide_named("delete")) for row in inputs_of(one.prediction)]
+    rows = [row.without([1], hide_named("delete")) for row in one.prediction.inputs]
     first = outcomes.of(rows, 3)
     assert outcomes.counts.run == len(rows)
-    again = outcomes.of([*rows, inputs_of(one.prediction)[0]], 3)
+    again = outcomes.of([*rows, one.prediction.inputs[0]], 3)
     assert outcomes.counts.run == len(rows) + 1
     with outcomes.planning():
         outcomes.of(rows, 3)

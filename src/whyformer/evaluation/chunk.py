@@ -1,8 +1,10 @@
 """Measuring one chunk of examples: what metrics ask of the model is noted first, and then run at once."""
 
+import gc
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -146,8 +148,9 @@ class ChunkRun:
             calls += self._calls(spec, runs, items, others)
         settled = prediction.settled()
         calls += self._references(settled, items)
-        for call in calls:
-            self._plan(call, settled if call.case.prediction is prediction else None)
+        with _uncollected():
+            for call in calls:
+                self._plan(call, settled if call.case.prediction is prediction else None)
 
     def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
         protocol = self.plan.settings.protocol
@@ -342,8 +345,9 @@ class ChunkRun:
     def measure(self) -> None:
         """Run the model on all that was asked, and measure."""
         self.outcomes.run()
-        for call in self.waiting:
-            self._keep(call, call.metric(call.case))
+        with _uncollected():
+            for call in self.waiting:
+                self._keep(call, call.metric(call.case))
         self.waiting.clear()
 
     def _keep(self, call: MetricCall, measured: Measured) -> None:
@@ -371,6 +375,21 @@ class ChunkRun:
         records = results[0][0].records
         detail = records[results[0][1]] if records else None
         return Record(key, item.row, *pair, _number(value.item()), tuple(map(_number, curve)), detail)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """In it, no garbage is looked for: there are no cycles among the many inputs that metrics ask about.
+
+    Looking at all of them time and again took a third of the time that metrics take.
+    """
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
 
 
 def _number(value: float) -> float | None:

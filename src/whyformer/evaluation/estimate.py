@@ -6,7 +6,7 @@ from whyformer.evaluation.chunk import Way
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.encoding import collate
-from whyformer.perturb import ORDERS, Outcomes, hide_named, inputs_of
+from whyformer.perturb import ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction
 from whyformer.progress import duration, listening
 from whyformer.results.table import CEILING
@@ -43,7 +43,7 @@ def ceiling_estimate(plan: Plan, first: PendingChunk, rows: int) -> str | None:
 def seconds_per_input(plan: Plan, item: Item) -> float:
     """How long the model takes for one of many shortened texts, measured on halves of a text."""
     prediction = Prediction(plan.subject.model, collate(plan.subject, [item.text]))
-    (whole,) = inputs_of(prediction)
+    (whole,) = prediction.inputs
     halves = [whole.without([*range(first, len(whole), 2)][:-1], hide_named("delete")) for first in (0, 1)]
     shorter = [halves[0].without([place], hide_named("delete")) for place in range(len(halves[0]))]
     engine = Outcomes(plan.subject.model, tokens_per_batch=plan.settings.tokens_per_batch)

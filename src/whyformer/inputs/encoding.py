@@ -18,7 +18,7 @@ from whyformer.caching import cached_property
 from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.images import ImageInput, Patches
-from whyformer.inputs.input import Flags, Kind, Numbers, TensorInput
+from whyformer.inputs.input import Flags, Kind, Numbers, TensorInput, changed
 from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
@@ -85,10 +85,10 @@ class TextInput(TensorInput):
 
     def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None, whole: TensorInput) -> "TextInput":
         if kept is None:
-            return replace(self, tensors=tensors, whole=whole)
+            return changed(self, tensors=tensors, whole=whole)
         units, special = tuple(compress(self.units, kept)), None if self.special is None else self.special[kept]
         none = None if self.no_answer is None else int(kept[: self.no_answer].sum())
-        return replace(self, tensors=tensors, units=units, special=special, no_answer=none, whole=whole)
+        return changed(self, tensors=tensors, units=units, special=special, no_answer=none, whole=whole)
 
     def part(self, window: Window) -> "TextInput":
         """One window of it."""

@@ -52,8 +52,11 @@ class Fillers:
 
     def first(self, names: Sequence[str]) -> int | None:
         """The first of several tokens that there is: of `pad`, `mask`, `unk`."""
-        tokens = (getattr(self, name) for name in names)
-        return next((token for token in tokens if token is not None), None)
+        for name in names:
+            token: int | None = getattr(self, name)
+            if token is not None:
+                return token
+        return None
 
     def baseline(self, name: str, asked: str) -> int:
         """The token whose embedding takes the place of a unit, for what was `asked` for; it has no substitute."""

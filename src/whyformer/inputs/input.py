@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -85,8 +85,12 @@ class TensorInput:
         """The places of what is ranked and hidden as one: units that are not special."""
         if kind != "token":
             raise BadInput("words need texts: ready tensors have tokens only (units='token')")
-        special = self.special
-        return [[place] for place in range(len(self)) if special is None or not special[place]]
+        return self._tokens
+
+    @cached_property
+    def _tokens(self) -> list[list[int]]:
+        places = range(len(self)) if self.special is None else np.flatnonzero(~self.special).tolist()
+        return [[place] for place in places]
 
     @cached_property
     def key(self) -> bytes:
@@ -186,6 +190,17 @@ class TensorInput:
         one |= {"input_ids": one["input_ids"] + self.fillers.alone, "attention_mask": one["attention_mask"] + 1}
         first = {"position_ids": arrays["position_ids"][:1]} if "position_ids" in one else {}
         return TensorInput(one | first, fillers=self.fillers)
+
+
+One = TypeVar("One", bound=TensorInput)
+
+
+def changed(one: One, **facts: Any) -> One:
+    """As `dataclasses.replace`, which takes longer than hiding the units: nothing is computed when one is made."""
+    made = object.__new__(type(one))
+    made.__dict__.update({name: one.__dict__[name] for name in one.__dataclass_fields__})
+    made.__dict__.update(facts)
+    return made
 
 
 def _bytes(values: Numbers | Tensor) -> bytes:

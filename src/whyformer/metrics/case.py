@@ -19,7 +19,7 @@ from whyformer.inputs.units import Span
 from whyformer.methods.registry import Scores
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
-from whyformer.perturb import Outcomes, Search, best_orders, hide_named, inputs_of
+from whyformer.perturb import Outcomes, Search, best_orders, hide_named
 from whyformer.prediction import Prediction
 
 Units = Kind
@@ -106,10 +106,10 @@ class Case:
             "images": self.prediction.batch.is_images,
         }
 
-    @cached_property
+    @property
     def inputs(self) -> tuple[TensorInput, ...]:
         """The examples without their padding."""
-        return inputs_of(self.prediction)
+        return self.prediction.inputs
 
     @cached_property
     def real(self) -> list[list[int]]:
@@ -241,7 +241,7 @@ class Case:
         """Each example with these places hidden."""
         way = hide_named(hide)
         steps_of = zip(self.inputs, without, strict=True)
-        return [[self.outcomes.without(one, places, way) for places in steps] for one, steps in steps_of]
+        return [self.outcomes.without(one, steps, way) for one, steps in steps_of]
 
     def without_pixels(self, covered: Sequence[Sequence[Flags]], hide: str) -> list[Tensor]:
         """What the model says of each image with these pixels hidden, [height, width]: [steps, classes] for each."""

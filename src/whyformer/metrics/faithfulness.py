@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -60,9 +61,15 @@ class Deletion:
         """The places of each example that are hidden at each step: its highest units, or all others if `revealing`."""
         steps = []
         for order in case.ranked(self.target, self.units, self.combine):
-            counts = [count_of(q, len(order), up=up) for q in at]
-            steps.append([flat(order[n:] if revealing else order[:n]) for n in counts])
+            places, ends = flat(order), [0, *accumulate(map(len, order))]
+            counts = _counts(tuple(at), len(order), up)
+            steps.append([places[ends[n] :] if revealing else places[: ends[n]] for n in counts])
         return steps
+
+
+@lru_cache
+def _counts(at: tuple[float, ...], units: int, up: bool) -> tuple[int, ...]:
+    return tuple(count_of(share, units, up=up) for share in at)
 
 
 @metric(

@@ -12,7 +12,6 @@ from whyformer.perturb.hides import hide_named as hide_named
 from whyformer.perturb.hides import register_hide as register_hide
 from whyformer.perturb.remains import Hideable as Hideable
 from whyformer.perturb.remains import hideable as hideable
-from whyformer.perturb.remains import inputs_of as inputs_of
 from whyformer.perturb.remains import remains as remains
 from whyformer.perturb.runner import Outcomes as Outcomes
 from whyformer.perturb.runner import in_parts as in_parts

@@ -9,18 +9,11 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import Batch, TextInput
-from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import Kind, Numbers, Places, TensorInput, together
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
-
-
-def inputs_of(prediction: Prediction) -> tuple[TensorInput, ...]:
-    """The examples of a prediction, each without its padding."""
-    fillers = Fillers.of(prediction.model, prediction.batch.tokenizer)
-    return prediction.batch.inputs(prediction.padding, fillers, prediction.patches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +45,7 @@ def hideable(prediction: Prediction, units: Kind, hide: Hide) -> tuple[Hideable,
     and stays too.
     """
     texts = []
-    for number, (one, padding) in enumerate(zip(inputs_of(prediction), prediction.padding.cpu().numpy(), strict=True)):
+    for number, (one, padding) in enumerate(zip(prediction.inputs, prediction.padding.cpu().numpy(), strict=True)):
         positions = np.flatnonzero(~padding)
         kept = _needed(prediction, number, positions, hide)
         groups = tuple(group for group in one.groups(units) if not kept.intersection(group))

@@ -1,7 +1,7 @@
 """Runner: the one engine that runs a model on inputs with units hidden, each once, in dense batches."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -102,17 +102,20 @@ class Runner:
         self.counts = Counts()
         self._known: dict[bytes, Tensor] = {}
         self._waiting: dict[bytes, TensorInput] = {}
-        self._planned: Counter[bytes] = Counter()
+        self._planned = 0  # inputs that were asked about, and will be again
         self._planning = False
-        self._made: dict[tuple[bytes, Hide, tuple[int, ...]], TensorInput] = {}
+        self._made: dict[tuple[bytes, Hide], dict[tuple[int, ...], TensorInput]] = defaultdict(dict)
 
-    def without(self, whole: TensorInput, places: Places, hide: Hide) -> TensorInput:
-        """An input with units hidden: it is made once, however often it is asked about."""
-        key = whole.key, hide, tuple(sorted(places))
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = whole.without(places, hide)
-        return made
+    def without(self, whole: TensorInput, steps: Iterable[Places], hide: Hide) -> list[TensorInput]:
+        """An input with the units hidden of each step: what is hidden in two of them is hidden once."""
+        made, inputs = self._made[whole.key, hide], []
+        for places in steps:
+            key = tuple(sorted(places))
+            one = made.get(key)
+            if one is None:
+                one = made[key] = whole.without(places, hide)
+            inputs.append(one)
+        return inputs
 
     @contextmanager
     def planning(self) -> Iterator[None]:
@@ -131,15 +134,13 @@ class Runner:
                 self._waiting.setdefault(key, one)
         if self._planning:
             self.counts.requested += len(inputs)
-            self._planned.update(keys)
+            self._planned += len(inputs)
             return torch.zeros(len(inputs), outputs, dtype=torch.float64)
         if any(key not in self._known for key in keys):
             self.run()
-        for key in keys:
-            if self._planned[key]:
-                self._planned[key] -= 1
-            else:
-                self.counts.requested += 1
+        counted = min(self._planned, len(inputs))
+        self._planned -= counted
+        self.counts.requested += len(inputs) - counted
         return torch.stack([self._known[key] for key in keys]) if keys else torch.zeros(0, outputs, dtype=torch.float64)
 
     def run(self) -> None:
@@ -173,7 +174,7 @@ class Runner:
         """Drop all results and questions, so that memory does not grow from chunk to chunk."""
         self._known.clear()
         self._waiting.clear()
-        self._planned.clear()
+        self._planned = 0
         self._made.clear()
 
     def _batches(self, inputs: Sequence[TensorInput]) -> Iterator[Behind]:
