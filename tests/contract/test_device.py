@@ -3,14 +3,16 @@
 import copy
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import whyformer
-from tests.helpers import families, zoo
+from tests.helpers import cases, evaluated, families, zoo
 from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, on_device, told
+from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS
 from whyformer.rounding import close
@@ -46,6 +48,15 @@ def test_costs_are_those_of_the_device() -> None:
     assert {cost.basis for cost in table.costs} == {"measured", "extrapolated"}
     assert all(cost.memory and table.fits(cost) for cost in table.costs)
     assert 2**20 < (table["attcat", 64].memory or 0) < 2**28
+
+
+def test_an_evaluation_finds_the_same_while_the_next_chunk_is_explained() -> None:
+    subject = replace(cases.subject(), model=on_gpu(cases.subject().model))
+    plan = evaluated.measuring("attcat,rollout,attn_lrp", "aopc,log_odds", subject, tokens_per_batch=300)
+    rows = evaluated.examples(evaluated.texts(64, longest=40))
+    chunks = [plan.pending(n, n + 8, rows[n : n + 8], {}, frozenset()) for n in range(0, len(rows), 8)]
+    ahead, one_by_one = measured_chunks(plan, chunks), [measured_chunk(plan, chunk) for chunk in chunks]
+    assert evaluated.alike([c.records for c in ahead], [c.records for c in one_by_one], torch.float32)
 
 
 # Captured graphs

@@ -2,15 +2,16 @@
 
 import gc
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from whyformer.checks import gathered
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
@@ -27,6 +28,7 @@ from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.perturb import ORDERS, Outcomes, in_parts
+from whyformer.perturb.flights import AHEAD
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
@@ -43,28 +45,37 @@ ScoresFor = ClassScores | DocumentScores
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     """The numbers of a chunk that are missing; records in order of row, method and metric."""
-    keys, left_out = pending.missing, dict(pending.left_out)
-    run = ChunkRun(plan, {pair for keys_of_row in keys.values() for pair in keys_of_row})
-    # whoever counts chunks is not told of the steps of every method
-    with capturing(plan.settings.capture), listening(None):
-        wanted = run.in_windows([item.ready(plan.subject) for item in pending.items if keys[item.row]])
-        documents = [item for item in wanted if run.is_merged(item)]
-        texts = [item for item in wanted if not run.is_merged(item)]
-        for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
-            run.explain(batch)
-        for item in documents:
-            run.explain_document(item)
-        run.measure()
-    left_out |= run.left_out
-    records = [
-        run.record(item, pair, key)
-        for item in pending.items
-        if item.row not in left_out
-        for pair, key in keys[item.row].items()
-    ]
-    examples = tuple(run.example_facts[item.row] for item in wanted)
-    counts = vars(run.outcomes.counts)
-    return Chunk(pending.start, pending.stop, tuple(records), run.metric_facts, examples, left_out, counts)
+    run = ChunkRun(plan, pending)
+    run.ask()
+    return run.found()
+
+
+def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
+    """Chunks one after the other; a GPU runs what the metrics of one ask while the next one is explained.
+
+    Whatever ends it, the chunk of which everything was asked is measured still.
+    """
+    most = 2 if plan.subject.device.type in AHEAD else 1
+    going: deque[ChunkRun] = deque()
+    try:
+        for chunk in pending:
+            going.append(ChunkRun(plan, chunk, partial(_advance, going)))
+            going[-1].ask()
+            if len(going) == most:
+                yield going.popleft().found()
+    except (Exception, KeyboardInterrupt):
+        if going and going[0].is_asked:
+            yield going.popleft().found()
+        raise
+    for run in going:
+        yield run.found()
+
+
+def _advance(going: Iterable["ChunkRun"]) -> None:
+    """Let a GPU go on with what chunks ask of which everything was asked: all at once, its batches are large."""
+    for run in going:
+        if run.is_asked:
+            run.outcomes.advance()
 
 
 @dataclass(frozen=True)
@@ -104,20 +115,65 @@ class Runs(NamedTuple):
     explained: Prediction
 
 
+class Numbers(NamedTuple):
+    """What a metric found of one example: a number, those that it is the mean of, and what a corpus metric needs."""
+
+    value: float
+    curve: Sequence[float]
+    detail: Any
+
+
 class ChunkRun:
     """One chunk while it is measured: the metrics that wait for the model, and what they found."""
 
-    def __init__(self, plan: Plan, pairs: set[Pair]):
-        self.plan, self.pairs = plan, pairs
+    def __init__(self, plan: Plan, pending: PendingChunk, meanwhile: Callable[[], None] = lambda: None):
+        self.plan, self.pending, self.meanwhile = plan, pending, meanwhile
+        self.pairs = {pair for keys_of_row in pending.missing.values() for pair in keys_of_row}
         subject = plan.subject
         self.outcomes = Outcomes(subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
         self.waiting: list[MetricCall] = []
-        self.measured: dict[tuple[int, Pair], list[tuple[Measured, int]]] = defaultdict(list)  # and the place in it
+        self.measured: dict[tuple[int, Pair], list[Numbers]] = defaultdict(list)
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
         self.kept: dict[tuple[int, str], dict[str, Any]] = {}  # by row and method
         self.example_facts: dict[int, dict[str, Any]] = {}
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
+        self.is_asked = False
+
+    def ask(self) -> None:
+        """Explain everything that is wanted, and note what the metrics ask of the model."""
+        plan = self.plan
+        with self._quietly():
+            wanted = [item.ready(plan.subject) for item in self.pending.items if self.pending.missing[item.row]]
+            self.wanted = self.in_windows(wanted)
+            texts = [item for item in self.wanted if not self.is_merged(item)]
+            for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
+                self.explain(batch)
+            for item in self.wanted:
+                if self.is_merged(item):
+                    self.explain_document(item)
+        self.is_asked = True
+
+    def found(self) -> Chunk:
+        """The numbers, once everything was asked."""
+        with self._quietly():
+            self.measure()
+        pending, left_out = self.pending, {**self.pending.left_out, **self.left_out}
+        records = [
+            self.record(item, pair, key)
+            for item in pending.items
+            if item.row not in left_out
+            for pair, key in pending.missing[item.row].items()
+        ]
+        examples = tuple(self.example_facts[item.row] for item in self.wanted)
+        counts = vars(self.outcomes.counts)
+        return Chunk(pending.start, pending.stop, tuple(records), self.metric_facts, examples, left_out, counts)
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """In it, whoever counts chunks is not told of the steps of every method."""
+        with capturing(self.plan.settings.capture), listening(None):
+            yield
 
     def in_windows(self, items: Sequence[Item]) -> list[Item]:
         """The items, each with the window of its context that is explained, where that does not fit as a whole."""
@@ -142,15 +198,17 @@ class ChunkRun:
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
         prediction = runs.whole
         self._note(prediction, items)
-        others: dict[tuple[int, ...], Prediction] = {}
-        calls: list[MetricCall] = []
-        for spec in wanted:
-            calls += self._calls(spec, runs, items, others)
+        try:
+            with gathered():  # so that no method waits for a GPU
+                calls = self._calls(wanted, runs, items)
+        except WhyformerError:
+            calls = self._calls(wanted, runs, items)
         settled = prediction.settled()
         calls += self._references(settled, items)
         with _uncollected():
             for call in calls:
                 self._plan(call, settled if call.case.prediction is prediction else None)
+                self.meanwhile()
 
     def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
         protocol = self.plan.settings.protocol
@@ -236,7 +294,16 @@ class ChunkRun:
         answer = gold_answer(item.answer, item.annotation.unanswered, item.text.texts)
         return facts | ({} if answer is None else {"answer": answer})
 
-    def _calls(
+    def _calls(self, methods: Sequence[MethodSpec], runs: Runs, items: Sequence[Item]) -> list[MetricCall]:
+        """Every metric about every method."""
+        others: dict[tuple[int, ...], Prediction] = {}
+        calls: list[MetricCall] = []
+        for spec in methods:
+            calls += self._calls_of(spec, runs, items, others)
+            self.meanwhile()
+        return calls
+
+    def _calls_of(
         self,
         spec: MethodSpec,
         runs: Runs,
@@ -251,7 +318,7 @@ class ChunkRun:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
-                yield from self._calls(spec, self._runs([item], spec.needs), [item], {})
+                yield from self._calls_of(spec, self._runs([item], spec.needs), [item], {})
             return
 
         yield from self._metric_calls(spec, runs.whole, scores, items, ClassScores(spec, runs.explained, others))
@@ -338,7 +405,7 @@ class ChunkRun:
             self.refused |= {(item.row, call.method, call.metric.label): str(error) for item in call.items}
             return
         for item in call.items:
-            alone = self._calls(spec, self._runs([item], spec.needs), [item], {})
+            alone = self._calls_of(spec, self._runs([item], spec.needs), [item], {})
             for one in (one for one in alone if one.metric is call.metric):
                 self._plan(one, None)
 
@@ -348,6 +415,7 @@ class ChunkRun:
         with _uncollected():
             for call in self.waiting:
                 self._keep(call, call.metric(call.case))
+                self.meanwhile()
         self.waiting.clear()
 
     def _keep(self, call: MetricCall, measured: Measured) -> None:
@@ -358,8 +426,11 @@ class ChunkRun:
             "level": spec.of.level,
             "at": list(measured.at),
         }
-        for place, item in enumerate(call.items):
-            self.measured[item.row, (call.method, spec.label)].append((measured, place))
+        pair, details = (call.method, spec.label), measured.records or [None] * len(call.items)
+        values = measured.values.double().tolist()
+        curves = [[]] * len(values) if measured.curve is None else measured.curve.double().tolist()
+        for item, *numbers in zip(call.items, values, curves, details, strict=True):
+            self.measured[item.row, pair].append(Numbers(*numbers))
 
     def record(self, item: Item, pair: Pair, key: str) -> Record:
         """What was measured of one item: a mean where several orders were tried."""
@@ -369,12 +440,9 @@ class ChunkRun:
         if not results:
             reason = self.refused.get((item.row, pair[0])) or self.refused.get((item.row, *pair))
             return Record(key, item.row, *pair, None, refused=reason)
-        value = torch.stack([m.values[place] for m, place in results]).double().mean()
-        curves = [m.curve[place] for m, place in results if m.curve is not None]
-        curve = torch.stack(curves).double().mean(0).tolist() if curves else []
-        records = results[0][0].records
-        detail = records[results[0][1]] if records else None
-        return Record(key, item.row, *pair, _number(value.item()), tuple(map(_number, curve)), detail)
+        value = _mean([numbers.value for numbers in results])
+        curve = map(_mean, zip(*(numbers.curve for numbers in results), strict=True))
+        return Record(key, item.row, *pair, value, tuple(curve), results[0].detail)
 
 
 @contextmanager
@@ -392,5 +460,6 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None  # left out
+def _mean(values: Sequence[float]) -> float | None:
+    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    return mean if math.isfinite(mean) else None  # left out

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
-from whyformer.evaluation.chunk import measured_chunk
+from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.results.records import Chunk
 
@@ -30,7 +30,7 @@ def local(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = Non
     """One after the other, here."""
     if workers not in (None, 1):
         raise BadOption(f"workers={workers}: the local engine has one; use engine='ray' (--engine ray)")
-    return (measured_chunk(plan, chunk) for chunk in pending)
+    return measured_chunks(plan, pending)
 
 
 def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:

@@ -223,7 +223,7 @@ def present(inputs: Sequence[TensorInput], device: torch.device) -> Tensor | Non
     for row, one in zip(there, inputs, strict=True):
         if one.gone is not None:
             row[: len(one)] = ~one.gone
-    return torch.from_numpy(there).to(device)
+    return on_device(there, device)
 
 
 def repeated(values: Numbers | Tensor, count: int, device: torch.device) -> Tensor:
@@ -245,5 +245,11 @@ def _padded(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Te
         filled = np.full((len(inputs), length, *values.shape[1:]), filler, dtype=np.int64)
         for row, one in zip(filled, inputs, strict=True):
             row[: len(one)] = one.tensors[name]
-        batch[name] = torch.from_numpy(filled).to(device)
+        batch[name] = on_device(filled, device)
     return batch
+
+
+def on_device(values: Numbers, device: torch.device) -> Tensor:
+    """Numbers as a tensor there; a GPU is not waited for, which takes memory that is pinned."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

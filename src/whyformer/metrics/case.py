@@ -80,6 +80,7 @@ class Case:
     pixels: Tensor | None = None
     signed: bool = True
     _other: dict[tuple[int, ...], Scores] = field(default_factory=dict, repr=False)
+    _orders: dict[tuple[str, ...], list[list[list[int]]]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         expected = tuple(self.prediction.padding.shape)
@@ -186,7 +187,9 @@ class Case:
 
     def settled(self, prediction: Prediction) -> "Case":
         """The same case, small enough to be kept until it is asked the same again: a prediction without its graph."""
-        return replace(self, prediction=prediction, scores_for=None if self.scores_for is None else _let_go)
+        settled = replace(self, prediction=prediction, scores_for=None if self.scores_for is None else _let_go)
+        settled._orders.update(self._orders)
+        return settled
 
     def without_padding(self, scores: Tensor) -> list[Floats]:
         """Scores [batch, units] of each example, without padding."""
@@ -209,6 +212,12 @@ class Case:
 
     def ranked(self, target: Explained, units: Units = "token", combine: Combine = "sum") -> list[list[list[int]]]:
         """The units of each example, highest score first, ties in order of position."""
+        key = target, units, combine
+        if key not in self._orders:
+            self._orders[key] = self._ranked(target, units, combine)
+        return self._orders[key]
+
+    def _ranked(self, target: Explained, units: Units, combine: Combine) -> list[list[list[int]]]:
         scores = self.scores_of(self.chosen(target))
         reduce = np.sum if combine == "sum" and not self.ranks else np.max
         orders = []

@@ -20,6 +20,7 @@ from whyformer.models.borrow import borrowed
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.perturb.dropping import dropping
+from whyformer.perturb.flights import Flights
 from whyformer.perturb.prefixes import Behind, Prefixes
 from whyformer.progress import report
 from whyformer.recorder.captures import release
@@ -71,6 +72,7 @@ class Runner:
 
         with runner.planning():
             ask(runner)            # notes what is asked; the answers are placeholders
+        runner.advance()           # if there is something else to do: a GPU begins
         runner.run()               # everything at once, without duplicates, sorted by length
         ask(runner)                # the answers
 
@@ -100,6 +102,8 @@ class Runner:
         self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
         self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
+        self._flights = Flights(self.device)
+        self._steps: Iterator[None] | None = None  # of what is being launched
         self._known: dict[bytes, Tensor] = {}
         self._waiting: dict[bytes, TensorInput] = {}
         self._planned = 0  # inputs that were asked about, and will be again
@@ -144,7 +148,46 @@ class Runner:
         return torch.stack([self._known[key] for key in keys]) if keys else torch.zeros(0, outputs, dtype=torch.float64)
 
     def run(self) -> None:
-        """Run what is waiting."""
+        """Run what is waiting, or the rest of it."""
+        try:
+            while self._waiting:
+                for _ in self._steps or self._launching():
+                    self._learn()
+                self._learn(0)
+                self._steps = None
+        finally:
+            self._stop()
+
+    def advance(self) -> None:
+        """Launch what is waiting, as far as a GPU has little to do: it works on while Python does something else.
+
+        Elsewhere nothing is done before `run`.
+        """
+        self._learn()
+        while self._waiting and self._flights.has_room:
+            self._steps = self._steps or self._launching()
+            if next(self._steps, self) is self:
+                return  # all of it is on its way
+
+    def _learn(self, most: int | None = None) -> None:
+        """Take what is there; it is waited until at most so many batches are on their way."""
+        for flight in self._flights.over(most):
+            if not bool(torch.isfinite(flight.outputs).all()):
+                raise UnsupportedModel(
+                    f"{type(self.model).__name__} returns logits that are not numbers once units are hidden"
+                )
+            for one, outputs in zip(flight.inputs, flight.outputs, strict=True):
+                self._known[one.key] = outputs
+                self._waiting.pop(one.key, None)
+
+    def _stop(self) -> None:
+        """Let go of what is being run."""
+        self._steps = None
+        self._flights.forget()
+
+    def _launching(self) -> Iterator[None]:
+        """Launch what is waiting, a batch at a time."""
+        self._flights.begin()
         kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
         for one in self._waiting.values():
             kinds[one.kind].append(one)
@@ -153,10 +196,10 @@ class Runner:
             for batch in self._batches(alike):
                 for attempt in in_parts(batch.inputs):
                     with attempt as part:
-                        self._known.update(zip((one.key for one in part), self._run(batch.part(part)), strict=True))
+                        self._launch(batch.part(part))
                 done += len(batch.inputs)
                 self.report(done, total)
-        self._waiting.clear()
+                yield
 
     def report(self, done: int, total: int) -> None:
         """Report what is done of the inputs that are expected in all, or of those that waited."""
@@ -172,6 +215,7 @@ class Runner:
 
     def forget(self) -> None:
         """Drop all results and questions, so that memory does not grow from chunk to chunk."""
+        self._stop()
         self._known.clear()
         self._waiting.clear()
         self._planned = 0
@@ -193,6 +237,10 @@ class Runner:
         for together in _batches(left, self.budget, self.most or len(left), FREE.get(self.device.type, 0)):
             yield Behind(together)
 
+    def _launch(self, batch: Behind) -> None:
+        made_here = batch.prefix is None and not any(isinstance(v, Tensor) for v in batch.inputs[0].tensors.values())
+        self._flights.launch(batch.inputs, partial(self._run, batch), aside=made_here)
+
     def _run(self, batch: Behind) -> Tensor:
         outputs = self._outputs(batch)
         if outputs is None:  # one input behind a prefix that takes the memory which it would need
@@ -205,22 +253,17 @@ class Runner:
         self.counts.tokens += rows * (length - batch.start)
         self.counts.padding += rows * length - sum(map(len, batch.inputs))
         self.counts.reused += rows * batch.start
-        return outputs.double().cpu()
+        return outputs
 
     def _outputs(self, batch: Behind) -> Tensor | None:
         """What is kept of the outputs of a batch; None, and no prefix any more, where memory is short for one input."""
         try:
-            logits = self.read(self._call(batch, self.kept, **batch.past()))
+            return self.read(self._call(batch, self.kept, **batch.past()))
         except torch.OutOfMemoryError:
             if batch.prefix is None or len(batch.inputs) > 1:
                 raise
             batch.prefix.drop()
             return None
-        if not bool(torch.isfinite(logits).all()):
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} returns logits that are not numbers once units are hidden"
-            )
-        return logits
 
     def _call(self, batch: Behind, kept: int | None, **more: Any) -> Any:
         """What the plain model returns, without a graph; it speaks at the position that is kept alone."""

@@ -1,0 +1,92 @@
+"""Flights: batches that a GPU computes while Python goes on, and whose outputs land on the CPU later."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from whyformer.inputs.input import TensorInput
+
+AHEAD = {"cuda": 2}  # batches that a type of device has to do: while it computes one, the next is launched
+
+
+class Flight(NamedTuple):
+    """Inputs, and their outputs on the CPU, which are there once the event has happened."""
+
+    inputs: Sequence[TensorInput]
+    outputs: Tensor
+    landed: torch.cuda.Event | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the outputs are there."""
+        return self.landed is None or self.landed.query()
+
+
+class Flights:
+    """The batches of one engine that are on their way, in order: at most `AHEAD`, on a CPU none.
+
+    Models of transformers look at their mask on the CPU, and wait for whatever their stream has to do before. So
+    streams take turns. Inputs are kept until their outputs are there: no memory is given to others that a stream still
+    reads.
+    """
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self._most = AHEAD.get(device.type, 0)
+        self._flying: deque[Flight] = deque()
+        self._launched = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the device could do with something more."""
+        return len(self._flying) < self._most
+
+    def begin(self) -> None:
+        """What was launched before, as changes to weights, is done before what is launched from now on."""
+        for stream in _streams(self.device):
+            stream.wait_stream(torch.cuda.current_stream(self.device))
+
+    def launch(self, inputs: Sequence[TensorInput], run: Callable[[], Tensor], *, aside: bool) -> None:
+        """Compute the outputs of inputs; `aside` if these are not on the device yet, and nothing of theirs is."""
+        with self._stream() if aside else nullcontext():
+            self._flying.append(Flight(inputs, *_landing(run())))
+
+    def over(self, most: int | None = None) -> Iterator[Flight]:
+        """Those whose outputs are there; it is waited until at most so many, or as many as may be, are on their way."""
+        left = self._most if most is None else most
+        while self._flying and (len(self._flying) > left or self._flying[0].is_over):
+            flight = self._flying.popleft()
+            if flight.landed is not None:
+                flight.landed.synchronize()
+            yield flight
+
+    def forget(self) -> None:
+        """Let go of those that are on their way."""
+        for _ in self.over(0):
+            pass
+
+    def _stream(self) -> AbstractContextManager[object]:
+        streams = _streams(self.device)
+        if not streams:
+            return nullcontext()
+        self._launched += 1
+        return torch.cuda.stream(streams[self._launched % len(streams)])
+
+
+@lru_cache
+def _streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
+    """Those that take turns, the same for all engines: torch keeps memory for each stream."""
+    return tuple(torch.cuda.Stream(device) for _ in range(AHEAD["cuda"])) if device.type == "cuda" else ()
+
+
+def _landing(outputs: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """The outputs on the CPU in float64, and when they are there; the device is not waited for."""
+    if not outputs.is_cuda:
+        return outputs.double().cpu(), None
+    landing = outputs.double().to("cpu", non_blocking=True)  # memory that is pinned
+    return landing, torch.cuda.current_stream(outputs.device).record_event()

@@ -1,0 +1,186 @@
+"""What a GPU is given while Python plans: the same answers, each input once, and nothing lost."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers import cases, evaluated
+from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.evaluation.chunk import measured_chunk, measured_chunks
+from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.perturb import Outcomes, flights, hide_named
+from whyformer.prediction import Prediction
+from whyformer.results.records import Chunk
+
+TEXTS = evaluated.texts(6, longest=9)
+METHODS = "attcat,rollout"
+
+
+class Later:
+    """A moment that comes when somebody waits for it, as that of a GPU which is slow."""
+
+    def __init__(self) -> None:
+        self.is_past = False
+
+    def query(self) -> bool:
+        return self.is_past
+
+    def synchronize(self) -> None:
+        self.is_past = True
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> list[Later]:
+    """A CPU whose outputs arrive late, two batches at a time; the moments at which they do."""
+    moments: list[Later] = []
+
+    def landing(outputs: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        moments.append(Later())
+        return outputs.double(), moments[-1]
+
+    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
+    monkeypatch.setattr(flights, "_landing", landing)
+    return moments
+
+
+def engine(texts: list[str]) -> tuple[Outcomes, list[Any]]:
+    """One that takes a text in each batch, and texts without some of their tokens."""
+    own = cases.predicted(texts)
+    rows = [row.without([1 + n % 2], hide_named("delete")) for n, row in enumerate(own.inputs)]
+    return Outcomes(own.model, tokens_per_batch=1), rows
+
+
+def chunks(plan: Plan, texts: list[str], size: int = 2) -> Iterator[PendingChunk]:
+    for start in range(0, len(texts), size):
+        rows = evaluated.examples(texts[start : start + size], [0, 1], first=start)
+        yield plan.pending(start, start + size, rows, {}, frozenset())
+
+
+def test_batches_are_launched_ahead_and_each_input_is_run_once(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS)
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance()
+    assert outcomes.counts.batches == 2  # the others wait until one of these is done
+    outcomes.advance()
+    assert outcomes.counts.batches == 2
+    slow[0].synchronize()
+    outcomes.advance()
+    assert outcomes.counts.batches == 3
+    found = outcomes.of(rows, 3)
+    assert outcomes.counts.run == outcomes.counts.requested == len(rows)
+    assert all(moment.is_past for moment in slow)
+    torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
+
+
+def test_what_is_asked_while_others_are_on_their_way_is_run_too(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS)
+    with outcomes.planning():
+        outcomes.of(rows[:3], 3)
+    for moment in range(4):
+        outcomes.advance()
+        for past in slow[:moment]:
+            past.synchronize()
+    found = outcomes.of(rows, 3)
+    assert outcomes.counts.run == len(rows)
+    torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
+
+
+def test_outputs_that_are_no_numbers_are_told_once_they_arrive(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes, rows = engine(TEXTS)
+    with monkeypatch.context() as patched:
+        patched.setattr(outcomes, "read", lambda output: output.logits.detach() * torch.nan)
+        with outcomes.planning():
+            outcomes.of(rows, 3)
+        outcomes.advance()
+        slow[0].synchronize()
+        with pytest.raises(UnsupportedModel, match="not numbers once units are hidden"):
+            outcomes.advance()
+        with pytest.raises(UnsupportedModel, match="not numbers once units are hidden"):
+            outcomes.run()
+    torch.testing.assert_close(outcomes.of(rows, 3), Outcomes(outcomes.model).of(rows, 3))
+
+
+def test_an_engine_forgets_what_is_on_its_way(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS)
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance()
+    outcomes.forget()
+    assert all(moment.is_past for moment in slow)  # nothing reads memory any more that is given to others
+    outcomes.of(rows[:1], 3)
+    assert outcomes.counts.batches == 3
+
+
+def test_an_evaluation_that_runs_ahead_finds_the_same(slow: list[Later]) -> None:
+    plan = evaluated.measuring(METHODS, "aopc,log_odds", tokens_per_batch=40)
+    ahead = list(measured_chunks(plan, chunks(plan, TEXTS)))
+    assert slow
+    one_by_one = [measured_chunk(plan, chunk) for chunk in chunks(plan, TEXTS)]
+    assert [chunk.start for chunk in ahead] == [0, 2, 4]
+    assert evaluated.alike([chunk.records for chunk in ahead], [chunk.records for chunk in one_by_one])
+
+
+def test_one_chunk_is_explained_while_the_one_before_it_is_run(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, order = evaluated.measuring(METHODS, tokens_per_batch=40), list[str]()
+    explained, launched = Prediction.settled, Outcomes._launch
+
+    def noted_explained(self: Prediction) -> Prediction:
+        order.append("explained")
+        return explained(self)
+
+    def noted_launch(self: Outcomes, batch: Any) -> None:
+        order.append("launched")
+        launched(self, batch)
+
+    monkeypatch.setattr(Prediction, "settled", noted_explained)
+    monkeypatch.setattr(Outcomes, "_launch", noted_launch)
+    with closing(measured_chunks(plan, chunks(plan, TEXTS))) as measured:
+        next(measured)
+    second = [n for n, what in enumerate(order) if what == "explained"][1]
+    assert "launched" in order[:second]
+
+
+@pytest.mark.parametrize("end", [BadInput("a row that nobody can read"), KeyboardInterrupt()])
+@pytest.mark.parametrize("where", ["reading", "explaining"])
+def test_whatever_ends_it_the_chunk_before_is_measured(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch, end: BaseException, where: str
+) -> None:
+    plan = evaluated.measuring(METHODS, tokens_per_batch=40)
+
+    def ended(*_: Any) -> Any:
+        raise end
+
+    def pending() -> Iterator[PendingChunk]:
+        for number, chunk in enumerate(chunks(plan, TEXTS)):
+            if number == 2 and where == "reading":
+                ended()
+            if number == 2:
+                monkeypatch.setattr(Prediction, "settled", ended)
+            yield chunk
+
+    kept: list[Chunk] = []
+    with pytest.raises(type(end)):
+        kept.extend(measured_chunks(plan, pending()))
+    assert [chunk.start for chunk in kept] == [0, 2]
+
+
+def test_a_method_that_fails_for_one_text_is_refused_for_that_alone() -> None:
+    def picky(prediction: Prediction) -> torch.Tensor:
+        """Gives no numbers for long texts."""
+        is_long = (~prediction.padding).sum(1, keepdim=True) > 9
+        return evaluated.in_order(prediction).masked_fill(is_long, torch.nan)
+
+    with evaluated.own_registry():
+        evaluated.registered(picky)
+        plan = evaluated.measuring("rollout,picky")
+        records = evaluated.found(measured_chunks(plan, chunks(plan, ["a good film", "a good film " * 4])))
+    refused = {place[:2]: record.refused is not None for place, record in records.items()}
+    assert refused == {(0, "rollout"): False, (0, "picky"): False, (1, "rollout"): False, (1, "picky"): True}
