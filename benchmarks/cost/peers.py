@@ -31,7 +31,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -348,21 +348,21 @@ class Measured:
 def measure(peer: str, methods: Sequence[str], case: Case, rounds: int, most: float) -> dict[str, Measured | str]:
     """The cost of the stock pass and of each method; of what does not run, why.
 
-    A call is timed in fewer rounds if it would take more than `most` seconds in all.
+    A call is timed in fewer rounds if it would take more than `most` seconds in all. The memory of a CPU is measured in
+    processes of their own.
     """
     with ExitStack() as stack:
         found: dict[str, Measured | str] = {}
-        running: dict[str, Worker] = {}
-        for name in (STOCK, *methods):
+        names, alone = (STOCK, *methods), case.device == "cpu"
+        running = {} if alone else {name: stack.enter_context(worker(peer, name, case)) for name in names}
+        for name in names:
             try:
-                with worker(peer, name, case, **EXACT_MEMORY) as asked:
-                    mebibytes, scores = asked.ask("memory"), asked.ask("scores")
-                asked = stack.enter_context(worker(peer, name, case))
-                found[name] = Measured([], [], mebibytes, scores)
+                with worker(peer, name, case, **EXACT_MEMORY) if alone else nullcontext(running.pop(name)) as asked:
+                    found[name] = Measured([], [], asked.ask("memory"), asked.ask("scores"))
             except DoesNotRun as error:
                 found[name] = str(error)
             else:
-                running[name] = asked
+                running[name] = stack.enter_context(worker(peer, name, case)) if alone else asked
         every = {name: every_how_many(asked.ask("seconds")[0], rounds, most) for name, asked in running.items()}
         for number in range(rounds):
             for name, asked in running.items():

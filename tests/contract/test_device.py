@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 
 import whyformer
 from tests.helpers import cases, evaluated, families, zoo
@@ -102,6 +103,22 @@ def test_another_state_of_the_model_ends_a_capture(end: Callable[[Any], None]) -
     expected = whyformer.attribute(model, inputs, "attn_lrp", target=1, capture=False)
     assert told(model, inputs, "attn_lrp") is None
     assert close(whyformer.attribute(model, inputs, "attn_lrp", target=1), expected, torch.float64)
+
+
+@pytest.mark.parametrize("method", ["attn_lrp", "cp_lrp", "gae"])
+def test_long_texts_are_replayed_in_memory_that_is_freed_on_the_way_back(method: str) -> None:
+    torch.manual_seed(0)
+    sizes: Any = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}
+    config = hf.LlamaConfig(vocab_size=500, num_key_value_heads=2, **sizes)
+    model: Any = hf.AutoModelForCausalLM.from_config(config).cuda().eval()
+    several = [{"input_ids": torch.randint(500, (1, 700), device="cuda")} for _ in range(3)]
+    expected = [whyformer.attribute(model, inputs, method, capture=False) for inputs in several]
+    for _ in range(SIGHTS):
+        whyformer.attribute(model, several[0], method)
+    assert told(model, several[1], method) == "replayed"
+    for inputs, due in [*zip(several, expected, strict=True)] * 3:
+        found = [whyformer.attribute(model, inputs, method) for _ in range(2)]
+        assert all((one - due).abs().max() <= 1e-3 * due.abs().max() for one in found)
 
 
 def test_a_model_that_is_moved_away_is_explained_there() -> None:

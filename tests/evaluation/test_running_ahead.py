@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers import cases, evaluated
+from whyformer import checks
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
@@ -170,6 +171,21 @@ def test_whatever_ends_it_the_chunk_before_is_measured(
     with pytest.raises(type(end)):
         kept.extend(measured_chunks(plan, pending()))
     assert [chunk.start for chunk in kept] == [0, 2]
+
+
+def test_a_device_is_waited_for_once_for_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, checked = evaluated.measuring("attcat,rollout,attn_lrp"), list[int]()
+    raise_first = checks.raise_first
+
+    def noted(flags: torch.Tensor | None, errors: list[Any]) -> None:
+        checked.append(len(errors))
+        raise_first(flags, errors)
+
+    monkeypatch.setattr(checks, "raise_first", noted)
+    (chunk,) = chunks(plan, TEXTS, size=6)
+    measured_chunk(plan, chunk)
+    assert len(checked) == 1
+    assert checked[0] >= 3
 
 
 def test_a_method_that_fails_for_one_text_is_refused_for_that_alone() -> None:

@@ -895,7 +895,7 @@ of(
     "inputs.input",
     f"{HIDING}::test_what_is_hidden",
     ("TensorInput.deleted", "kept = ~self._at(places)", "kept = self._at(places)"),
-    ("TensorInput.groups", " if special is None or not special[place]", "", f"{METRICS}::test_aopc"),
+    ("TensorInput._tokens", "np.flatnonzero(~self.special).tolist()", "range(len(self))", f"{METRICS}::test_aopc"),
     ("TensorInput.filled", "if not attended:", "if False:"),
     ("TensorInput._changed", 'if not tensors["attention_mask"].any():', "if False:", HIDING),
     (
@@ -1082,8 +1082,8 @@ of(
     ),
     ("_kept", "lengths >= shortest", "lengths > shortest", "metrics/test_left_out.py"),
     ("_kept", "falls.whole >= min_probability", "falls.whole <= min_probability", "metrics/test_left_out.py"),
-    ("Deletion.steps", "count_of(q, len(order), up=up)", "count_of(q, len(order) - 1, up=up)"),
-    ("Deletion.steps", "order[n:] if revealing", "order[:n] if revealing", f"{METRICS}::test_games"),
+    ("Deletion.steps", "_counts(tuple(at), len(order), up)", "_counts(tuple(at), len(order) - 1, up)"),
+    ("Deletion.steps", "places[ends[n] :] if revealing", "places[: ends[n]] if revealing", f"{METRICS}::test_games"),
     ("Falls.measured", "curve.nanmean(1)", "curve.nansum(1)"),
     (
         "area_weights",
@@ -1162,7 +1162,7 @@ of(
 of(
     "metrics.case",
     f"{METRICS}::test_aopc",
-    ("Case.ranked", "np.argsort(-felt", "np.argsort(felt"),
+    ("Case._ranked", "np.argsort(-felt", "np.argsort(felt"),
     ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
     (
         "Case.ordered",
@@ -1592,7 +1592,7 @@ of(
 of(
     "evaluation.chunk",
     "evaluation/test_measuring.py",
-    ("ChunkRun._calls", "if len(items) == 1:", "if len(items) >= 1:"),
+    ("ChunkRun._calls_of", "if len(items) == 1:", "if len(items) >= 1:"),
 )
 of(
     "inputs.encoding",
@@ -1682,7 +1682,7 @@ of(
 of(
     "metrics.case",
     f"{METRIC_EDGES}::test_the_order_of_words_is_that_of_their_highest_token_where_scores_are_ranks",
-    ("Case.ranked", 'combine == "sum" and not self.ranks', 'combine == "sum"'),
+    ("Case._ranked", 'combine == "sum" and not self.ranks', 'combine == "sum"'),
 )
 of(
     "inputs.encoding",
@@ -1916,10 +1916,10 @@ of(
     f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
     ("ChunkRun._runs", "explained.towards(whole.target.tolist())", "explained"),
     ("ChunkRun._runs", "as_explained(whole.batch, protocol)", "whole.batch"),
-    ("ChunkRun._calls", "scores_by(spec, runs.explained)", "scores_by(spec, runs.whole)"),
-    ("ChunkRun._calls", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
+    ("ChunkRun._calls_of", "scores_by(spec, runs.explained)", "scores_by(spec, runs.whole)"),
+    ("ChunkRun._calls_of", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
     (
-        "ChunkRun._calls",
+        "ChunkRun._calls_of",
         "ClassScores(spec, runs.explained, others)",
         "ClassScores(spec, runs.whole, others)",
         f"{PROTOCOLS}::test_scores_are_of_that_run_and_metrics_of_the_whole_text",
@@ -2812,11 +2812,29 @@ of(
     ),
     ("make_room", "min(of, key", "max(of, key", f"{CAPTURES}::test_captures_hold_no_more_memory_than_they_may"),
     ("needs_of_capture", ", last=False", "", f"{CAPTURES}::test_lengths_share_a_capture_and_padding_changes_nothing"),
+    (
+        "needs_of_capture",
+        "needs.once and not layout.padded",
+        "needs.once",
+        f"{CAPTURES}::test_a_run_that_is_differentiated_once_has_one_method",
+    ),
 )
 of(
     "methods.replaying",
     f"{CAPTURES}::test_a_full_text_does_not_tell_what_padding_does",
     ("replayed", "not (known.padding_is_known or _is_full(replay))", "False"),
+    (
+        "_replayed",
+        "replay.run.turn = None",
+        "pass",
+        f"{CAPTURES}::test_a_run_that_is_differentiated_once_is_done_again_for_each_explanation",
+    ),
+    (
+        "_capture",
+        "needs.once and run.passes.keys() - {of_method}",
+        "False",
+        f"{CAPTURES}::test_a_run_that_is_differentiated_once_has_one_method",
+    ),
     ("_replayed", "known.target.copy_(target)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
     ("_replayed", "known.versus.copy_(versus)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
     (
@@ -2837,3 +2855,20 @@ of(
     f"{IN_TURN}::test_of_large_maps_one_is_kept_for_each_layer",
     ("make_site", "and kind in SPARED", "and False"),
 )
+AHEAD = "evaluation/test_running_ahead.py"
+of(
+    "perturb.runner",
+    AHEAD,
+    ("Runner._learn", "torch.isfinite(flight.outputs).all()", "True"),
+    ("Runner.advance", "and self._flights.has_room", ""),
+    ("Runner._stop", "self._flights.forget()", "pass"),
+)
+of("perturb.flights", AHEAD, ("Flights.over", "flight.landed.synchronize()", "pass"))
+of(
+    "evaluation.chunk",
+    AHEAD,
+    ("measured_chunks", "if going and going[0].is_asked:", "if False:"),
+    ("measured_chunks", "2 if plan.subject.device.type in AHEAD else 1", "1"),
+    ("_advance", "if run.is_asked:", "if False:"),
+)
+of("checks", AHEAD, ("gathered", "if _GATHERED.get() is not None:", "if False:"))
