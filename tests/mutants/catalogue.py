@@ -2812,29 +2812,11 @@ of(
     ),
     ("make_room", "min(of, key", "max(of, key", f"{CAPTURES}::test_captures_hold_no_more_memory_than_they_may"),
     ("needs_of_capture", ", last=False", "", f"{CAPTURES}::test_lengths_share_a_capture_and_padding_changes_nothing"),
-    (
-        "needs_of_capture",
-        "needs.once and not layout.padded",
-        "needs.once",
-        f"{CAPTURES}::test_a_run_that_is_differentiated_once_has_one_method",
-    ),
 )
 of(
     "methods.replaying",
     f"{CAPTURES}::test_a_full_text_does_not_tell_what_padding_does",
     ("replayed", "not (known.padding_is_known or _is_full(replay))", "False"),
-    (
-        "_replayed",
-        "replay.run.turn = None",
-        "pass",
-        f"{CAPTURES}::test_a_run_that_is_differentiated_once_is_done_again_for_each_explanation",
-    ),
-    (
-        "_capture",
-        "needs.once and run.passes.keys() - {of_method}",
-        "False",
-        f"{CAPTURES}::test_a_run_that_is_differentiated_once_has_one_method",
-    ),
     ("_replayed", "known.target.copy_(target)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
     ("_replayed", "known.versus.copy_(versus)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
     (

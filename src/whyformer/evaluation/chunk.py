@@ -1,6 +1,5 @@
 """Measuring one chunk of examples: what metrics ask of the model is noted first, and then run at once."""
 
-import gc
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
+from whyformer.models.memory import uncollected
 from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.perturb.flights import AHEAD
 from whyformer.perturb.windows import WindowRunner
@@ -205,7 +205,7 @@ class ChunkRun:
             calls = self._calls(wanted, runs, items)
         settled = prediction.settled()
         calls += self._references(settled, items)
-        with _uncollected():
+        with uncollected():  # else all inputs are looked at time and again, a third of the time
             for call in calls:
                 self._plan(call, settled if call.case.prediction is prediction else None)
                 self.meanwhile()
@@ -412,7 +412,7 @@ class ChunkRun:
     def measure(self) -> None:
         """Run the model on all that was asked, and measure."""
         self.outcomes.run()
-        with _uncollected():
+        with uncollected():
             for call in self.waiting:
                 self._keep(call, call.metric(call.case))
                 self.meanwhile()
@@ -443,21 +443,6 @@ class ChunkRun:
         value = _mean([numbers.value for numbers in results])
         curve = map(_mean, zip(*(numbers.curve for numbers in results), strict=True))
         return Record(key, item.row, *pair, value, tuple(curve), results[0].detail)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """In it, no garbage is looked for: there are no cycles among the many inputs that metrics ask about.
-
-    Looking at all of them time and again took a third of the time that metrics take.
-    """
-    paused = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -25,6 +25,7 @@ from whyformer.recorder.captures import (
     lay_out,
     make_room,
     misfit,
+    needs_of_capture,
 )
 from whyformer.recorder.runs import Runs
 
@@ -109,11 +110,9 @@ def _tried(captures: Captures, of_run: Any, of_method: Any, done: "Done") -> str
 
 def _capture(captures: Captures, of_run: Any, of_method: Any, done: Done) -> None:
     method, arguments, prediction, scores = done
-    model, layout, needs = unwrapped(prediction.model), of_run[0], of_run[1]
+    model, layout, needs = unwrapped(prediction.model), of_run[0], needs_of_capture(prediction.needs)
     numbers = lay_out(model, prediction.batch, layout, needs)
     run = captures.runs.get(of_run) or CapturedRun(model, layout, needs, numbers)
-    if needs.once and run.passes.keys() - {of_method}:
-        raise NotCaptured("this shape was captured for another method, and what it keeps is freed on the way back")
     replay = Replay(run, numbers)
     known = run.passes.get(of_method)
     captured_full = known is not None  # it is there to be compared with a text that is padded
@@ -181,8 +180,6 @@ def _replayed(known: Pass, replay: Replay, prediction: Prediction) -> "Scores":
         values, signs = _cut(scores.values, numbers), None if scores.signs is None else _cut(scores.signs, numbers)
         padding, flags = _cut(known.padding, numbers), None if known.flags is None else known.flags.clone()
         diagnostics = _cloned(scores.diagnostics)
-        if replay.run.needs.once:
-            replay.run.turn = None
     raise_first(flags, known.errors)
     prediction.know_padding(padding)
     return replace(scores, values=values, signs=signs, diagnostics={**diagnostics, "capture": "replayed"})

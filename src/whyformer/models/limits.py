@@ -7,20 +7,18 @@ from dataclasses import dataclass
 class Limits:
     """What goes through a model together.
 
-    `texts` is how many examples; `rows` how many of a data set are measured together, so that those of nearly the same
-    length can be; `traced_tokens` how many tokens of a recorded run; `tokens` how many of any other run; `logits` how
-    many outputs of models that give a vocabulary at every position.
+    `texts` is how many examples, and how many rows of a chunk; `traced_tokens` how many tokens of a recorded run;
+    `tokens` how many of any other run; `logits` how many outputs of models that give a vocabulary at every position.
     """
 
     texts: int
-    rows: int
     traced_tokens: int
     tokens: int
     logits: int
 
 
-CPU = Limits(texts=16, rows=16, traced_tokens=2048, tokens=4096, logits=2**26)
-LIMITS = {"cpu": CPU, "cuda": Limits(texts=128, rows=256, traced_tokens=8192, tokens=65536, logits=2**28)}
+CPU = Limits(texts=16, traced_tokens=2048, tokens=4096, logits=2**26)
+LIMITS = {"cpu": CPU, "cuda": Limits(texts=128, traced_tokens=8192, tokens=65536, logits=2**28)}
 
 
 def limits_of(device: str) -> Limits:

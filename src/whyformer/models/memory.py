@@ -4,6 +4,7 @@ import gc
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,18 @@ from torch.utils._pytree import tree_leaves
 
 GROUPS = Path("/sys/fs/cgroup")
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """In it, Python looks for no garbage: what is let go of in cycles stays until later."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def in_words(count: float) -> str:

@@ -117,8 +117,7 @@ def release() -> None:
 class CapturedRun:
     """A run of a model on inputs of one layout as a CUDA graph, and what methods make of it, each as another one.
 
-    Its tensors have always the same places. `turn` says whose numbers they hold. A run that is differentiated `once`
-    has one method; that writes to where the run keeps its numbers, so that they are nobody's then.
+    Its tensors have always the same places. `turn` says whose numbers they hold.
     """
 
     def __init__(self, model: nn.Module, layout: Layout, needs: Needs, laid_out: "LaidOut"):
@@ -241,17 +240,12 @@ def replay_of(model: nn.Module, batch: Batch, needs: Needs) -> Replay | None:
 
 def key_of(model: nn.Module, batch: Batch, needs: Needs) -> Any:
     """What a captured run is known by."""
-    layout = layout_of(model, batch, needs)
-    return layout, needs_of_capture(needs, layout), surroundings()
+    return layout_of(model, batch, needs), needs_of_capture(needs), surroundings()
 
 
-def needs_of_capture(needs: Needs, layout: Layout) -> Needs:
-    """The needs of a captured run; its layout says at which positions it speaks.
-
-    A run that many lengths share is differentiated for many methods. Of any other, as that of a long text, what it
-    keeps is freed on the way back, where that is gone one time only.
-    """
-    return replace(needs, once=needs.once and not layout.padded, last=False)
+def needs_of_capture(needs: Needs) -> Needs:
+    """The needs of a captured run, which is differentiated many times; its layout says at which positions it speaks."""
+    return replace(needs, once=False, last=False)
 
 
 def misfit(model: nn.Module, batch: Batch, needs: Needs) -> str | None:

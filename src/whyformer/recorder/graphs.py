@@ -1,22 +1,33 @@
 """Graphs: work of a GPU that is captured once, and then done again without Python."""
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 import torch
 
+from whyformer.models.memory import uncollected
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Python collects no garbage here: a graph that nobody has any more may not be let go while another is captured."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
+ATTEMPTS = 3  # an error of the failed capture may be told to the next one
+
+
+def _stream_restored(device: torch.device) -> AbstractContextManager[Any]:
+    """Behind it the stream is the one that is now, which torch forgets where a capture fails."""
+    return torch.cuda.stream(torch.cuda.current_stream(device))
+
+
+def _capturing(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, **memory: Any) -> AbstractContextManager[Any]:
+    """What is asked of a stream is noted; other threads may go on allocating memory meanwhile."""
+    return torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local", **memory)
+
+
+def _end_capture(device: torch.device) -> None:
+    """End what a failed capture had begun, as that of random numbers: torch does so behind one that does not fail."""
+    for _ in range(ATTEMPTS):
+        with suppress(RuntimeError), _stream_restored(device):
+            with _capturing(torch.cuda.CUDAGraph(), torch.cuda.Stream(device)):
+                torch.zeros(1, device=device)
+            return
 
 
 class Graphs:
@@ -44,23 +55,17 @@ class Graphs:
     @contextmanager
     def captured(self) -> Iterator[torch.cuda.CUDAGraph]:
         """What is asked of the device here is noted, not done. Where that fails, the device is as it was before."""
-        with _uncollected():
+        graph = torch.cuda.CUDAGraph()
+        # no graph that nobody has any more may be let go while another is captured
+        with uncollected(), _stream_restored(self.device):
             try:
-                with self._capturing() as graph:
+                with _capturing(graph, self._stream, pool=self._pool):
                     before = torch.cuda.memory_reserved(self.device)
                     yield graph
                     self.memory += max(0, torch.cuda.memory_reserved(self.device) - before)
             except BaseException:
-                with self._capturing():  # torch ends what a failed capture had begun, as that of random numbers
-                    torch.zeros(1, device=self.device)
+                _end_capture(self.device)
                 raise
-
-    @contextmanager
-    def _capturing(self) -> Iterator[torch.cuda.CUDAGraph]:
-        graph = torch.cuda.CUDAGraph()
-        # other threads may go on allocating memory meanwhile
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            yield graph
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
