@@ -94,7 +94,6 @@ class Prediction:
         self.model = model
         tensors = expanded(batch.tensors)
         self.batch = batch if tensors is batch.tensors else replace(batch, tensors=tensors)
-        self.labels = labels_of(model)
         self._padded = padding is None and batch.is_padded  # asked before the model runs: a GPU need not wait then
         self._target = target
         self._versus = versus
@@ -105,6 +104,11 @@ class Prediction:
         if needs is None:
             needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
         self._run = Runs(model, self.batch.tensors, needs, trace) if run is None else run
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return labels_of(self.model)
 
     @property
     def needs(self) -> Needs:

@@ -118,6 +118,34 @@ def test_an_engine_forgets_what_is_on_its_way(slow: list[Later]) -> None:
     assert outcomes.counts.batches == 3
 
 
+def test_a_model_in_which_runs_leave_something_is_run_on_one_stream(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes, rows = engine(TEXTS)
+    asides, launch, joined = list[bool](), flights.Flights.launch, list[int]()
+
+    def noted(self: flights.Flights, inputs: Any, run: Any, *, aside: bool) -> None:
+        asides.append(aside)
+        launch(self, inputs, run, aside=aside)
+
+    monkeypatch.setattr(flights.Flights, "launch", noted)
+    monkeypatch.setattr(flights.Flights, "join", lambda self: joined.append(len(asides)))
+    outcomes.of(rows[:3], 3)
+    assert asides == [True] * 3
+    table = outcomes.model.base_model
+    hook = table.register_forward_hook(lambda module, *_: setattr(module, "table", torch.zeros(1)))
+    try:
+        outcomes.of(rows, 3)
+    finally:
+        hook.remove()
+        del table.table
+    assert asides[3:] == [True, False, False]  # the first of them left a table
+    assert joined == [4]
+    outcomes.forget()
+    outcomes.of(rows, 3)
+    assert asides[6:] == [True] * 6
+
+
 def test_an_evaluation_that_runs_ahead_finds_the_same(slow: list[Later]) -> None:
     plan = evaluated.measuring(METHODS, "aopc,log_odds", tokens_per_batch=40)
     ahead = list(measured_chunks(plan, chunks(plan, TEXTS)))

@@ -2844,6 +2844,8 @@ of(
     ("Runner._learn", "torch.isfinite(flight.outputs).all()", "True"),
     ("Runner.advance", "and self._flights.has_room", ""),
     ("Runner._stop", "self._flights.forget()", "pass"),
+    ("Runner._lies_still", "self._flights.join()", "pass"),
+    ("Runner._launch", "        if aside:\n            self._lies_still()\n", ""),
 )
 of("perturb.flights", AHEAD, ("Flights.over", "flight.landed.synchronize()", "pass"))
 of(

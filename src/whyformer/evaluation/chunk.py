@@ -61,6 +61,7 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
         for chunk in pending:
             going.append(ChunkRun(plan, chunk, partial(_advance, going)))
             going[-1].ask()
+            _advance(going)
             if len(going) == most:
                 yield going.popleft().found()
     except (Exception, KeyboardInterrupt):

@@ -24,7 +24,7 @@ class State:
     def __init__(self, model: nn.Module):
         self._owners: list[tuple[dict[str, Any], tuple[Any, ...]]] = []  # attributes, and what they were
         self._containers: list[tuple[Any, tuple[Any, ...]]] = []  # what is looked into, and what was there
-        self._tensors: list[tuple[Tensor, int, int]] = []
+        self._tensors: list[Tensor] = []
         for module in model.modules():
             own = vars(module)
             self._own(own)
@@ -32,7 +32,8 @@ class State:
             others = [value for name, value in own.items() if name not in OF_TORCH and type(value) in (list, dict, set)]
             self._containers += [(each, _content(each)) for each in (*looked_into, *others)]
             weights = (*own["_parameters"].values(), *own["_buffers"].values())
-            self._tensors += [(t, t.data_ptr(), _version(t)) for t in weights if isinstance(t, Tensor)]
+            self._tensors += [tensor for tensor in weights if isinstance(tensor, Tensor)]
+        self._places, self._versions = self._now()
         configs = {id(config): config for config in (getattr(model, "config", None), text_config(model))}
         for config in configs.values():
             self._own(getattr(config, "__dict__", {}))
@@ -40,9 +41,13 @@ class State:
     def _own(self, attributes: dict[str, Any]) -> None:
         self._owners.append((attributes, tuple(attributes.values())))
 
+    def _now(self) -> tuple[list[int], list[int]]:
+        """Where each weight lies, and how often it was changed."""
+        return list(map(Tensor.data_ptr, self._tensors)), list(map(_version, self._tensors))
+
     def lies_still(self) -> bool:
         """Whether all weights lie where they did."""
-        return all(t.data_ptr() == place for t, place, _ in self._tensors)
+        return list(map(Tensor.data_ptr, self._tensors)) == self._places
 
     def holds(self) -> bool:
         """Whether the model is still made of that."""
@@ -52,7 +57,7 @@ class State:
         for now, then in self._containers:
             if len(now) != len(then) or (then and not all(map(is_, _each(now), then))):
                 return False
-        return all(t.data_ptr() == place and _version(t) == version for t, place, version in self._tensors)
+        return self._now() == (self._places, self._versions)
 
 
 def surroundings() -> tuple[Any, ...]:

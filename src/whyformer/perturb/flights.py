@@ -42,6 +42,11 @@ class Flights:
         self._launched = 0
 
     @property
+    def go_ahead(self) -> bool:
+        """Whether Python goes on before a batch is computed."""
+        return self._most > 0
+
+    @property
     def has_room(self) -> bool:
         """Whether the device could do with something more."""
         return len(self._flying) < self._most
@@ -51,8 +56,13 @@ class Flights:
         for stream in _streams(self.device):
             stream.wait_stream(torch.cuda.current_stream(self.device))
 
+    def join(self) -> None:
+        """What was launched aside is done before what is launched from now on, and not aside."""
+        for stream in _streams(self.device):
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+
     def launch(self, inputs: Sequence[TensorInput], run: Callable[[], Tensor], *, aside: bool) -> None:
-        """Compute the outputs of inputs; `aside` if these are not on the device yet, and nothing of theirs is."""
+        """Compute the outputs of inputs; `aside`, on one of the streams that take turns."""
         with self._stream() if aside else nullcontext():
             self._flying.append(Flight(inputs, *_landing(run())))
 

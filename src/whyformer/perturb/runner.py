@@ -19,6 +19,7 @@ from whyformer.inputs.input import Places, TensorInput, present
 from whyformer.models.borrow import borrowed
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
+from whyformer.models.state import State
 from whyformer.perturb.dropping import dropping
 from whyformer.perturb.flights import Flights
 from whyformer.perturb.prefixes import Behind, Prefixes
@@ -104,6 +105,7 @@ class Runner:
         self.counts = Counts()
         self._flights = Flights(self.device)
         self._steps: Iterator[None] | None = None  # of what is being launched
+        self._state: State | None = None  # of the model, as long as nothing was exchanged in it
         self._known: dict[bytes, Tensor] = {}
         self._waiting: dict[bytes, TensorInput] = {}
         self._planned = 0  # inputs that were asked about, and will be again
@@ -188,6 +190,7 @@ class Runner:
     def _launching(self) -> Iterator[None]:
         """Launch what is waiting, a batch at a time."""
         self._flights.begin()
+        self._state = State(self.model) if self._flights.go_ahead else None
         kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
         for one in self._waiting.values():
             kinds[one.kind].append(one)
@@ -238,8 +241,19 @@ class Runner:
             yield Behind(together)
 
     def _launch(self, batch: Behind) -> None:
+        """Have a batch computed: aside, if neither its inputs nor anything in the model was made on another stream."""
         made_here = batch.prefix is None and not any(isinstance(v, Tensor) for v in batch.inputs[0].tensors.values())
-        self._flights.launch(batch.inputs, partial(self._run, batch), aside=made_here)
+        aside = made_here and self._lies_still()
+        self._flights.launch(batch.inputs, partial(self._run, batch), aside=aside)
+        if aside:
+            self._lies_still()
+
+    def _lies_still(self) -> bool:
+        """Whether runs leave the model as it was; others are one after the other, for they may read what one left."""
+        if self._state is not None and not self._state.holds():
+            self._state = None
+            self._flights.join()
+        return self._state is not None
 
     def _run(self, batch: Behind) -> Tensor:
         outputs = self._outputs(batch)
