@@ -135,12 +135,14 @@ def test_a_model_in_which_runs_leave_something_is_run_on_one_stream(
     table = outcomes.model.base_model
     hook = table.register_forward_hook(lambda module, *_: setattr(module, "table", torch.zeros(1)))
     try:
-        outcomes.of(rows, 3)
+        outcomes.of(rows[3:4], 3)
+        assert joined == [4]  # before anything else is run, which may read the table
+        outcomes.of(rows[4:], 3)
     finally:
         hook.remove()
         del table.table
-    assert asides[3:] == [True, False, False]  # the first of them left a table
-    assert joined == [4]
+    assert asides[3:] == [True, True, False]
+    assert joined == [4, 5]
     outcomes.forget()
     outcomes.of(rows, 3)
     assert asides[6:] == [True] * 6
