@@ -65,13 +65,7 @@ def gathering() -> Iterator[Checks]:
 
 @contextmanager
 def gathered() -> Iterator[None]:
-    """In it, checks are noted; they are made at its end, or before an error, which may follow from what is wrong.
-
-    Within another one they are left to that.
-    """
-    if _GATHERED.get() is not None:
-        yield
-        return
+    """In it, checks are noted; they are made at its end, or before an error, which may follow from what is wrong."""
     with gathering() as checks:
         try:
             yield

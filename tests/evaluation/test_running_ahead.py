@@ -1,5 +1,6 @@
 """What a GPU is given while Python plans: the same answers, each input once, and nothing lost."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -8,10 +9,11 @@ import pytest
 import torch
 
 from tests.helpers import cases, evaluated
-from whyformer import checks
 from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.models.memory import uncollected
 from whyformer.perturb import Outcomes, flights, hide_named
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
@@ -203,19 +205,21 @@ def test_whatever_ends_it_the_chunk_before_is_measured(
     assert [chunk.start for chunk in kept] == [0, 2]
 
 
-def test_a_device_is_waited_for_once_for_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, checked = evaluated.measuring("attcat,rollout,attn_lrp"), list[int]()
-    raise_first = checks.raise_first
+def test_what_is_wrong_with_one_chunk_is_told_where_that_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, engines = evaluated.measuring(METHODS, tokens_per_batch=40), list[Outcomes]()
 
-    def noted(flags: torch.Tensor | None, errors: list[Any]) -> None:
-        checked.append(len(errors))
-        raise_first(flags, errors)
+    def third_without_numbers(*given: Any, **options: Any) -> Outcomes:
+        engines.append(Outcomes(*given, **options))
+        if len(engines) == 3:
+            engines[-1].read = lambda output: output.logits * torch.nan
+        return engines[-1]
 
-    monkeypatch.setattr(checks, "raise_first", noted)
-    (chunk,) = chunks(plan, TEXTS, size=6)
-    measured_chunk(plan, chunk)
-    assert len(checked) == 1
-    assert checked[0] >= 3
+    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
+    monkeypatch.setattr(chunk_module, "Outcomes", third_without_numbers)
+    kept: list[Chunk] = []
+    with pytest.raises(UnsupportedModel, match="not numbers once units are hidden"):
+        kept.extend(measured_chunks(plan, chunks(plan, TEXTS)))
+    assert [chunk.start for chunk in kept] == [0, 2]
 
 
 def test_a_method_that_fails_for_one_text_is_refused_for_that_alone() -> None:
@@ -230,3 +234,19 @@ def test_a_method_that_fails_for_one_text_is_refused_for_that_alone() -> None:
         records = evaluated.found(measured_chunks(plan, chunks(plan, ["a good film", "a good film " * 4])))
     refused = {place[:2]: record.refused is not None for place, record in records.items()}
     assert refused == {(0, "rollout"): False, (0, "picky"): False, (1, "rollout"): False, (1, "picky"): True}
+
+
+def test_the_collector_rests_as_long_as_anybody_needs_it_to() -> None:
+    assert gc.isenabled()
+    with uncollected():
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

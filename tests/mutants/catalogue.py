@@ -1592,7 +1592,7 @@ of(
 of(
     "evaluation.chunk",
     "evaluation/test_measuring.py",
-    ("ChunkRun._calls_of", "if len(items) == 1:", "if len(items) >= 1:"),
+    ("ChunkRun._calls", "if len(items) == 1:", "if len(items) >= 1:"),
 )
 of(
     "inputs.encoding",
@@ -1916,10 +1916,10 @@ of(
     f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
     ("ChunkRun._runs", "explained.towards(whole.target.tolist())", "explained"),
     ("ChunkRun._runs", "as_explained(whole.batch, protocol)", "whole.batch"),
-    ("ChunkRun._calls_of", "scores_by(spec, runs.explained)", "scores_by(spec, runs.whole)"),
-    ("ChunkRun._calls_of", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
+    ("ChunkRun._calls", "scores_by(spec, runs.explained)", "scores_by(spec, runs.whole)"),
+    ("ChunkRun._calls", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
     (
-        "ChunkRun._calls_of",
+        "ChunkRun._calls",
         "ClassScores(spec, runs.explained, others)",
         "ClassScores(spec, runs.whole, others)",
         f"{PROTOCOLS}::test_scores_are_of_that_run_and_metrics_of_the_whole_text",
@@ -2854,5 +2854,6 @@ of(
     ("measured_chunks", "if going and going[0].is_asked:", "if False:"),
     ("measured_chunks", "2 if plan.subject.device.type in AHEAD else 1", "1"),
     ("_advance", "if run.is_asked:", "if False:"),
+    ("_advance", ", suppress(Exception)", ""),
 )
-of("checks", AHEAD, ("gathered", "if _GATHERED.get() is not None:", "if False:"))
+of("models.memory", AHEAD, ("uncollected", "not _PAUSED.count and ", ""))

@@ -3,14 +3,13 @@
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from whyformer.checks import gathered
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
@@ -53,30 +52,39 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
 def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
     """Chunks one after the other; a GPU runs what the metrics of one ask while the next one is explained.
 
-    Whatever ends it, the chunk of which everything was asked is measured still.
+    Whatever ends it while the next one is read or explained, the one before is measured still.
     """
     most = 2 if plan.subject.device.type in AHEAD else 1
     going: deque[ChunkRun] = deque()
-    try:
-        for chunk in pending:
+    chunks = iter(pending)
+    while True:
+        try:
+            chunk = next(chunks, None)
+            if chunk is None:
+                break
             going.append(ChunkRun(plan, chunk, partial(_advance, going)))
             going[-1].ask()
-            _advance(going)
-            if len(going) == most:
+        except (Exception, KeyboardInterrupt):
+            if going and going[0].is_asked:
                 yield going.popleft().found()
-    except (Exception, KeyboardInterrupt):
-        if going and going[0].is_asked:
+            raise
+        _advance(going)
+        if len(going) == most:
             yield going.popleft().found()
-        raise
     for run in going:
         yield run.found()
 
 
 def _advance(going: Iterable["ChunkRun"]) -> None:
-    """Let a GPU go on with what chunks ask of which everything was asked: all at once, its batches are large."""
+    """Let a GPU go on with what chunks ask of which everything was asked: all at once, its batches are large.
+
+    Whatever is wrong with one of them is no matter of the chunk that is explained meanwhile: it is met again, and
+    told, where this one is measured.
+    """
     for run in going:
         if run.is_asked:
-            run.outcomes.advance()
+            with listening(None), suppress(Exception):
+                run.outcomes.advance()
 
 
 @dataclass(frozen=True)
@@ -199,11 +207,11 @@ class ChunkRun:
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
         prediction = runs.whole
         self._note(prediction, items)
-        try:
-            with gathered():  # so that no method waits for a GPU
-                calls = self._calls(wanted, runs, items)
-        except WhyformerError:
-            calls = self._calls(wanted, runs, items)
+        others: dict[tuple[int, ...], Prediction] = {}
+        calls: list[MetricCall] = []
+        for spec in wanted:
+            calls += self._calls(spec, runs, items, others)
+            self.meanwhile()
         settled = prediction.settled()
         calls += self._references(settled, items)
         with uncollected():  # else all inputs are looked at time and again, a third of the time
@@ -295,16 +303,7 @@ class ChunkRun:
         answer = gold_answer(item.answer, item.annotation.unanswered, item.text.texts)
         return facts | ({} if answer is None else {"answer": answer})
 
-    def _calls(self, methods: Sequence[MethodSpec], runs: Runs, items: Sequence[Item]) -> list[MetricCall]:
-        """Every metric about every method."""
-        others: dict[tuple[int, ...], Prediction] = {}
-        calls: list[MetricCall] = []
-        for spec in methods:
-            calls += self._calls_of(spec, runs, items, others)
-            self.meanwhile()
-        return calls
-
-    def _calls_of(
+    def _calls(
         self,
         spec: MethodSpec,
         runs: Runs,
@@ -319,7 +318,7 @@ class ChunkRun:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
-                yield from self._calls_of(spec, self._runs([item], spec.needs), [item], {})
+                yield from self._calls(spec, self._runs([item], spec.needs), [item], {})
             return
 
         yield from self._metric_calls(spec, runs.whole, scores, items, ClassScores(spec, runs.explained, others))
@@ -406,7 +405,7 @@ class ChunkRun:
             self.refused |= {(item.row, call.method, call.metric.label): str(error) for item in call.items}
             return
         for item in call.items:
-            alone = self._calls_of(spec, self._runs([item], spec.needs), [item], {})
+            alone = self._calls(spec, self._runs([item], spec.needs), [item], {})
             for one in (one for one in alone if one.metric is call.metric):
                 self._plan(one, None)
 

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -17,16 +18,31 @@ GROUPS = Path("/sys/fs/cgroup")
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
+class _Paused:
+    """How many need Python's collector to be paused, and whether it was collecting before the first of them."""
+
+    def __init__(self) -> None:
+        self.lock, self.count, self.collecting = Lock(), 0, True
+
+
+_PAUSED = _Paused()
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """In it, Python looks for no garbage: what is let go of in cycles stays until later."""
-    collecting = gc.isenabled()
-    gc.disable()
+    """In it, and in others of other threads, Python looks for no garbage: what is let go of in cycles stays longer."""
+    with _PAUSED.lock:
+        _PAUSED.count += 1
+        if _PAUSED.count == 1:
+            _PAUSED.collecting = gc.isenabled()
+            gc.disable()
     try:
         yield
     finally:
-        if collecting:
-            gc.enable()
+        with _PAUSED.lock:
+            _PAUSED.count -= 1
+            if not _PAUSED.count and _PAUSED.collecting:
+                gc.enable()
 
 
 def in_words(count: float) -> str:

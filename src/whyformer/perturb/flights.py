@@ -40,6 +40,7 @@ class Flights:
         self._most = AHEAD.get(device.type, 0)
         self._flying: deque[Flight] = deque()
         self._launched = 0
+        self._streams = _streams(device)
 
     @property
     def go_ahead(self) -> bool:
@@ -53,12 +54,12 @@ class Flights:
 
     def begin(self) -> None:
         """What was launched before, as changes to weights, is done before what is launched from now on."""
-        for stream in _streams(self.device):
+        for stream in self._streams:
             stream.wait_stream(torch.cuda.current_stream(self.device))
 
     def join(self) -> None:
         """What was launched aside is done before what is launched from now on, and not aside."""
-        for stream in _streams(self.device):
+        for stream in self._streams:
             torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def launch(self, inputs: Sequence[TensorInput], run: Callable[[], Tensor], *, aside: bool) -> None:
@@ -81,11 +82,10 @@ class Flights:
             pass
 
     def _stream(self) -> AbstractContextManager[object]:
-        streams = _streams(self.device)
-        if not streams:
+        if not self._streams:
             return nullcontext()
         self._launched += 1
-        return torch.cuda.stream(streams[self._launched % len(streams)])
+        return torch.cuda.stream(self._streams[self._launched % len(self._streams)])
 
 
 @lru_cache

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Places, TensorInput, present
-from whyformer.models.borrow import borrowed
+from whyformer.models.borrow import borrowed, lock_of
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.models.state import State
@@ -103,7 +103,7 @@ class Runner:
         self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
         self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
-        self._flights = Flights(self.device)
+        self._flights, self._lock = Flights(self.device), lock_of(self.model)
         self._steps: Iterator[None] | None = None  # of what is being launched
         self._state: State | None = None  # of the model, as long as nothing was exchanged in it
         self._known: dict[bytes, Tensor] = {}
@@ -190,7 +190,8 @@ class Runner:
     def _launching(self) -> Iterator[None]:
         """Launch what is waiting, a batch at a time."""
         self._flights.begin()
-        self._state = State(self.model) if self._flights.go_ahead else None
+        with self._lock:
+            self._state = State(self.model) if self._flights.go_ahead else None
         kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
         for one in self._waiting.values():
             kinds[one.kind].append(one)
@@ -250,10 +251,11 @@ class Runner:
 
     def _lies_still(self) -> bool:
         """Whether runs leave the model as it was; others are one after the other, for they may read what one left."""
-        if self._state is not None and not self._state.holds():
-            self._state = None
-            self._flights.join()
-        return self._state is not None
+        with self._lock:
+            if self._state is not None and not self._state.holds():
+                self._state = None
+                self._flights.join()
+            return self._state is not None
 
     def _run(self, batch: Behind) -> Tensor:
         outputs = self._outputs(batch)

@@ -16,6 +16,11 @@ def _stream_restored(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.stream(torch.cuda.current_stream(device))
 
 
+def _own_stream(device: torch.device) -> torch.cuda.Stream:
+    """One to capture on. Torch gives a few in turn, those of a priority among themselves: others have another one."""
+    return torch.cuda.Stream(device, priority=-1)
+
+
 def _capturing(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, **memory: Any) -> AbstractContextManager[Any]:
     """What is asked of a stream is noted; other threads may go on allocating memory meanwhile."""
     return torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local", **memory)
@@ -25,7 +30,7 @@ def _end_capture(device: torch.device) -> None:
     """End what a failed capture had begun, as that of random numbers: torch does so behind one that does not fail."""
     for _ in range(ATTEMPTS):
         with suppress(RuntimeError), _stream_restored(device):
-            with _capturing(torch.cuda.CUDAGraph(), torch.cuda.Stream(device)):
+            with _capturing(torch.cuda.CUDAGraph(), _own_stream(device)):
                 torch.zeros(1, device=device)
             return
 
@@ -39,7 +44,7 @@ class Graphs:
     def __init__(self, device: torch.device):
         self.device = device
         self.memory = 0  # bytes that are held
-        self._stream = torch.cuda.Stream(device)
+        self._stream = _own_stream(device)
         self._pool = torch.cuda.graph_pool_handle()
         self._used = torch.cuda.Event()
 
