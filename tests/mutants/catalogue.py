@@ -2847,7 +2847,7 @@ of(
     ("Runner._lies_still", "self._flights.join()", "pass"),
     ("Runner._launch", "        if aside:\n            self._lies_still()\n", ""),
 )
-of("perturb.flights", AHEAD, ("Flights.over", "flight.landed.synchronize()", "pass"))
+of("perturb.flights", AHEAD, ("Flights.arrived", "flight.landed.synchronize()", "pass"))
 of(
     "evaluation.chunk",
     AHEAD,

@@ -46,7 +46,7 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     """The numbers of a chunk that are missing; records in order of row, method and metric."""
     run = ChunkRun(plan, pending)
     run.ask()
-    return run.found()
+    return run.result()
 
 
 def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
@@ -66,20 +66,20 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
             going[-1].ask()
         except (Exception, KeyboardInterrupt):
             if going and going[0].is_asked:
-                yield going.popleft().found()
+                yield going.popleft().result()
             raise
         _advance(going)
         if len(going) == most:
-            yield going.popleft().found()
+            yield going.popleft().result()
     for run in going:
-        yield run.found()
+        yield run.result()
 
 
 def _advance(going: Iterable["ChunkRun"]) -> None:
-    """Let a GPU go on with what chunks ask of which everything was asked: all at once, its batches are large.
+    """Keep a GPU busy with what chunks ask that are planned to the end, since only then its batches are large.
 
-    Whatever is wrong with one of them is no matter of the chunk that is explained meanwhile: it is met again, and
-    told, where this one is measured.
+    An error of one of them must not end the chunk that is being explained: the inputs that failed keep waiting, so
+    `result` runs them again and raises it there.
     """
     for run in going:
         if run.is_asked:
@@ -163,7 +163,7 @@ class ChunkRun:
                     self.explain_document(item)
         self.is_asked = True
 
-    def found(self) -> Chunk:
+    def result(self) -> Chunk:
         """The numbers, once everything was asked."""
         with self._quietly():
             self.measure()
@@ -214,7 +214,7 @@ class ChunkRun:
             self.meanwhile()
         settled = prediction.settled()
         calls += self._references(settled, items)
-        with uncollected():  # else all inputs are looked at time and again, a third of the time
+        with uncollected():  # else Python looks through all these inputs for garbage, time and again
             for call in calls:
                 self._plan(call, settled if call.case.prediction is prediction else None)
                 self.meanwhile()

@@ -43,7 +43,7 @@ class Flights:
         self._streams = _streams(device)
 
     @property
-    def go_ahead(self) -> bool:
+    def run_ahead(self) -> bool:
         """Whether Python goes on before a batch is computed."""
         return self._most > 0
 
@@ -67,7 +67,7 @@ class Flights:
         with self._stream() if aside else nullcontext():
             self._flying.append(Flight(inputs, *_landing(run())))
 
-    def over(self, most: int | None = None) -> Iterator[Flight]:
+    def arrived(self, most: int | None = None) -> Iterator[Flight]:
         """Those whose outputs are there; it is waited until at most so many, or as many as may be, are on their way."""
         left = self._most if most is None else most
         while self._flying and (len(self._flying) > left or self._flying[0].is_over):
@@ -78,7 +78,7 @@ class Flights:
 
     def forget(self) -> None:
         """Let go of those that are on their way."""
-        for _ in self.over(0):
+        for _ in self.arrived(0):
             pass
 
     def _stream(self) -> AbstractContextManager[object]:

@@ -173,7 +173,7 @@ class Runner:
 
     def _learn(self, most: int | None = None) -> None:
         """Take what is there; it is waited until at most so many batches are on their way."""
-        for flight in self._flights.over(most):
+        for flight in self._flights.arrived(most):
             if not bool(torch.isfinite(flight.outputs).all()):
                 raise UnsupportedModel(
                     f"{type(self.model).__name__} returns logits that are not numbers once units are hidden"
@@ -191,7 +191,7 @@ class Runner:
         """Launch what is waiting, a batch at a time."""
         self._flights.begin()
         with self._lock:
-            self._state = State(self.model) if self._flights.go_ahead else None
+            self._state = State(self.model) if self._flights.run_ahead else None
         kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
         for one in self._waiting.values():
             kinds[one.kind].append(one)

@@ -16,8 +16,8 @@ def _stream_restored(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.stream(torch.cuda.current_stream(device))
 
 
-def _own_stream(device: torch.device) -> torch.cuda.Stream:
-    """One to capture on. Torch gives a few in turn, those of a priority among themselves: others have another one."""
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream to capture on. Torch hands out the same 32 of each priority again and again: nobody else takes these."""
     return torch.cuda.Stream(device, priority=-1)
 
 
@@ -30,7 +30,7 @@ def _end_capture(device: torch.device) -> None:
     """End what a failed capture had begun, as that of random numbers: torch does so behind one that does not fail."""
     for _ in range(ATTEMPTS):
         with suppress(RuntimeError), _stream_restored(device):
-            with _capturing(torch.cuda.CUDAGraph(), _own_stream(device)):
+            with _capturing(torch.cuda.CUDAGraph(), _capture_stream(device)):
                 torch.zeros(1, device=device)
             return
 
@@ -44,7 +44,7 @@ class Graphs:
     def __init__(self, device: torch.device):
         self.device = device
         self.memory = 0  # bytes that are held
-        self._stream = _own_stream(device)
+        self._stream = _capture_stream(device)
         self._pool = torch.cuda.graph_pool_handle()
         self._used = torch.cuda.Event()
 
