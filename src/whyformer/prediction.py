@@ -17,7 +17,7 @@ from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.input import TensorInput
 from whyformer.inputs.tensors import CONTENT
-from whyformer.models.loading import labels_of, text_config
+from whyformer.models.loading import text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
 from whyformer.recorder.captures import Replay, replay_of
 from whyformer.recorder.in_turn import AtMap, in_turn
@@ -104,11 +104,6 @@ class Prediction:
         if needs is None:
             needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
         self._run = Runs(model, self.batch.tensors, needs, trace) if run is None else run
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the classes."""
-        return labels_of(self.model)
 
     @property
     def needs(self) -> Needs:
