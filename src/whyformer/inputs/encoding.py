@@ -27,6 +27,7 @@ from whyformer.inputs.tensors import (
     check_shapes,
     check_tables,
     check_width,
+    near,
     rows_of,
     tables,
     tensors_of,
@@ -34,7 +35,7 @@ from whyformer.inputs.tensors import (
 from whyformer.inputs.texts import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
 from whyformer.models.heads import task_name
-from whyformer.models.loading import Subject, text_config, vocabulary_size
+from whyformer.models.loading import Subject, device_of, text_config, vocabulary_size
 
 NO_ANSWER = "(no answer)"
 NO_LIMIT = 10**30  # tokens, as transformers writes it
@@ -453,10 +454,11 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor] | Tensor | tuple[Ten
     """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
-    tensors, choices = tensors_of(model, inputs), None
+    given, choices = tensors_of(model, inputs), None
     if task_name(model) == "choice":
-        tensors, choices = rows_of(tensors)
-    check_one_text(tensors.get("input_ids"))
+        given, choices = rows_of(given)
+    check_one_text(given.get("input_ids"))
+    tensors = {name: tensor.to(device_of(model)) for name, tensor in given.items()}
     if Batch(tensors, None, None).is_images:
         pixels = tensors["pixel_values"]
         if pixels.dim() != 4 or not pixels.is_floating_point():
@@ -464,16 +466,22 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor] | Tensor | tuple[Ten
             raise BadInput(f"pixel_values are fractions [batch, channels, height, width]; found {form}")
         return Batch(tensors, None, None)
     shape = batch_and_units(tensors)
-    check_ids(model, tensors.get("input_ids"))
-    check_width(model, tensors.get("inputs_embeds"))
     if "position_ids" in tensors and tensors["position_ids"].shape == (1, shape[1]):  # the same for all
+        given["position_ids"] = given["position_ids"].expand(shape)
         tensors["position_ids"] = tensors["position_ids"].expand(shape)
-    check_shapes(tensors, shape)
-    check_tables(model, tensors, shape)
+    seen = near(given)
+    check_ids(model, seen.get("input_ids"))
+    check_width(model, seen.get("inputs_embeds"))
+    check_shapes(seen, shape)
+    check_tables(model, seen, shape)
     special, attended = tensors.pop("special_tokens_mask", None), tensors.get("attention_mask")
     if attended is None or attended.shape != shape:
         attended = torch.ones(shape, device=next(iter(tensors.values())).device)
-    return Batch(tensors, attended.eq(0), None if special is None else special.bool(), choices=choices)
+        is_padded = False
+    else:
+        is_padded = not bool(seen["attention_mask"].all())
+    special = None if special is None else special.bool()
+    return Batch(tensors, attended.eq(0), special, choices=choices).known(is_padded=is_padded)
 
 
 def window_of(subject: Subject) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, listed, shown
 from whyformer.models.borrow import parameters_of
-from whyformer.models.loading import device_of, input_embeddings, unwrapped, vocabulary_size
+from whyformer.models.loading import input_embeddings, unwrapped, vocabulary_size
 
 TABLES = {
     **dict.fromkeys(("position_embeddings", "wpe", "embed_positions"), "position_ids"),
@@ -50,7 +50,7 @@ class Table(NamedTuple):
 
 
 def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
-    """The inputs on the model's device; what is not there (None) is left out.
+    """The inputs, wherever they lie; what is not there (None) is left out.
 
     Of a module that calls its tokens, embeddings or pixels something else, they have the names of transformers here.
     """
@@ -60,7 +60,6 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
             "inputs are the tensors that the model's forward takes, by name, as tokenizer(…, return_tensors='pt') "
             f"gives them; found {type(inputs).__name__}"
         )
-    device = device_of(model)
     tensors = {}
     for name, tensor in inputs.items():
         if tensor is None:
@@ -72,8 +71,13 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
         given_first = name in CONTENT and (name == "pixel_values" or not of_transformers(model))
         if name != "special_tokens_mask" and not given_first and not accepts(model, name):
             raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
-        tensors[name] = tensor.to(device)
+        tensors[name] = tensor
     return tensors
+
+
+def near(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with what there is for each token on the CPU: a GPU is waited for once for each, not each check."""
+    return {name: t.cpu() if t.dim() == 2 or not t.is_floating_point() else t for name, t in tensors.items()}
 
 
 def of_transformers(model: nn.Module) -> bool:

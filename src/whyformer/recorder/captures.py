@@ -3,13 +3,14 @@
 import itertools
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whyformer.errors import WhyformerError
@@ -316,16 +317,21 @@ def lay_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> Lai
         if name == KEEP:
             kept = last_positions(given)
             tensors[name] = torch.tensor([*kept, *[kept[-1]] * (shape[0] - len(kept))], device=device)
-        elif not layout.padded:
-            tensors[name] = given[name].to(device)
-        else:
-            tensors[name] = torch.full(shape, fill.get(name) or 0, dtype=dtype, device=device)
-            tensors[name][:, :units] = given[name].to(device) if name in given else 1
+        elif name in given:
+            tensors[name] = _lengthened(given[name].to(device), shape, fill.get(name) or 0)
+        else:  # of texts that are padded, which have a mask then
+            tensors[name] = _lengthened(torch.ones(shape[0], units, dtype=dtype, device=device), shape)
     special = batch.special
-    if batch.special is not None and layout.padded:
-        special = torch.zeros(tensors["input_ids"].shape, dtype=torch.bool, device=device)
-        special[:, :units] = batch.special.to(device)
-    return LaidOut(tensors, None if special is None else special.to(device), units if layout.padded else None, kept)
+    if special is not None:
+        shape = tensors["input_ids"].shape if layout.padded else special.shape
+        special = _lengthened(special.to(device), shape)
+    return LaidOut(tensors, special, units if layout.padded else None, kept)
+
+
+def _lengthened(tensor: Tensor, shape: Sequence[int], fill: int = 0) -> Tensor:
+    """A tensor [batch, units] with so many units, or any that has its shape already."""
+    missing = shape[1] - tensor.shape[1] if tuple(tensor.shape) != tuple(shape) else 0
+    return F.pad(tensor, (0, missing), value=fill) if missing else tensor
 
 
 def limit_of(device: torch.device) -> float:
