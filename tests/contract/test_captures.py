@@ -27,7 +27,7 @@ from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.state import State
 from whyformer.prediction import Prediction
 from whyformer.recorder import captures
-from whyformer.recorder.captures import LENGTHS, SIGHTS, capturing
+from whyformer.recorder.captures import LENGTHS, SIGHTS, SIGHTS_OF_MANY, capturing
 from whyformer.rounding import arithmetic, close
 
 REPLAYED = "replayed"
@@ -89,6 +89,16 @@ def test_the_usual_methods_are_replayed(method: str) -> None:
         found = told(model, families.batch(seed=seed), method)
         assert found == (None if seed < SIGHTS else REPLAYED)
     assert passes(model) == 1
+
+
+def test_many_texts_are_captured_once_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captures, "MANY", 16)
+    model = families.build("bert")
+    for seed in range(SIGHTS_OF_MANY + 1):
+        found = told(model, families.batch((9, 9), seed=seed), "attn_lrp")
+        assert found == (None if seed < SIGHTS_OF_MANY else REPLAYED)
+    alone = [told(model, families.batch((18,), seed=seed), "attn_lrp") for seed in range(SIGHTS + 1)]
+    assert alone[-1] == REPLAYED
 
 
 def test_lengths_share_a_capture_and_padding_changes_nothing() -> None:

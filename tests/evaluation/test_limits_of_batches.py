@@ -19,6 +19,8 @@ def test_a_batch_of_texts_holds_no_more_tokens_than_it_may(monkeypatch: pytest.M
     for batch in found:
         assert len(batch) == 1 or len(batch) * max(len(item.encoded.units) for item in batch) <= 30
     assert any(len(batch) > 1 for batch in found)
+    lengths = [len(item.encoded.units) for batch in found for item in batch]
+    assert lengths == sorted(lengths, reverse=True)  # neighbours are of nearly one length
 
 
 def test_a_run_may_be_called_otherwise(tmp_path: Path) -> None:

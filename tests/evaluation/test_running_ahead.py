@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
 from whyformer.perturb import Outcomes, flights, hide_named
 from whyformer.prediction import Prediction
@@ -87,6 +89,26 @@ def test_what_is_asked_while_others_are_on_their_way_is_run_too(slow: list[Later
         outcomes.advance()
         for past in slow[:moment]:
             past.synchronize()
+    found = outcomes.of(rows, 3)
+    assert outcomes.counts.run == len(rows)
+    torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
+
+
+def test_what_is_asked_later_is_begun_beside_what_is_on_its_way(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS[:3])
+    with outcomes.planning():
+        outcomes.of(rows[:1], 3)
+    outcomes.advance()
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance(begin=False)
+    assert outcomes.counts.run == 1  # more may be asked of the same texts
+    outcomes.advance()
+    assert outcomes.counts.run == 2  # no more at a time, and nothing twice
+    for moment in slow:
+        moment.synchronize()
+    outcomes.advance(begin=False)
+    assert outcomes.counts.run == 3  # it was begun before
     found = outcomes.of(rows, 3)
     assert outcomes.counts.run == len(rows)
     torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
@@ -179,6 +201,42 @@ def test_one_chunk_is_explained_while_the_one_before_it_is_run(
         next(measured)
     second = [n for n, what in enumerate(order) if what == "explained"][1]
     assert "launched" in order[:second]
+
+
+def test_some_texts_of_a_chunk_are_run_while_the_others_are_explained(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2))
+    plan, asked_before = evaluated.measuring(METHODS, tokens_per_batch=40), list[set[bytes]]()
+    launch = Outcomes._launch
+
+    def noted_launch(self: Outcomes, batch: Any) -> None:
+        asked_before.append(set(self._waiting))
+        launch(self, batch)
+
+    monkeypatch.setattr(Outcomes, "_launch", noted_launch)
+    (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
+    assert len(asked_before[0]) < max(map(len, asked_before))
+    monkeypatch.undo()
+    (whole,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
+    assert evaluated.alike(chunk.records, whole.records)
+    assert chunk.counts["run"] == whole.counts["run"]
+
+
+def test_an_engine_that_fails_is_not_tried_again_before_its_numbers_are_wanted(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2))
+    plan, tried = evaluated.measuring(METHODS, tokens_per_batch=40), list[Any]()
+
+    def failing(self: Outcomes, batch: Any) -> None:
+        tried.append(batch)
+        raise UnsupportedModel("it fails")
+
+    monkeypatch.setattr(Outcomes, "_launch", failing)
+    with pytest.raises(UnsupportedModel, match="it fails"):
+        list(measured_chunks(plan, chunks(plan, TEXTS, size=6)))
+    assert len(tried) == 2  # ahead, and in the end
 
 
 @pytest.mark.parametrize("end", [BadInput("a row that nobody can read"), KeyboardInterrupt()])

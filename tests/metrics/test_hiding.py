@@ -11,6 +11,7 @@ from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.input import TensorInput
 from whyformer.metrics import Case, measure
 from whyformer.metrics.registry import metric_named
+from whyformer.models.limits import CPU
 from whyformer.perturb import Outcomes, count_of, hide_named
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
@@ -126,7 +127,7 @@ def test_counts_and_duplicates() -> None:
     }
     assert outcomes.counts.requested == 4 * len(TEXTS) * 11
     assert outcomes.counts.run == len(asked) < outcomes.counts.requested
-    assert outcomes.counts.padding <= 0.05 * outcomes.counts.tokens
+    assert outcomes.counts.padding <= CPU.call * outcomes.counts.batches
 
 
 def test_batches_keep_to_the_budget_and_to_little_padding() -> None:

@@ -6,13 +6,11 @@ import torch
 
 from tests.helpers.cases import case, subject
 from whyformer import BadInput
-from whyformer.inputs.input import TensorInput
 from whyformer.inputs.units import Unit
 from whyformer.metrics import Annotation, Rationale
 from whyformer.metrics.overlap import Counting
 from whyformer.metrics.plausibility import _words
 from whyformer.metrics.registry import metric_named
-from whyformer.perturb.runner import PADDING, _batches
 
 
 def test_a_text_of_just_as_many_tokens_is_kept() -> None:
@@ -81,14 +79,6 @@ def test_words_that_touch_have_their_own_tokens() -> None:
     place = next(n for n, unit in enumerate(example.units) if unit.text == "film")
     assert rising == {0: place, 1: place + 1}
     assert falling == {0: -place, 1: -place - 1}
-
-
-def test_texts_of_other_lengths_are_not_padded_much() -> None:
-    rows = [TensorInput({"input_ids": np.arange(length)}) for length in (40, 40, 39, 20, 20, 19, 3)]
-    found = [[len(row) for row in batch] for batch in _batches(rows, 10_000, len(rows))]
-    assert found == [[40, 40, 39], [20, 20, 19], [3]]
-    for lengths in found:
-        assert len(lengths) * max(lengths) - sum(lengths) <= PADDING * len(lengths) * max(lengths)
 
 
 @pytest.mark.parametrize(("explained", "there"), [(0, True), (1, False)])

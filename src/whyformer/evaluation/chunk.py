@@ -27,7 +27,7 @@ from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import uncollected
 from whyformer.perturb import ORDERS, Outcomes, in_parts
-from whyformer.perturb.flights import AHEAD
+from whyformer.perturb.flights import AHEAD, ahead_of_flights
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
@@ -76,15 +76,9 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
 
 
 def _advance(going: Iterable["ChunkRun"]) -> None:
-    """Keep a GPU busy with what chunks ask that are planned to the end, since only then its batches are large.
-
-    An error of one of them must not end the chunk that is being explained: the inputs that failed keep waiting, so
-    `result` runs them again and raises it there.
-    """
+    """Keep a GPU busy with what chunks ask, the first one first."""
     for run in going:
-        if run.is_asked:
-            with listening(None), suppress(Exception):
-                run.outcomes.advance()
+        run.advance()
 
 
 @dataclass(frozen=True)
@@ -148,6 +142,8 @@ class ChunkRun:
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
         self.is_asked = False
+        self.is_planning = False
+        self.is_stuck = False
 
     def ask(self) -> None:
         """Explain everything that is wanted, and note what the metrics ask of the model."""
@@ -162,6 +158,19 @@ class ChunkRun:
                 if self.is_merged(item):
                     self.explain_document(item)
         self.is_asked = True
+
+    def advance(self) -> None:
+        """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
+
+        An error must not end another chunk, which is being explained: the inputs that failed keep waiting, so `result`
+        runs them again and raises it.
+        """
+        if self.is_stuck:
+            return
+        self.is_stuck = True
+        with listening(None), suppress(Exception):
+            self.outcomes.advance(begin=not self.is_planning)
+            self.is_stuck = False
 
     def result(self) -> Chunk:
         """The numbers, once everything was asked."""
@@ -180,8 +189,12 @@ class ChunkRun:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """In it, whoever counts chunks is not told of the steps of every method."""
-        with capturing(self.plan.settings.capture), listening(None):
+        """In it, whoever counts chunks is not told of the steps of every method, and a GPU does these first."""
+        with (
+            capturing(self.plan.settings.capture),
+            listening(None),
+            ahead_of_flights(self.plan.subject.device),
+        ):
             yield
 
     def in_windows(self, items: Sequence[Item]) -> list[Item]:
@@ -214,10 +227,13 @@ class ChunkRun:
             self.meanwhile()
         settled = prediction.settled()
         calls += self._references(settled, items)
+        self.is_planning = True
         with uncollected():  # else Python looks through all these inputs for garbage, time and again
             for call in calls:
                 self._plan(call, settled if call.case.prediction is prediction else None)
                 self.meanwhile()
+        self.is_planning = False
+        self.meanwhile()
 
     def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
         protocol = self.plan.settings.protocol

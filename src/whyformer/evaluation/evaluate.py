@@ -152,7 +152,7 @@ def evaluate(
     chosen = _fitting(subject, data, named, hiding=not long.merge) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
-    size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device.type).texts
+    size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device.type).rows
     plan = Plan(subject, named, chosen, settings, idf)
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 

@@ -139,7 +139,7 @@ def seen_mask(mask: NDArray[np.uint8], picture: Picture) -> NDArray[np.uint8]:
 
 
 def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
-    """Items of nearly the same length, or images of one size; those that have a ceiling stand alone."""
+    """Items of nearly the same length, the longest first, or images of one size; those with a ceiling stand alone."""
     sizes: dict[tuple[int, ...], list[Item]] = {}
     for item in items:
         size = tuple(item.encoded.pixels.shape) if isinstance(item.encoded, ImageInput) else ()
@@ -153,9 +153,9 @@ def _batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[
     for searched in (True, False):
         of_kind = [item for item in items if (item.row < ceiling and item.searchable) is searched]
         batch: list[Item] = []
-        for item in sorted(of_kind, key=lambda item: len(item.encoded.units)):
-            units = len(item.encoded.units)
-            if batch and (len(batch) == limits.texts or (len(batch) + 1) * units > limits.traced_tokens):
+        for item in sorted(of_kind, key=lambda item: -len(item.encoded.units)):
+            longest = len((batch[0] if batch else item).encoded.units)
+            if batch and (len(batch) == limits.texts or (len(batch) + 1) * longest > limits.traced_tokens):
                 yield batch
                 batch = []
             batch.append(item)

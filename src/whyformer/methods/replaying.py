@@ -13,7 +13,6 @@ from whyformer.inputs.images import Patches
 from whyformer.models.loading import unwrapped
 from whyformer.prediction import Prediction
 from whyformer.recorder.captures import (
-    SIGHTS,
     CapturedRun,
     Captures,
     LaidOut,
@@ -21,6 +20,7 @@ from whyformer.recorder.captures import (
     Replay,
     captures_of,
     is_possible,
+    is_seen_often,
     key_of,
     lay_out,
     make_room,
@@ -92,7 +92,7 @@ def _tried(captures: Captures, of_run: Any, of_method: Any, done: "Done") -> str
     if len(captures.seen) > REMEMBERED:
         captures.seen.clear()
     captures.seen[key] += 1
-    if captures.seen[key] < SIGHTS:
+    if not is_seen_often(done[2].batch, captures.seen[key]):
         return None
     try:
         _capture(captures, of_run, of_method, done)

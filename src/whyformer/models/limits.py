@@ -7,18 +7,22 @@ from dataclasses import dataclass
 class Limits:
     """What goes through a model together.
 
-    `texts` is how many examples, and how many rows of a chunk; `traced_tokens` how many tokens of a recorded run;
-    `tokens` how many of any other run; `logits` how many outputs of models that give a vocabulary at every position.
+    `rows` is how many examples are read, and in an evaluation journalled, together; `texts` how many of them are
+    explained at once, those of nearly one length; `traced_tokens` how many tokens of a recorded run; `tokens` how many
+    of any other run; `call` how many another run costs as much as, beside its own; `logits` how many outputs of models
+    that give a vocabulary at every position.
     """
 
+    rows: int
     texts: int
     traced_tokens: int
     tokens: int
+    call: int
     logits: int
 
 
-CPU = Limits(texts=16, traced_tokens=2048, tokens=4096, logits=2**26)
-LIMITS = {"cpu": CPU, "cuda": Limits(texts=128, traced_tokens=8192, tokens=65536, logits=2**28)}
+CPU = Limits(rows=16, texts=16, traced_tokens=2048, tokens=4096, call=16, logits=2**26)
+LIMITS = {"cpu": CPU, "cuda": Limits(rows=256, texts=96, traced_tokens=8192, tokens=65536, call=1024, logits=2**28)}
 
 
 def limits_of(device: str) -> Limits:

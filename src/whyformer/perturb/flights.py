@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -86,6 +86,27 @@ class Flights:
             return nullcontext()
         self._launched += 1
         return torch.cuda.stream(self._streams[self._launched % len(self._streams)])
+
+
+@contextmanager
+def ahead_of_flights(device: torch.device) -> Iterator[None]:
+    """What is asked of a GPU here is done ahead of what is on its way: it does not wait until a batch is computed."""
+    if device.type != "cuda":
+        yield
+        return
+    around, first = torch.cuda.current_stream(device), _first_stream(device)
+    first.wait_stream(around)
+    try:
+        with torch.cuda.stream(first):
+            yield
+    finally:
+        around.wait_stream(first)
+
+
+@lru_cache
+def _first_stream(device: torch.device) -> torch.cuda.Stream:
+    """One of a priority that neither flights nor captures have."""
+    return torch.cuda.Stream(device, priority=-2)
 
 
 @lru_cache

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,11 +16,12 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
-from whyformer.inputs.input import Places, TensorInput, present
+from whyformer.inputs.input import Numbers, Places, TensorInput, present
 from whyformer.models.borrow import borrowed, lock_of
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.models.state import State
+from whyformer.perturb.batches import dense_batches
 from whyformer.perturb.dropping import dropping
 from whyformer.perturb.flights import Flights
 from whyformer.perturb.prefixes import Behind, Prefixes
@@ -30,8 +32,6 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import call_of, output_of
 
-PADDING = 0.05  # of a batch's tokens, at most
-FREE = {"cuda": 4096}  # tokens of a batch that a device runs as fast as fewer, by its type: there padding costs nothing
 UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
 
 Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
@@ -106,8 +106,9 @@ class Runner:
         self._flights, self._lock = Flights(self.device), lock_of(self.model)
         self._steps: Iterator[None] | None = None  # of what is being launched
         self._state: State | None = None  # of the model, as long as nothing was exchanged in it
-        self._known: dict[bytes, Tensor] = {}
+        self._known: dict[bytes, Numbers] = {}  # outputs by the key of their input
         self._waiting: dict[bytes, TensorInput] = {}
+        self._launched: set[bytes] = set()  # those that wait for what is on its way
         self._planned = 0  # inputs that were asked about, and will be again
         self._planning = False
         self._made: dict[tuple[bytes, Hide], dict[tuple[int, ...], TensorInput]] = defaultdict(dict)
@@ -147,7 +148,8 @@ class Runner:
         counted = min(self._planned, len(inputs))
         self._planned -= counted
         self.counts.requested += len(inputs) - counted
-        return torch.stack([self._known[key] for key in keys]) if keys else torch.zeros(0, outputs, dtype=torch.float64)
+        known = [self._known[key] for key in keys]
+        return torch.from_numpy(np.stack(known)) if known else torch.zeros(0, outputs, dtype=torch.float64)
 
     def run(self) -> None:
         """Run what is waiting, or the rest of it."""
@@ -160,16 +162,19 @@ class Runner:
         finally:
             self._stop()
 
-    def advance(self) -> None:
+    def advance(self, *, begin: bool = True) -> None:
         """Launch what is waiting, as far as a GPU has little to do: it works on while Python does something else.
 
-        Elsewhere nothing is done before `run`.
+        Unless it may `begin`, that is what was waiting when it last began. Elsewhere nothing is done before `run`.
         """
         self._learn()
-        while self._waiting and self._flights.has_room:
-            self._steps = self._steps or self._launching()
-            if next(self._steps, self) is self:
-                return  # all of it is on its way
+        while self._flights.has_room:
+            if self._steps is None and begin and self._waiting.keys() - self._launched:
+                self._steps = self._launching()
+            if self._steps is None:
+                return
+            if next(self._steps, self) is self:  # all of it is on its way
+                self._steps = None
 
     def _learn(self, most: int | None = None) -> None:
         """Take what is there; it is waited until at most so many batches are on their way."""
@@ -178,14 +183,16 @@ class Runner:
                 raise UnsupportedModel(
                     f"{type(self.model).__name__} returns logits that are not numbers once units are hidden"
                 )
-            for one, outputs in zip(flight.inputs, flight.outputs, strict=True):
+            for one, outputs in zip(flight.inputs, flight.outputs.numpy(), strict=True):
                 self._known[one.key] = outputs
                 self._waiting.pop(one.key, None)
+                self._launched.discard(one.key)
 
     def _stop(self) -> None:
         """Let go of what is being run."""
         self._steps = None
         self._flights.forget()
+        self._launched.clear()
 
     def _launching(self) -> Iterator[None]:
         """Launch what is waiting, a batch at a time."""
@@ -193,14 +200,16 @@ class Runner:
         with self._lock:
             self._state = State(self.model) if self._flights.run_ahead else None
         kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
-        for one in self._waiting.values():
-            kinds[one.kind].append(one)
-        done, total = 0, len(self._waiting)
+        for key, one in self._waiting.items():
+            if key not in self._launched:
+                kinds[one.kind].append(one)
+        done, total = 0, sum(map(len, kinds.values()))
         for alike in kinds.values():
             for batch in self._batches(alike):
                 for attempt in in_parts(batch.inputs):
                     with attempt as part:
                         self._launch(batch.part(part))
+                        self._launched.update(one.key for one in part)
                 done += len(batch.inputs)
                 self.report(done, total)
                 yield
@@ -214,7 +223,7 @@ class Runner:
 
     def know(self, inputs: Sequence[TensorInput], logits: Tensor) -> None:
         """Take the outputs for inputs, [inputs, outputs] in float64, from whoever ran the same model on them."""
-        for one, outputs in zip(inputs, logits, strict=True):
+        for one, outputs in zip(inputs, logits.numpy(), strict=True):
             self._known.setdefault(one.key, outputs)
 
     def forget(self) -> None:
@@ -237,8 +246,8 @@ class Runner:
             self.counts.tokens += plan.length
             for batch in plan.batches:
                 yield batch._replace(prefix=prefix)
-        left.sort(key=len, reverse=True)  # the largest first: if memory is short, at once
-        for together in _batches(left, self.budget, self.most or len(left), FREE.get(self.device.type, 0)):
+        call = limits_of(self.device.type).call
+        for together in dense_batches(left, self.budget, self.most or len(left), call):
             yield Behind(together)
 
     def _launch(self, batch: Behind) -> None:
@@ -356,25 +365,6 @@ def in_parts(items: S) -> Iterator[AbstractContextManager[S]]:
             torch.cuda.empty_cache()  # here nothing holds on to the run any more
             half = len(part) // 2
             waiting += [part[half:], part[:half]]
-
-
-def _batches(inputs: Sequence[TensorInput], budget: int, most: int, free: int = 0) -> Iterator[list[TensorInput]]:
-    """Inputs, longest first, cut where a batch is full or the next one would need too much padding.
-
-    As long as a batch has no more than `free` tokens, it may have any padding.
-    """
-    batch: list[TensorInput] = []
-    real = 0
-    for one in inputs:
-        size = (len(batch) + 1) * len(batch[0] if batch else one)
-        sparse = size > free and size - real - len(one) > PADDING * size
-        if batch and (size > budget or len(batch) >= most or sparse):
-            yield batch
-            batch, real = [], 0
-        batch.append(one)
-        real += len(one)
-    if batch:
-        yield batch
 
 
 def exchanging(model: nn.Module, inputs: Sequence[TensorInput], ids: Tensor | None) -> AbstractContextManager[Any]:

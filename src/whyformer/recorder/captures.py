@@ -28,6 +28,8 @@ from whyformer.tasks.task import Outputs, task_of
 MOST_UNITS = 4096  # of all examples together: of more, a device has enough to do while Python asks for the next
 PATCH = 256  # pixels that count as one unit
 SIGHTS = 2  # runs of a shape, after which it is captured
+SIGHTS_OF_MANY = 6  # the same of many examples: a capture takes as long as some runs, and saves less of each
+MANY = 1024  # units of several examples
 SHARE = 0.1  # of a device's memory, that captures hold at most; then those that were used longest ago go
 LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512)  # that shorter texts are padded to
 PADDED = {"input_ids", "attention_mask", "token_type_ids"}  # what there is for each token, and is known for padding
@@ -258,8 +260,7 @@ def misfit(model: nn.Module, batch: Batch, needs: Needs) -> str | None:
         return f"it {task.does}, which is read between two passes"
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         return "the model lies on several devices"
-    content = next(tensor for name, tensor in batch.tensors.items() if name in CONTENT)
-    units = content[:, 0].numel() // PATCH if batch.is_images else content.shape[0] * content.shape[1]
+    units = _units(batch)
     if units > MOST_UNITS:
         return f"{units} units are enough to do for a device while Python asks for what comes next"
     ids = batch.tensors.get("input_ids")
@@ -267,6 +268,23 @@ def misfit(model: nn.Module, batch: Batch, needs: Needs) -> str | None:
     if ids is not None and unpadded and (len(ids) > 1 or batch.is_padded):
         return "the model has no padding token, and is given one for each batch of texts"
     return None
+
+
+def is_seen_often(batch: Batch, times: int) -> bool:
+    """Whether a shape was seen so often that it is captured."""
+    content = _content(batch)
+    return times >= (SIGHTS_OF_MANY if len(content) > 1 and _units(batch) > MANY else SIGHTS)
+
+
+def _content(batch: Batch) -> Tensor:
+    """Its tokens, embeddings or pixels."""
+    return next(tensor for name, tensor in batch.tensors.items() if name in CONTENT)
+
+
+def _units(batch: Batch) -> int:
+    """Of all examples together; of images about as many as they cost."""
+    content = _content(batch)
+    return content[:, 0].numel() // PATCH if batch.is_images else content.shape[0] * content.shape[1]
 
 
 def is_possible(model: nn.Module) -> bool:
