@@ -125,8 +125,10 @@ def main() -> None:
     parser.add_argument("--size", choices=("own", "base"), default="own", help="base: BERT-base with random weights")
     parser.add_argument("--limit", type=int, default=200)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
     parser.add_argument("--skip-loop", action="store_true", help="time `evaluate` with its journal, without the loop")
     chosen = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = chosen.tf32
     subject = load(chosen.model, device=chosen.device, dtype="float32")
     if chosen.size == "base":
         folder = tempfile.mkdtemp()
@@ -134,6 +136,7 @@ def main() -> None:
         subject = base(folder, chosen.device)
     data = open_dataset(chosen.texts, limit=chosen.limit, labels=subject.labels)
     what = f"{chosen.limit} texts, {len(METHODS)} methods, AOPC and log-odds, {subject.device}"
+    what += ", TF32" if chosen.tf32 else ""
     if chosen.skip_loop:
         begun = time.perf_counter()
         evaluate(subject, data, METHODS, list(HIDES), out=tempfile.mkdtemp(), progress=False)

@@ -14,6 +14,7 @@ import whyformer
 from tests.helpers import cases, evaluated, families, zoo
 from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, on_device, told
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
+from whyformer.perturb import flights
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS
 from whyformer.rounding import close
@@ -58,6 +59,20 @@ def test_an_evaluation_finds_the_same_while_the_next_chunk_is_explained() -> Non
     chunks = [plan.pending(n, n + 8, rows[n : n + 8], {}, frozenset()) for n in range(0, len(rows), 8)]
     ahead, one_by_one = measured_chunks(plan, chunks), [measured_chunk(plan, chunk) for chunk in chunks]
     assert evaluated.alike([c.records for c in ahead], [c.records for c in one_by_one], torch.float32)
+
+
+def test_what_is_explained_goes_ahead_of_what_is_on_its_way() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    before, work = torch.cuda.current_stream(), torch.rand(4096, 4096, device="cuda")
+    with flights.ahead_of_flights(device):
+        first = torch.cuda.current_stream()
+        assert first.priority < torch.cuda.Stream().priority
+        product = work @ work  # behind what made it
+    assert torch.cuda.current_stream() == before
+    assert torch.equal(product, work @ work)  # ahead of what reads it
+    with pytest.raises(RuntimeError), flights.ahead_of_flights(device):
+        raise RuntimeError
+    assert torch.cuda.current_stream() == before
 
 
 # Captured graphs
@@ -113,13 +128,15 @@ def test_long_texts_are_replayed_at_their_own_length(method: str) -> None:
     sizes: Any = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}
     config = hf.LlamaConfig(vocab_size=500, num_key_value_heads=2, **sizes)
     model: Any = hf.AutoModelForCausalLM.from_config(config).cuda().eval()
-    several = [{"input_ids": torch.randint(500, (1, 700), device="cuda")} for _ in range(3)]
+    several = [{"input_ids": torch.randint(500, (1, 2048), device="cuda")} for _ in range(3)]
     expected = [whyformer.attribute(model, inputs, method, capture=False) for inputs in several]
     for _ in range(SIGHTS):
         whyformer.attribute(model, several[0], method)
     (run,) = captures.captures_of(model).runs.values()
     assert not run.layout.padded
     assert not run.layout.is_masked
+    if method != "gae":  # which opens attention: maps [heads, units, units] of every layer
+        assert run.graphs.memory < 64 * 2**20  # no mask [units, units] for each layer, of 16 MiB
     for inputs, due in [*zip(several, expected, strict=True)] * 2:
         found = whyformer.attribute(model, inputs, method)
         assert (found - due).abs().max() <= 1e-3 * due.abs().max()

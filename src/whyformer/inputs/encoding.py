@@ -458,7 +458,8 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor] | Tensor | tuple[Ten
     if task_name(model) == "choice":
         given, choices = rows_of(given)
     check_one_text(given.get("input_ids"))
-    tensors = {name: tensor.to(device_of(model)) for name, tensor in given.items()}
+    device = device_of(model)
+    tensors = {name: tensor.to(device) for name, tensor in given.items()}
     if Batch(tensors, None, None).is_images:
         pixels = tensors["pixel_values"]
         if pixels.dim() != 4 or not pixels.is_floating_point():

@@ -233,18 +233,18 @@ def repeated(values: Numbers | Tensor, count: int, device: torch.device) -> Tens
 
 
 def _padded(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Tensor]:
-    length, fillers = max(map(len, inputs)), inputs[0].fillers
-    if fillers.beyond is not None and any(len(one) < length for one in inputs):
+    lengths, fillers = np.array([len(one) for one in inputs]), inputs[0].fillers
+    length = int(lengths.max())
+    if fillers.beyond is not None and lengths.min() < length:
         raise BadInput(
             f"texts of different lengths need padding, and the model's padding token {fillers.beyond} lies beyond its "
             "vocabulary: set config.pad_token_id to a token that it has, or explain texts one by one"
         )
-    batch = {}
+    there, batch = np.arange(length) < lengths[:, None], {}
     for name, values in inputs[0].tensors.items():
         filler = (fillers.pad or 0) if name == "input_ids" else 0
         filled = np.full((len(inputs), length, *values.shape[1:]), filler, dtype=np.int64)
-        for row, one in zip(filled, inputs, strict=True):
-            row[: len(one)] = one.tensors[name]
+        filled[there] = np.concatenate([one.tensors[name] for one in inputs])
         batch[name] = on_device(filled, device)
     return batch
 

@@ -316,9 +316,10 @@ class Outcomes(Runner):
 
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
-        shares = self.task.probabilities(self.logits(inputs, classes))
+        logits = self.logits(inputs, classes)
+        shares = self.task.probabilities(logits[:1] if self._planning else logits)
         assert shares is not None  # `_class_logits` refuses what has none
-        return shares
+        return shares.expand_as(logits)
 
     def know(self, inputs: Sequence[TensorInput], shares: Tensor) -> None:
         """Take the probabilities of inputs, [inputs, classes], from whoever ran the same model on them."""

@@ -4,7 +4,7 @@ import itertools
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +20,7 @@ from whyformer.models.borrow import lock_of
 from whyformer.models.loading import device_of, text_config, unwrapped
 from whyformer.models.state import State, surroundings
 from whyformer.recorder.graphs import Graphs
+from whyformer.recorder.masking import unmasked
 from whyformer.recorder.needs import Needs
 from whyformer.recorder.run import KEEP, last_positions, recorded_somehow, speaks_where_told, ways_known
 from whyformer.recorder.trace import Trace
@@ -28,7 +29,7 @@ from whyformer.tasks.task import Outputs, task_of
 MOST_UNITS = 4096  # of all examples together: of more, a device has enough to do while Python asks for the next
 PATCH = 256  # pixels that count as one unit
 SIGHTS = 2  # runs of a shape, after which it is captured
-SIGHTS_OF_MANY = 6  # the same of many examples: a capture takes as long as some runs, and saves less of each
+SIGHTS_OF_MANY = 16  # the same of many examples: a capture takes as long as some runs, and saves less of each
 MANY = 1024  # units of several examples
 SHARE = 0.1  # of a device's memory, that captures hold at most; then those that were used longest ago go
 LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512)  # that shorter texts are padded to
@@ -144,7 +145,8 @@ class CapturedRun:
             self._capture(model)
 
     def _capture(self, model: nn.Module) -> None:
-        with self.graphs.captured() as self.graph:
+        one_text = not self.layout.is_masked and "position_ids" not in self.inputs
+        with self.graphs.captured() as self.graph, unmasked() if one_text else nullcontext():
             self.trace: Trace = recorded_somehow(model, self.inputs, self.needs, checked=True)
             mask = self.inputs.get("attention_mask")
             self.masked = None if mask is None else mask.eq(0)

@@ -208,8 +208,7 @@ def speaks_where_told(model: nn.Module) -> bool:
 
     Some classifiers take that argument too.
     """
-    task = task_of(model)
-    return KEEP in parameters_of(model) and (task is None or task.form == "token")
+    return KEEP in parameters_of(model) and ((task := task_of(model)) is None or task.form == "token")
 
 
 def last_positions(tensors: Mapping[str, Any]) -> tuple[int, ...]:

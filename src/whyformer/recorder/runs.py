@@ -17,8 +17,8 @@ from whyformer.recorder.trace import Trace
 class Runs:
     """The runs of a model on a batch, which all predictions of it share; each is recorded when it is first asked for.
 
-    `needs` is what was known beforehand. A run serves whatever needs no more than it recorded. `edited` has the change
-    of the embeddings in every run, if there is one.
+    The numbers of `tensors` were checked by whoever made the batch. `needs` is what was known beforehand. A run serves
+    whatever needs no more than it recorded. `edited` has the change of the embeddings in every run, if there is one.
     """
 
     def __init__(
@@ -97,6 +97,6 @@ class Runs:
 
     def _record(self, needs: Needs) -> Trace:
         """Record a run; one with sites if a book's rules cannot follow the model while it runs."""
-        trace = recorded_somehow(self.model, self.tensors, needs, **self.edited)
+        trace = recorded_somehow(self.model, self.tensors, needs, checked=True, **self.edited)
         self.traces.append(trace)
         return trace

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NewType, TypeVar, get_args, get_orig
 
 from torch import Tensor
 
+from whyformer.caching import cached_property
 from whyformer.errors import BadOption
 
 MethodName = NewType("MethodName", str)  # the method that another one is made of, as it is written
@@ -95,7 +96,7 @@ class Option:
         special = {int: self._extra(Count), str: self._names}
         return " | ".join(extra.takes if (extra := special.get(k)) else _described(k) for k in self.kinds)
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[Any, ...]:
         """The types that a value may have."""
         plain = get_args(self.annotation)[0] if get_origin(self.annotation) is Annotated else self.annotation

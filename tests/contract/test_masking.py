@@ -1,0 +1,80 @@
+"""Masks of transformers: not made for one text without padding that is captured, and as before elsewhere."""
+
+import threading
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+
+from whyformer.recorder.masking import unmasked
+
+masking_utils: Any = import_module("transformers.masking_utils")
+PACKED = torch.tensor([[0, 1, 2, 0, 1]])  # two texts in one row
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a stream is captured: numbers cannot be looked at."""
+    monkeypatch.setattr(masking_utils, "is_tracing", lambda tensor=None: True)
+
+
+def llama() -> Any:
+    torch.manual_seed(0)
+    sizes: Any = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = hf.LlamaConfig(vocab_size=50, num_key_value_heads=2, attn_implementation="sdpa", **sizes)
+    return hf.AutoModelForCausalLM.from_config(config).eval()
+
+
+def masks_of(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The masks that its attention is given."""
+    seen: list[Any] = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def noted(*args: Any, attn_mask: Any = None, **kwargs: Any) -> Any:
+        seen.append(attn_mask)
+        return attend(*args, attn_mask=attn_mask, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
+        model(input_ids=torch.arange(5)[None], use_cache=False)
+    return seen
+
+
+def test_a_captured_text_has_no_mask(traced: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llama()
+    assert [mask.shape[-2:] for mask in masks_of(model, monkeypatch)] == [(5, 5)] * 2  # what is to be avoided
+    with unmasked():
+        assert masks_of(model, monkeypatch) == [None] * 2
+    assert all(mask is not None for mask in masks_of(model, monkeypatch))
+
+
+def test_what_is_masked_is_still_told_to_be_traced(traced: None) -> None:
+    with unmasked():
+        assert masking_utils.is_tracing(torch.ones(1, 5))
+        assert not masking_utils.is_tracing(None)
+
+
+def test_other_threads_go_on_as_before() -> None:
+    found: list[Any] = []
+    with unmasked():
+        other = threading.Thread(target=lambda: found.append(masking_utils.find_packed_sequence_indices(PACKED)))
+        other.start()
+        other.join()
+        assert masking_utils.find_packed_sequence_indices(PACKED) is None
+    assert found[0].tolist() == [[0, 0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_transformers_is_given_back_as_it_was(fails: bool) -> None:
+    before = masking_utils.is_tracing, masking_utils.find_packed_sequence_indices
+    try:
+        with unmasked():
+            assert masking_utils.is_tracing is not before[0]
+            if fails:
+                raise RuntimeError
+    except RuntimeError:
+        pass
+    assert (masking_utils.is_tracing, masking_utils.find_packed_sequence_indices) == before
+    assert masking_utils.find_packed_sequence_indices(PACKED) is not None
