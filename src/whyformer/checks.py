@@ -1,6 +1,6 @@
 """Checks of numbers that a device computes: made at once, or gathered, so that it is waited for once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -28,18 +28,20 @@ class Checks:
 
     def make(self) -> None:
         """Raise the first error whose flag is true: one copy to the CPU."""
-        raise_first(self.joined(), self.errors)
+        flags = self.joined()
+        found = [] if flags is None else flags.tolist()
+        error = next((error for flag, error in zip(found, self.errors, strict=True) if flag), None)
+        if error is not None:
+            raise error
 
-
-def raise_first(flags: Tensor | None, errors: list[WhyformerError]) -> None:
-    """Raise the first of several errors whose flag is true."""
-    found = [] if flags is None else flags.tolist()
-    error = next((error for flag, error in zip(found, errors, strict=True) if flag), None)
-    if error is not None:
-        raise error
+    def add(self, flags: Iterable[Tensor], errors: Iterable[WhyformerError]) -> None:
+        """Make these checks too."""
+        self.flags.extend(flags)
+        self.errors.extend(errors)
 
 
 _GATHERED: ContextVar[Checks | None] = ContextVar("gathered checks", default=None)
+_POSTPONED: ContextVar[Checks | None] = ContextVar("postponed checks", default=None)
 
 
 def refuse_if(flag: Tensor, error: WhyformerError) -> None:
@@ -72,4 +74,31 @@ def gathered() -> Iterator[None]:
         except Exception:
             checks.make()
             raise
-    checks.make()
+    make(checks.flags, checks.errors)
+
+
+def make(flags: Iterable[Tensor], errors: Iterable[WhyformerError]) -> None:
+    """Raise the first of several errors whose flag is true: now, or where checks are postponed, later."""
+    later = _POSTPONED.get()
+    checks = Checks() if later is None else later
+    checks.add(flags, errors)
+    if later is None:
+        checks.make()
+
+
+@contextmanager
+def postponed() -> Iterator[Checks]:
+    """In it, gathered checks are left to whoever opened it: a device works on while Python asks for what comes next."""
+    checks = Checks()
+    before = _POSTPONED.set(checks)
+    try:
+        yield checks
+    finally:
+        _POSTPONED.reset(before)
+
+
+def make_postponed() -> None:
+    """Make the checks that are postponed here, before something is made of numbers that may be wrong."""
+    later = _POSTPONED.get()
+    if later is not None:
+        later.make()

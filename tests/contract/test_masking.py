@@ -23,7 +23,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
 def llama() -> Any:
     torch.manual_seed(0)
     sizes: Any = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = hf.LlamaConfig(vocab_size=50, num_key_value_heads=2, attn_implementation="sdpa", **sizes)
+    sizes |= {"vocab_size": 50, "num_key_value_heads": 2, "attn_implementation": "sdpa"}
+    config = hf.LlamaConfig(**sizes)
     return hf.AutoModelForCausalLM.from_config(config).eval()
 
 

@@ -541,10 +541,10 @@ def test_batches_hold_texts_of_nearly_the_same_length_and_one_kind() -> None:
     for batch in found:
         assert len(batch) <= 16
         lengths = [len(item.encoded.units) for item in batch]
-        assert lengths == sorted(lengths)
+        assert lengths == sorted(lengths, reverse=True)
         assert len(batch) == 1 or len(batch) * max(lengths) <= 2048
         assert len({item.row < 30 and item.units <= 64 for item in batch}) == 1
-    assert [item.row for item in found[-1]][-2:] == [40, 41]
+    assert any([item.row for item in batch][:2] == [40, 41] for batch in found)
 
 
 # Keys

@@ -900,8 +900,8 @@ of(
     ("TensorInput._changed", 'if not tensors["attention_mask"].any():', "if False:", HIDING),
     (
         "_padded",
-        "row[: len(one)] =",
-        "row[-len(one) :] =",
+        "np.arange(length) < lengths[:, None]",
+        "np.arange(length) >= length - lengths[:, None]",
         f"{HIDING}::test_probabilities_are_those_of_the_model_alone",
     ),
 )
@@ -927,19 +927,22 @@ of(
         "metrics/test_known_rows.py",
     ),
     (
-        "_batches",
-        "size > budget",
-        "size > 2 * budget",
-        f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding",
-    ),
-    ("_batches", "PADDING * size", "size", "metrics/test_left_out.py"),
-    (
         "Runner._run",
         "- sum(map(len, batch.inputs))",
         "",
         f"{HIDING}::test_batches_keep_to_the_budget_and_to_little_padding {HIDING}::test_counts_and_duplicates",
     ),
     ("Runner.forget", "self._known.clear()", "pass", "metrics/test_known_rows.py"),
+)
+of(
+    "perturb.batches",
+    "metrics/test_batches.py",
+    ("_fitting", "budget // len(longest)", "2 * budget // len(longest)"),
+    ("_ends", "padding + calls * call + costs[end]", "padding + call + costs[end]"),
+    ("_ends", "padding + calls * call + costs[end]", "padding + calls * call"),
+    ("_ends", "if padding > call * (end - first - 1)", "if padding > call"),
+    ("dense_batches", "reverse=True", "reverse=False"),
+    ("dense_batches", "math.ceil(len(together) / calls)", "_fitting(together[0], budget, most)"),
 )
 of(
     "perturb.prefixes",
@@ -1352,6 +1355,7 @@ of(
         "len(batch) == limits.texts or 0 * (len(batch) + 1)",
         "evaluation/test_limits_of_batches.py",
     ),
+    ("_batches", "-len(item.encoded.units)", "item.row", "evaluation/test_limits_of_batches.py"),
 )
 
 # Trust
@@ -2821,7 +2825,7 @@ of(
     ("_replayed", "known.versus.copy_(versus)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
     (
         "_replayed",
-        "raise_first(flags, known.errors)",
+        "make(() if flags is None else flags.unbind(), known.errors)",
         "pass",
         f"{CAPTURES}::test_what_is_wrong_with_numbers_is_said_by_a_replay_too",
     ),
@@ -2842,7 +2846,10 @@ of(
     "perturb.runner",
     AHEAD,
     ("Runner._learn", "torch.isfinite(flight.outputs).all()", "True"),
-    ("Runner.advance", "and self._flights.has_room", ""),
+    ("Runner.advance", "while self._flights.has_room", "while True"),
+    ("Runner.advance", "begin and len(self._waiting)", "len(self._waiting)"),
+    ("Runner._launching", "if key not in self._launched", "if True"),
+    ("Runner._stop", "self._launched.clear()", "pass"),
     ("Runner._stop", "self._flights.forget()", "pass"),
     ("Runner._lies_still", "self._flights.join()", "pass"),
     ("Runner._launch", "        if aside:\n            self._lies_still()\n", ""),
@@ -2853,7 +2860,31 @@ of(
     AHEAD,
     ("measured_chunks", "if going and going[0].is_asked:", "if False:"),
     ("measured_chunks", "2 if plan.subject.device.type in AHEAD else 1", "1"),
-    ("_advance", "if run.is_asked:", "if False:"),
-    ("_advance", ", suppress(Exception)", ""),
+    ("_advance", "run.advance()", "pass"),
+    ("ChunkRun.advance", ", suppress(Exception)", ""),
+    ("ChunkRun.advance", "if self.is_stuck:", "if False:"),
+    ("ChunkRun.advance", "begin=not self.is_planning", "begin=self.is_asked"),
+    ("Asked.scores", "self.checks.make()", "pass"),
 )
 of("models.memory", AHEAD, ("uncollected", "not _PAUSED.count and ", ""))
+CHECKS = "contract/test_checks.py"
+of(
+    "checks",
+    CHECKS,
+    ("gathered", "make(checks.flags, checks.errors)", "pass"),
+    ("postponed", "_POSTPONED.reset(before)", "pass"),
+    ("make_postponed", "later.make()", "pass"),
+)
+of(
+    "recorder.masking",
+    "contract/test_masking.py",
+    ("unmasked", "_ONE_TEXT.reset(before)", "pass"),
+    ("unmasked", "None if _ONE_TEXT.get() else sought(position_ids)", "None"),
+    ("unmasked", "not (_ONE_TEXT.get() and tensor is None) and ", ""),
+    ("unmasked", "is_tracing, sought\n            _ONE", "is_traced, sought\n            _ONE"),
+)
+of(
+    "recorder.captures",
+    f"{CAPTURES}::test_many_texts_are_captured_once_that_pays",
+    ("is_seen_often", "len(content) > 1 and ", ""),
+)

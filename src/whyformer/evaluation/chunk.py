@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from whyformer.checks import Checks, postponed
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
@@ -118,6 +119,31 @@ class Runs(NamedTuple):
     explained: Prediction
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A method that was asked for its scores: a GPU may still be computing them, or the checks of their numbers."""
+
+    method: MethodSpec
+    found: Scores | WhyformerError
+    checks: Checks
+
+    @classmethod
+    def of(cls, method: MethodSpec, runs: Runs) -> "Asked":
+        """Ask a method."""
+        with postponed() as checks:
+            try:
+                return cls(method, scores_by(method, runs.explained), checks)
+            except WhyformerError as error:
+                return cls(method, error, checks)
+
+    def scores(self) -> Scores:
+        """The scores, or the error that there is in place of them."""
+        if isinstance(self.found, WhyformerError):
+            raise self.found
+        self.checks.make()
+        return self.found
+
+
 class Numbers(NamedTuple):
     """What a metric found of one example: a number, those that it is the mean of, and what a corpus metric needs."""
 
@@ -220,11 +246,12 @@ class ChunkRun:
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
         prediction = runs.whole
         self._note(prediction, items)
-        others: dict[tuple[int, ...], Prediction] = {}
-        calls: list[MetricCall] = []
+        asked: list[Asked] = []
         for spec in wanted:
-            calls += self._calls(spec, runs, items, others)
+            asked.append(Asked.of(spec, runs))
             self.meanwhile()
+        others: dict[tuple[int, ...], Prediction] = {}
+        calls = [call for one in asked for call in self._calls(one, runs, items, others)]
         settled = prediction.settled()
         calls += self._references(settled, items)
         self.is_planning = True
@@ -321,23 +348,29 @@ class ChunkRun:
 
     def _calls(
         self,
-        spec: MethodSpec,
+        asked: "Asked",
         runs: Runs,
         items: Sequence[Item],
         others: dict[tuple[int, ...], Prediction],
     ) -> Iterator[MetricCall]:
         """Every metric about one method; what it refuses as a batch is tried example by example."""
+        spec = asked.method
         try:
-            scores = scores_by(spec, runs.explained)
+            scores = asked.scores()
         except WhyformerError as error:
             if len(items) == 1:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
                 return
             for item in items:
-                yield from self._calls(spec, self._runs([item], spec.needs), [item], {})
+                yield from self._calls_alone(spec, item)
             return
 
         yield from self._metric_calls(spec, runs.whole, scores, items, ClassScores(spec, runs.explained, others))
+
+    def _calls_alone(self, spec: MethodSpec, item: Item) -> Iterator[MetricCall]:
+        """The same about one item."""
+        runs = self._runs([item], spec.needs)
+        return self._calls(Asked.of(spec, runs), runs, [item], {})
 
     def _metric_calls(
         self, spec: MethodSpec, prediction: Prediction, scores: Scores, items: Sequence[Item], by_class: ScoresFor
@@ -421,8 +454,7 @@ class ChunkRun:
             self.refused |= {(item.row, call.method, call.metric.label): str(error) for item in call.items}
             return
         for item in call.items:
-            alone = self._calls(spec, self._runs([item], spec.needs), [item], {})
-            for one in (one for one in alone if one.metric is call.metric):
+            for one in (one for one in self._calls_alone(spec, item) if one.metric is call.metric):
                 self._plan(one, None)
 
     def measure(self) -> None:

@@ -228,9 +228,8 @@ def _plain(value: Any) -> dict[Any, Any]:
 
 def _lines(chunk: Chunk) -> bytes:
     """A chunk as it is written: its records, what else there is, and the checksum of all that."""
-    records = [
-        {f.name: v for f in fields_of(Record) if (v := getattr(r, f.name)) is not f.default} for r in chunk.records
-    ]
+    usual = {field.name: field.default for field in fields_of(Record)}
+    records = [{n: v for n, d in usual.items() if (v := getattr(record, n)) is not d} for record in chunk.records]
     commit = {f.name: getattr(chunk, f.name) for f in fields_of(Chunk) if f.name != "records"}
     sealed = "".join(f"{_dumped(record)}\n" for record in records)
     sealed += f'{{"commit":{_dumped(commit)},"records":{len(records)}'

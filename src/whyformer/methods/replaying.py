@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from whyformer.checks import gathering, raise_first
+from whyformer.checks import gathering, make, make_postponed
 from whyformer.errors import WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.loading import unwrapped
@@ -94,6 +94,7 @@ def _tried(captures: Captures, of_run: Any, of_method: Any, done: "Done") -> str
     captures.seen[key] += 1
     if not is_seen_often(done[2].batch, captures.seen[key]):
         return None
+    make_postponed()
     try:
         _capture(captures, of_run, of_method, done)
     except _NoSuchPass as error:
@@ -180,7 +181,7 @@ def _replayed(known: Pass, replay: Replay, prediction: Prediction) -> "Scores":
         values, signs = _cut(scores.values, numbers), None if scores.signs is None else _cut(scores.signs, numbers)
         padding, flags = _cut(known.padding, numbers), None if known.flags is None else known.flags.clone()
         diagnostics = _cloned(scores.diagnostics)
-    raise_first(flags, known.errors)
+    make(() if flags is None else flags.unbind(), known.errors)
     prediction.know_padding(padding)
     return replace(scores, values=values, signs=signs, diagnostics={**diagnostics, "capture": "replayed"})
 

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from whyformer.inputs.input import TensorInput
 
-AHEAD = {"cuda": 2}  # batches that a type of device has to do: while it computes one, the next is launched
+AHEAD = {
+    "cuda": 3
+}  # batches that a type of device has to do: while it computes one, others wait for it, not it for them
 
 
 class Flight(NamedTuple):

@@ -169,7 +169,7 @@ class Runner:
         """
         self._learn()
         while self._flights.has_room:
-            if self._steps is None and begin and self._waiting.keys() - self._launched:
+            if self._steps is None and begin and len(self._waiting) > len(self._launched):
                 self._steps = self._launching()
             if self._steps is None:
                 return
