@@ -103,7 +103,8 @@ class Prediction:
         self._gradients: dict[tuple[int, Book | None], tuple[tuple[Tensor, ...], ...]] = {}
         if needs is None:
             needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
-        self._run = Runs(model, self.batch.tensors, needs, trace) if run is None else run
+        padded = batch.is_known_to_be_padded
+        self._run = Runs(model, self.batch.tensors, needs, trace, padded=padded) if run is None else run
 
     @property
     def needs(self) -> Needs:

@@ -136,7 +136,7 @@ def test_long_texts_are_replayed_at_their_own_length(method: str) -> None:
     assert not run.layout.padded
     assert not run.layout.is_masked
     if method != "gae":  # which opens attention: maps [heads, units, units] of every layer
-        assert run.graphs.memory < 64 * 2**20  # no mask [units, units] for each layer, of 16 MiB
+        assert run.graphs.memory < 100 * 2**20  # no mask [units, units] for each layer, of 16 MiB
     for inputs, due in [*zip(several, expected, strict=True)] * 2:
         found = whyformer.attribute(model, inputs, method)
         assert (found - due).abs().max() <= 1e-3 * due.abs().max()

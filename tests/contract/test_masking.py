@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers as hf
 
-from whyformer.recorder.masking import unmasked
+from whyformer.recorder.masking import masks
 
 masking_utils: Any = import_module("transformers.masking_utils")
 PACKED = torch.tensor([[0, 1, 2, 0, 1]])  # two texts in one row
@@ -46,36 +46,61 @@ def masks_of(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_captured_text_has_no_mask(traced: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model = llama()
     assert [mask.shape[-2:] for mask in masks_of(model, monkeypatch)] == [(5, 5)] * 2  # what is to be avoided
-    with unmasked():
+    with masks(needed=False):
         assert masks_of(model, monkeypatch) == [None] * 2
     assert all(mask is not None for mask in masks_of(model, monkeypatch))
 
 
+def test_what_is_padded_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, mask = llama(), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    ids = torch.arange(10).reshape(2, 5)
+    expected = model(input_ids=ids, attention_mask=mask).logits
+    with monkeypatch.context() as patched, masks(needed=True):
+        patched.setattr(masking_utils, "fast_all", lambda tensor: pytest.fail("it was looked at"))
+        found = model(input_ids=ids, attention_mask=mask).logits
+    assert torch.equal(found, expected)
+
+
 def test_what_is_masked_is_still_told_to_be_traced(traced: None) -> None:
-    with unmasked():
+    with masks(needed=False):
         assert masking_utils.is_tracing(torch.ones(1, 5))
         assert not masking_utils.is_tracing(None)
 
 
+def test_without_a_mask_there_is_nothing_to_look_at() -> None:
+    with masks(needed=True):
+        assert masking_utils.is_tracing(torch.ones(1, 5))
+        assert not masking_utils.is_tracing(None)
+        assert masking_utils.find_packed_sequence_indices(PACKED) is not None
+
+
 def test_other_threads_go_on_as_before() -> None:
     found: list[Any] = []
-    with unmasked():
-        other = threading.Thread(target=lambda: found.append(masking_utils.find_packed_sequence_indices(PACKED)))
+
+    def look() -> None:
+        found.append(masking_utils.find_packed_sequence_indices(PACKED))
+        found.append(masking_utils.is_tracing(torch.ones(1)))
+        with masks(needed=True):
+            found.append(masking_utils.is_tracing(torch.ones(1)))
+
+    with masks(needed=False):
+        other = threading.Thread(target=look)
         other.start()
         other.join()
         assert masking_utils.find_packed_sequence_indices(PACKED) is None
     assert found[0].tolist() == [[0, 0, 0, 1, 1]]
+    assert found[1:] == [False, True]
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_transformers_is_given_back_as_it_was(fails: bool) -> None:
     before = masking_utils.is_tracing, masking_utils.find_packed_sequence_indices
     try:
-        with unmasked():
+        with masks(needed=True), masks(needed=False):
             assert masking_utils.is_tracing is not before[0]
             if fails:
                 raise RuntimeError
     except RuntimeError:
         pass
     assert (masking_utils.is_tracing, masking_utils.find_packed_sequence_indices) == before
-    assert masking_utils.find_packed_sequence_indices(PACKED) is not None
+    assert not masking_utils.is_tracing(torch.ones(1))

@@ -1920,7 +1920,7 @@ of(
     f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
     ("ChunkRun._runs", "explained.towards(whole.target.tolist())", "explained"),
     ("ChunkRun._runs", "as_explained(whole.batch, protocol)", "whole.batch"),
-    ("ChunkRun._calls", "scores_by(spec, runs.explained)", "scores_by(spec, runs.whole)"),
+    ("Asked.of", "scores_by(method, runs.explained)", "scores_by(method, runs.whole)"),
     ("ChunkRun._calls", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
     (
         "ChunkRun._calls",
@@ -2878,10 +2878,11 @@ of(
 of(
     "recorder.masking",
     "contract/test_masking.py",
-    ("unmasked", "_ONE_TEXT.reset(before)", "pass"),
-    ("unmasked", "None if _ONE_TEXT.get() else sought(position_ids)", "None"),
-    ("unmasked", "not (_ONE_TEXT.get() and tensor is None) and ", ""),
-    ("unmasked", "is_tracing, sought\n            _ONE", "is_traced, sought\n            _ONE"),
+    ("masks", "_NEEDED.reset(before)", "pass"),
+    ("_Exchanged.end", "if not self.tellers:", "if False:"),
+    ("_Exchanged.end", "if not self.tellers:", "if True:"),
+    ("_Exchanged.is_tracing", "needed is not None and needed is (mask is not None)", "needed is not None"),
+    ("_Exchanged.texts_in_rows", "None if _NEEDED.get() is False else ", ""),
 )
 of(
     "recorder.captures",

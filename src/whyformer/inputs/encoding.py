@@ -183,6 +183,11 @@ class Batch:
         """Whether any position is masked."""
         return self.masked is not None and bool(self.masked.any())
 
+    @property
+    def is_known_to_be_padded(self) -> bool:
+        """Whether any position is masked, and somebody found out already."""
+        return bool(self.__dict__.get("is_padded"))
+
     def known(self, *, is_padded: bool) -> "Batch":
         """The same, of which it is known whether it is padded: nobody has to wait for a device to tell."""
         batch = replace(self)

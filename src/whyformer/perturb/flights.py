@@ -11,9 +11,7 @@ from torch import Tensor
 
 from whyformer.inputs.input import TensorInput
 
-AHEAD = {
-    "cuda": 3
-}  # batches that a type of device has to do: while it computes one, others wait for it, not it for them
+AHEAD = {"cuda": 2}  # batches that a type of device has to do: while it computes one, the next is launched
 
 
 class Flight(NamedTuple):

@@ -28,6 +28,7 @@ from whyformer.perturb.prefixes import Behind, Prefixes
 from whyformer.progress import report
 from whyformer.recorder.captures import release
 from whyformer.recorder.embeddings import TokenEmbeddings
+from whyformer.recorder.masking import masks
 from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import call_of, output_of
@@ -296,8 +297,10 @@ class Runner:
             more["logits_to_keep"] = torch.tensor([kept - batch.start], device=self.device)
         sections = batch.sections
         dropped = dropping(self.model, sections)
+        padded = len({len(one) for one in sections}) > 1
         with (
             torch.no_grad(),
+            masks(needed=True) if padded else nullcontext(),
             borrowed(self.model, batch.tensors(self.device), **more) as (model, arguments),
             exchanging(model, sections, arguments.get("input_ids")),
             dropped,

@@ -20,7 +20,7 @@ from whyformer.models.borrow import lock_of
 from whyformer.models.loading import device_of, text_config, unwrapped
 from whyformer.models.state import State, surroundings
 from whyformer.recorder.graphs import Graphs
-from whyformer.recorder.masking import unmasked
+from whyformer.recorder.masking import masks
 from whyformer.recorder.needs import Needs
 from whyformer.recorder.run import KEEP, last_positions, recorded_somehow, speaks_where_told, ways_known
 from whyformer.recorder.trace import Trace
@@ -146,7 +146,7 @@ class CapturedRun:
 
     def _capture(self, model: nn.Module) -> None:
         one_text = not self.layout.is_masked and "position_ids" not in self.inputs
-        with self.graphs.captured() as self.graph, unmasked() if one_text else nullcontext():
+        with self.graphs.captured() as self.graph, masks(needed=False) if one_text else nullcontext():
             self.trace: Trace = recorded_somehow(model, self.inputs, self.needs, checked=True)
             mask = self.inputs.get("attention_mask")
             self.masked = None if mask is None else mask.eq(0)

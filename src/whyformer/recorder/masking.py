@@ -1,4 +1,4 @@
-"""Masks of transformers in a run that is captured: where its numbers cannot be looked at, and no mask is needed."""
+"""Masks of transformers: whether a run needs them is told where looking at numbers takes time, or cannot be done."""
 
 import sys
 import threading
@@ -9,36 +9,63 @@ from typing import Any
 
 from torch import Tensor
 
-_ONE_TEXT: ContextVar[bool] = ContextVar("each row is one text", default=False)
-_PATCHING = threading.Lock()
+_NEEDED: ContextVar[bool | None] = ContextVar("whether masks are needed", default=None)
+
+
+class _Exchanged:
+    """Two functions of transformers that ask what is told here; they are there while anybody tells, in any thread."""
+
+    def __init__(self) -> None:
+        self.lock, self.tellers = threading.Lock(), 0
+
+    def begin(self, module: Any) -> None:
+        """Exchange them for the first who tells."""
+        with self.lock:
+            self.tellers += 1
+            if self.tellers == 1:
+                self.own = module.is_tracing, module.find_packed_sequence_indices
+                module.is_tracing, module.find_packed_sequence_indices = self.is_tracing, self.texts_in_rows
+
+    def end(self, module: Any) -> None:
+        """Give them back behind the last."""
+        with self.lock:
+            self.tellers -= 1
+            if not self.tellers:
+                module.is_tracing, module.find_packed_sequence_indices = self.own
+
+    def is_tracing(self, mask: Tensor | None = None) -> bool:
+        """Whether a mask must not be looked at; without one, transformers looks at nothing."""
+        needed = _NEEDED.get()
+        if needed is not None and needed is (mask is not None):
+            return needed
+        return bool(self.own[0](mask))
+
+    def texts_in_rows(self, position_ids: Tensor) -> Tensor | None:
+        """Which text each token belongs to; None if each row is one."""
+        texts: Tensor | None = None if _NEEDED.get() is False else self.own[1](position_ids)
+        return texts
+
+
+_EXCHANGED = _Exchanged()
 
 
 @contextmanager
-def unmasked() -> Iterator[None]:
-    """In it, transformers takes each row of this thread's runs for one text without padding, and does not look.
+def masks(*, needed: bool) -> Iterator[None]:
+    """In it, transformers is told whether this thread's runs need masks, and does not look at their numbers.
 
-    It leaves causal masks to the kernel of attention where there is neither padding nor more than one text in a row.
-    While a stream is captured it cannot tell, and makes a mask [units, units] for each layer, which its gradient keeps
-    (32 MiB at 4,096 units in bfloat16), and with which no flash kernel runs. Other threads go on as before.
+    Where there is padding they do, and looking would wait for a GPU. Where there is none, and each row is one text,
+    they do not: transformers leaves causal masks to the kernel of attention then. While a stream is captured it cannot
+    look, and would make a mask [units, units] for each layer, which its gradient keeps (32 MiB at 4,096 units in
+    bfloat16), and with which no flash kernel runs.
     """
-    masks: Any = sys.modules.get("transformers.masking_utils")
-    if masks is None:
+    module = sys.modules.get("transformers.masking_utils")
+    if module is None:
         yield
         return
-    with _PATCHING:
-        is_tracing, sought = masks.is_tracing, masks.find_packed_sequence_indices
-
-        def is_traced(tensor: Tensor | None = None) -> bool:
-            return not (_ONE_TEXT.get() and tensor is None) and bool(is_tracing(tensor))
-
-        def texts_in_rows(position_ids: Tensor) -> Tensor | None:
-            texts: Tensor | None = None if _ONE_TEXT.get() else sought(position_ids)
-            return texts
-
-        before = _ONE_TEXT.set(True)
-        masks.is_tracing, masks.find_packed_sequence_indices = is_traced, texts_in_rows
-        try:
-            yield
-        finally:
-            masks.is_tracing, masks.find_packed_sequence_indices = is_tracing, sought
-            _ONE_TEXT.reset(before)
+    _EXCHANGED.begin(module)
+    before = _NEEDED.set(needed)
+    try:
+        yield
+    finally:
+        _NEEDED.reset(before)
+        _EXCHANGED.end(module)

@@ -1,6 +1,7 @@
 """Runs: what a model computed on one batch, recorded when it is first asked for."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from whyformer.recorder.captures import Replay
 from whyformer.recorder.lrp.books import Book
 from whyformer.recorder.lrp.running import Tap, acts_while_running
+from whyformer.recorder.masking import masks
 from whyformer.recorder.needs import Needs
 from whyformer.recorder.run import recorded_somehow
 from whyformer.recorder.trace import Trace
@@ -19,6 +21,7 @@ class Runs:
 
     The numbers of `tensors` were checked by whoever made the batch. `needs` is what was known beforehand. A run serves
     whatever needs no more than it recorded. `edited` has the change of the embeddings in every run, if there is one.
+    Of texts that are `padded`, no run has to look whether they are.
     """
 
     def __init__(
@@ -28,10 +31,13 @@ class Runs:
         needs: Needs,
         trace: Trace | None = None,
         edited: Mapping[str, Any] | None = None,
+        *,
+        padded: bool = False,
     ):
         self.model, self.tensors, self.needs = model, tensors, needs
         self.traces: list[Trace] = [] if trace is None else [trace]
         self.edited = dict(edited or {})
+        self.padded = padded
         self.replay: Replay | None = None  # in place of a run that only has to tell what the model says
         self.may_be_replayed = trace is None and not self.edited
 
@@ -97,6 +103,7 @@ class Runs:
 
     def _record(self, needs: Needs) -> Trace:
         """Record a run; one with sites if a book's rules cannot follow the model while it runs."""
-        trace = recorded_somehow(self.model, self.tensors, needs, checked=True, **self.edited)
+        with masks(needed=True) if self.padded else nullcontext():
+            trace = recorded_somehow(self.model, self.tensors, needs, checked=True, **self.edited)
         self.traces.append(trace)
         return trace
