@@ -181,8 +181,10 @@ def check_ids(model: nn.Module, ids: Tensor | None) -> None:
 
 def check_width(model: nn.Module, embeddings: Tensor | None) -> None:
     """Raise where ready embeddings are not as wide as the model's own."""
+    if embeddings is None:
+        return
     width = getattr(input_embeddings(model), "embedding_dim", None)
-    if embeddings is not None and width is not None and embeddings.shape[-1] != width:
+    if width is not None and embeddings.shape[-1] != width:
         raise BadInput(f"inputs_embeds must be {width} wide; found {embeddings.shape[-1]}")
 
 

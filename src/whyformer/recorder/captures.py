@@ -330,7 +330,6 @@ def lay_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> Lai
     """A batch as the captured run of its layout takes it."""
     device, given = device_of(model), batch.tensors
     units = 0 if "input_ids" not in given else given["input_ids"].shape[1]
-    fill = {"input_ids": getattr(text_config(model), "pad_token_id", None)}
     tensors: dict[str, Tensor] = {}
     kept: tuple[int, ...] | None = None
     for name, shape, dtype in layout.sizes:
@@ -338,7 +337,7 @@ def lay_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> Lai
             kept = last_positions(given)
             tensors[name] = torch.tensor([*kept, *[kept[-1]] * (shape[0] - len(kept))], device=device)
         elif name in given:
-            tensors[name] = _lengthened(given[name].to(device), shape, fill.get(name) or 0)
+            tensors[name] = _lengthened(given[name].to(device), shape, model if name == "input_ids" else None)
         else:  # of texts that are padded, which have a mask then
             tensors[name] = _lengthened(torch.ones(shape[0], units, dtype=dtype, device=device), shape)
     special = batch.special
@@ -348,10 +347,12 @@ def lay_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> Lai
     return LaidOut(tensors, special, units if layout.padded else None, kept)
 
 
-def _lengthened(tensor: Tensor, shape: Sequence[int], fill: int = 0) -> Tensor:
-    """A tensor [batch, units] with so many units, or any that has its shape already."""
-    missing = shape[1] - tensor.shape[1] if tuple(tensor.shape) != tuple(shape) else 0
-    return F.pad(tensor, (0, missing), value=fill) if missing else tensor
+def _lengthened(tensor: Tensor, shape: Sequence[int], of: nn.Module | None = None) -> Tensor:
+    """A tensor [batch, units] with so many units, zeros or padding tokens `of` a model; or any that has its shape."""
+    if tensor.shape == shape:
+        return tensor
+    token = 0 if of is None else getattr(text_config(of), "pad_token_id", None) or 0
+    return F.pad(tensor, (0, shape[1] - tensor.shape[1]), value=token)
 
 
 def limit_of(device: torch.device) -> float:
