@@ -69,11 +69,14 @@ def gathering() -> Iterator[Checks]:
 def gathered() -> Iterator[None]:
     """In it, checks are noted; they are made at its end, or before an error, which may follow from what is wrong."""
     with gathering() as checks:
+        before = _POSTPONED.set(None)  # what is gathered inside is made there: something is made of its numbers here
         try:
             yield
         except Exception:
             checks.make()
             raise
+        finally:
+            _POSTPONED.reset(before)
     make(checks.flags, checks.errors)
 
 

@@ -50,6 +50,24 @@ def test_checks_are_postponed_here_alone() -> None:
         check(WRONG, "now")
 
 
+def test_what_is_gathered_inside_is_not_postponed() -> None:
+    """As by a method that is made of another one."""
+
+    @gathered()
+    def inner() -> None:
+        check(WRONG, "inside")
+
+    @gathered()
+    def outer() -> None:
+        check(RIGHT, "none")
+        inner()
+        pytest.fail("it went on with wrong numbers")
+
+    with postponed() as checks, pytest.raises(UnsupportedModel, match="inside"):
+        outer()
+    checks.make()
+
+
 def test_an_error_comes_behind_what_is_wrong_with_numbers() -> None:
     @gathered()
     def work() -> None:

@@ -74,6 +74,13 @@ def test_without_a_mask_there_is_nothing_to_look_at() -> None:
         assert masking_utils.find_packed_sequence_indices(PACKED) is not None
 
 
+def test_who_tells_last_is_believed_as_long_as_it_tells() -> None:
+    with masks(needed=True):
+        with masks(needed=False):
+            assert masking_utils.find_packed_sequence_indices(PACKED) is None
+        assert masking_utils.find_packed_sequence_indices(PACKED) is not None
+
+
 def test_other_threads_go_on_as_before() -> None:
     found: list[Any] = []
 

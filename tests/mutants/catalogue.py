@@ -2872,6 +2872,7 @@ of(
     "checks",
     CHECKS,
     ("gathered", "make(checks.flags, checks.errors)", "pass"),
+    ("gathered", "_POSTPONED.set(None)", "_POSTPONED.set(_POSTPONED.get())"),
     ("postponed", "_POSTPONED.reset(before)", "pass"),
     ("make_postponed", "later.make()", "pass"),
 )
