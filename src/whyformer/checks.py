@@ -48,8 +48,7 @@ def refuse_if(flag: Tensor, error: WhyformerError) -> None:
     """Raise an error if a flag [] is true: now, or where checks are gathered, at the end of that."""
     checks = _GATHERED.get()
     if checks is not None:
-        checks.flags.append(flag.detach())
-        checks.errors.append(error)
+        checks.add([flag.detach()], [error])
     elif bool(flag):
         raise error
 
@@ -68,19 +67,16 @@ def gathering() -> Iterator[Checks]:
 @contextmanager
 def gathered() -> Iterator[None]:
     """In it, checks are noted; they are made at its end, or before an error, which may follow from what is wrong."""
-    with gathering() as checks:
-        before = _POSTPONED.set(None)  # what is gathered inside is made there: something is made of its numbers here
+    with gathering() as checks, at_once():  # something is made here of what others give
         try:
             yield
         except Exception:
             checks.make()
             raise
-        finally:
-            _POSTPONED.reset(before)
-    make(checks.flags, checks.errors)
+    raise_or_postpone(checks.flags, checks.errors)
 
 
-def make(flags: Iterable[Tensor], errors: Iterable[WhyformerError]) -> None:
+def raise_or_postpone(flags: Iterable[Tensor], errors: Iterable[WhyformerError]) -> None:
     """Raise the first of several errors whose flag is true: now, or where checks are postponed, later."""
     later = _POSTPONED.get()
     checks = Checks() if later is None else later
@@ -100,7 +96,17 @@ def postponed() -> Iterator[Checks]:
         _POSTPONED.reset(before)
 
 
-def make_postponed() -> None:
+@contextmanager
+def at_once() -> Iterator[None]:
+    """In it, nothing is postponed."""
+    before = _POSTPONED.set(None)
+    try:
+        yield
+    finally:
+        _POSTPONED.reset(before)
+
+
+def raise_postponed() -> None:
     """Make the checks that are postponed here, before something is made of numbers that may be wrong."""
     later = _POSTPONED.get()
     if later is not None:

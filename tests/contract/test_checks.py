@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from whyformer.checks import gathered, make_postponed, postponed, refuse_if
+from whyformer.checks import gathered, postponed, raise_postponed, refuse_if
 from whyformer.errors import BadInput, UnsupportedModel
 
 WRONG, RIGHT = torch.tensor(True), torch.tensor(False)
@@ -79,10 +79,10 @@ def test_an_error_comes_behind_what_is_wrong_with_numbers() -> None:
 
 
 def test_what_is_made_of_numbers_waits_for_their_checks() -> None:
-    make_postponed()
+    raise_postponed()
     with postponed():
-        make_postponed()
+        raise_postponed()
         with gathered():
             check(WRONG, "numbers")
         with pytest.raises(UnsupportedModel, match="numbers"):
-            make_postponed()
+            raise_postponed()

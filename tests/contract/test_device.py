@@ -63,13 +63,15 @@ def test_an_evaluation_finds_the_same_while_the_next_chunk_is_explained() -> Non
 
 def test_what_is_explained_goes_ahead_of_what_is_on_its_way() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
-    before, work = torch.cuda.current_stream(), torch.rand(4096, 4096, device="cuda")
+    before = torch.cuda.current_stream()
+    torch.cuda._sleep(10**8)  # cycles
+    work = torch.rand(512, 512, device="cuda")
     with flights.ahead_of_flights(device):
-        first = torch.cuda.current_stream()
-        assert first.priority < torch.cuda.Stream().priority
-        product = work @ work  # behind what made it
+        assert torch.cuda.current_stream().priority < torch.cuda.Stream().priority
+        torch.cuda._sleep(10**8)
+        doubled = 2 * work  # behind what made it
     assert torch.cuda.current_stream() == before
-    assert torch.equal(product, work @ work)  # ahead of what reads it
+    assert torch.equal(doubled, work + work)  # ahead of what reads it
     with pytest.raises(RuntimeError), flights.ahead_of_flights(device):
         raise RuntimeError
     assert torch.cuda.current_stream() == before

@@ -1,6 +1,7 @@
 """Masks of transformers: not made for one text without padding that is captured, and as before elsewhere."""
 
 import threading
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -8,6 +9,10 @@ import pytest
 import torch
 import transformers as hf
 
+from tests.helpers.cases import predicted
+from whyformer.models import limits
+from whyformer.perturb import Outcomes, hide_named
+from whyformer.prediction import Prediction
 from whyformer.recorder.masking import masks
 
 masking_utils: Any = import_module("transformers.masking_utils")
@@ -59,6 +64,39 @@ def test_what_is_padded_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> Non
         patched.setattr(masking_utils, "fast_all", lambda tensor: pytest.fail("it was looked at"))
         found = model(input_ids=ids, attention_mask=mask).logits
     assert torch.equal(found, expected)
+
+
+def test_runs_of_padded_texts_do_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = predicted(["a good film", "a film that is very good"])
+    assert own.batch.is_padded
+    rows = [one.without([1], hide_named("delete")) for one in own.inputs]
+    expected = Outcomes(own.model).of(rows, 3)
+    is_traced, seen = masking_utils.is_tracing, list[bool]()
+
+    def looked(tensor: Any = None) -> bool:
+        seen.append(tensor is not None)
+        return bool(is_traced(tensor))
+
+    monkeypatch.setattr(masking_utils, "is_tracing", looked)
+    monkeypatch.setattr(limits, "LIMITS", {"cpu": replace(limits.CPU, call=1000)})  # both in one batch
+    _ = Prediction(own.model, own.batch).trace
+    torch.testing.assert_close(Outcomes(own.model).of(rows, 3), expected)
+    assert True not in seen
+    own.model(**{name: tensor[:1] for name, tensor in own.batch.tensors.items()})
+    assert True in seen  # the test would notice
+
+
+def test_a_transformers_that_asks_otherwise_looks_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = masking_utils.is_tracing
+    monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
+    with masks(needed=True):
+        assert masking_utils.is_tracing is before
+
+
+def test_nothing_is_told_where_nothing_is_known() -> None:
+    before = masking_utils.is_tracing
+    with masks(needed=None):
+        assert masking_utils.is_tracing is before
 
 
 def test_what_is_masked_is_still_told_to_be_traced(traced: None) -> None:

@@ -109,8 +109,15 @@ def test_what_is_asked_later_is_begun_beside_what_is_on_its_way(slow: list[Later
         moment.synchronize()
     outcomes.advance(begin=False)
     assert outcomes.counts.run == 3  # it was begun before
+    for moment in slow:
+        moment.synchronize()
+    outcomes.advance()
+    with outcomes.planning():
+        outcomes.of(cases.predicted(TEXTS[:1]).inputs, 3)
+    outcomes.advance()
+    assert outcomes.counts.run == 4  # what was there before is done
     found = outcomes.of(rows, 3)
-    assert outcomes.counts.run == len(rows)
+    assert outcomes.counts.run == len(rows) + 1
     torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
 
 
@@ -131,6 +138,27 @@ def test_outputs_that_are_no_numbers_are_told_once_they_arrive(
     torch.testing.assert_close(outcomes.of(rows, 3), Outcomes(outcomes.model).of(rows, 3))
 
 
+def test_one_batch_without_numbers_is_run_again(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed ahead of time is told by a later run, or is right then; it is not waited for."""
+    outcomes, rows = engine(TEXTS)
+    read, calls = outcomes.read, list[int]()
+
+    def first_without_numbers(output: Any) -> torch.Tensor:
+        calls.append(len(calls))
+        return read(output) * (torch.nan if len(calls) == 1 else 1)
+
+    monkeypatch.setattr(outcomes, "read", first_without_numbers)
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance()
+    slow[0].synchronize()
+    with pytest.raises(UnsupportedModel, match="not numbers once units are hidden"):
+        outcomes.advance()
+    found = outcomes.of(rows, 3)
+    assert len(calls) == len(rows) + 1
+    torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
+
+
 def test_an_engine_forgets_what_is_on_its_way(slow: list[Later]) -> None:
     outcomes, rows = engine(TEXTS)
     with outcomes.planning():
@@ -140,6 +168,16 @@ def test_an_engine_forgets_what_is_on_its_way(slow: list[Later]) -> None:
     assert all(moment.is_past for moment in slow)  # nothing reads memory any more that is given to others
     outcomes.of(rows[:1], 3)
     assert outcomes.counts.batches == 3
+
+
+def test_what_was_forgotten_is_launched_again(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS[:2])
+    for batches in (2, 4):
+        with outcomes.planning():
+            outcomes.of(rows, 3)
+        outcomes.advance()
+        assert outcomes.counts.batches == batches
+        outcomes.forget()
 
 
 def test_a_model_in_which_runs_leave_something_is_run_on_one_stream(

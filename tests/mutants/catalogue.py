@@ -2825,9 +2825,21 @@ of(
     ("_replayed", "known.versus.copy_(versus)", "pass", f"{CAPTURES}::test_targets_and_what_they_are_set_against"),
     (
         "_replayed",
-        "make(() if flags is None else flags.unbind(), known.errors)",
+        "raise_or_postpone(() if flags is None else flags.unbind(), known.errors)",
         "pass",
         f"{CAPTURES}::test_what_is_wrong_with_numbers_is_said_by_a_replay_too",
+    ),
+    (
+        "_tried",
+        "    raise_postponed()\n",
+        "",
+        f"{CAPTURES}::test_nothing_is_captured_of_numbers_that_are_wrong",
+    ),
+    (
+        "_tried",
+        "with at_once():",
+        "if True:",
+        f"{CAPTURES}::test_what_is_wrong_with_a_capture_is_not_wrong_with_what_was_done",
     ),
     (
         "_tried",
@@ -2846,6 +2858,7 @@ of(
     "perturb.runner",
     AHEAD,
     ("Runner._learn", "torch.isfinite(flight.outputs).all()", "True"),
+    ("Runner._learn", "self._launched.difference_update(one.key for one in flight.inputs)", "pass"),
     ("Runner.advance", "while self._flights.has_room", "while True"),
     ("Runner.advance", "begin and len(self._waiting)", "len(self._waiting)"),
     ("Runner._launching", "if key not in self._launched", "if True"),
@@ -2861,8 +2874,8 @@ of(
     ("measured_chunks", "if going and going[0].is_asked:", "if False:"),
     ("measured_chunks", "2 if plan.subject.device.type in AHEAD else 1", "1"),
     ("_advance", "run.advance()", "pass"),
-    ("ChunkRun.advance", ", suppress(Exception)", ""),
-    ("ChunkRun.advance", "if self.is_stuck:", "if False:"),
+    ("ChunkRun.advance", "except Exception:", "except KeyError:"),
+    ("ChunkRun.advance", "if self.has_failed:", "if False:"),
     ("ChunkRun.advance", "begin=not self.is_planning", "begin=self.is_asked"),
     ("Asked.scores", "self.checks.make()", "pass"),
 )
@@ -2871,10 +2884,10 @@ CHECKS = "contract/test_checks.py"
 of(
     "checks",
     CHECKS,
-    ("gathered", "make(checks.flags, checks.errors)", "pass"),
-    ("gathered", "_POSTPONED.set(None)", "_POSTPONED.set(_POSTPONED.get())"),
+    ("gathered", "raise_or_postpone(checks.flags, checks.errors)", "pass"),
+    ("at_once", "_POSTPONED.set(None)", "_POSTPONED.set(_POSTPONED.get())"),
     ("postponed", "_POSTPONED.reset(before)", "pass"),
-    ("make_postponed", "later.make()", "pass"),
+    ("raise_postponed", "later.make()", "pass"),
 )
 of(
     "recorder.masking",
@@ -2890,3 +2903,6 @@ of(
     f"{CAPTURES}::test_many_texts_are_captured_once_that_pays",
     ("is_seen_often", "len(content) > 1 and ", ""),
 )
+MASKS = "contract/test_masking.py::test_runs_of_padded_texts_do_not_look"
+of("recorder.runs", MASKS, ("Runs._record", "masks(needed=self.padded or None)", "masks(needed=None)"))
+of("perturb.runner", MASKS, ("Runner._call", "masks(needed=padded or None)", "masks(needed=None)"))

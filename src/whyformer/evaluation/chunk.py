@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -169,7 +169,7 @@ class ChunkRun:
         self.metric_facts: dict[str, dict[str, Any]] = {}
         self.is_asked = False
         self.is_planning = False
-        self.is_stuck = False
+        self.has_failed = False  # ahead of time
 
     def ask(self) -> None:
         """Explain everything that is wanted, and note what the metrics ask of the model."""
@@ -188,15 +188,16 @@ class ChunkRun:
     def advance(self) -> None:
         """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
 
-        An error must not end another chunk, which is being explained: the inputs that failed keep waiting, so `result`
-        runs them again and raises it.
+        An error must not end another chunk, which is being explained: from then on all that is left waits for `result`,
+        which runs it, and raises what is wrong.
         """
-        if self.is_stuck:
+        if self.has_failed:
             return
-        self.is_stuck = True
-        with listening(None), suppress(Exception):
-            self.outcomes.advance(begin=not self.is_planning)
-            self.is_stuck = False
+        try:
+            with listening(None):
+                self.outcomes.advance(begin=not self.is_planning)
+        except Exception:  # noqa: BLE001 - whatever it is, `result` meets it again
+            self.has_failed = True
 
     def result(self) -> Chunk:
         """The numbers, once everything was asked."""
@@ -254,13 +255,20 @@ class ChunkRun:
         calls = [call for one in asked for call in self._calls(one, runs, items, others)]
         settled = prediction.settled()
         calls += self._references(settled, items)
-        self.is_planning = True
-        with uncollected():  # else Python looks through all these inputs for garbage, time and again
+        with self._planning(), uncollected():  # else Python looks through all these inputs for garbage, time and again
             for call in calls:
                 self._plan(call, settled if call.case.prediction is prediction else None)
                 self.meanwhile()
-        self.is_planning = False
         self.meanwhile()
+
+    @contextmanager
+    def _planning(self) -> Iterator[None]:
+        """In it, the metrics ask about some items, one after the other."""
+        self.is_planning = True
+        try:
+            yield
+        finally:
+            self.is_planning = False
 
     def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
         protocol = self.plan.settings.protocol

@@ -47,8 +47,8 @@ def fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) 
 
 def _bytes(weights: Sequence[torch.Tensor]) -> Iterator[NDArray[np.uint8]]:
     """Weights as the CPU sees them; while one is hashed, the next one is copied from its device."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()  # the other thread does not know which stream changed them
+    for device in {weight.device for weight in weights if weight.is_cuda}:
+        torch.cuda.synchronize(device)  # the other thread does not know which stream changed them
     copies = deque[Future[NDArray[np.uint8]]]()
     with ThreadPoolExecutor(1) as pool:
         for weight in weights:

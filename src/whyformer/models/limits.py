@@ -9,8 +9,8 @@ class Limits:
 
     `rows` is how many examples are read, and in an evaluation journalled, together; `texts` how many of them are
     explained at once, those of nearly one length; `traced_tokens` how many tokens of a recorded run; `tokens` how many
-    of any other run; `call` how many another run costs as much as, beside its own; `logits` how many outputs of models
-    that give a vocabulary at every position.
+    of any other run; `call` how many tokens a run costs as much as, on top of its own; `logits` how many outputs of
+    models that give a vocabulary at every position.
     """
 
     rows: int

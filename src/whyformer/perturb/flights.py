@@ -30,9 +30,9 @@ class Flight(NamedTuple):
 class Flights:
     """The batches of one engine that are on their way, in order: at most `AHEAD`, on a CPU none.
 
-    Models of transformers look at their mask on the CPU, and wait for whatever their stream has to do before. So
-    streams take turns. Inputs are kept until their outputs are there: no memory is given to others that a stream still
-    reads.
+    Models of transformers look at masks on the CPU, unless they are told that there is padding, and wait for whatever
+    their stream has to do before. So streams take turns. Inputs are kept until their outputs are there: no memory is
+    given to others that a stream still reads.
     """
 
     def __init__(self, device: torch.device):

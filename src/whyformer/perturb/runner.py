@@ -160,6 +160,7 @@ class Runner:
                     self._learn()
                 self._learn(0)
                 self._steps = None
+                self._launched.clear()  # nothing is on its way any more
         finally:
             self._stop()
 
@@ -180,6 +181,7 @@ class Runner:
     def _learn(self, most: int | None = None) -> None:
         """Take what is there; it is waited until at most so many batches are on their way."""
         for flight in self._flights.arrived(most):
+            self._launched.difference_update(one.key for one in flight.inputs)
             if not bool(torch.isfinite(flight.outputs).all()):
                 raise UnsupportedModel(
                     f"{type(self.model).__name__} returns logits that are not numbers once units are hidden"
@@ -187,7 +189,6 @@ class Runner:
             for one, outputs in zip(flight.inputs, flight.outputs.numpy(), strict=True):
                 self._known[one.key] = outputs
                 self._waiting.pop(one.key, None)
-                self._launched.discard(one.key)
 
     def _stop(self) -> None:
         """Let go of what is being run."""
@@ -300,7 +301,7 @@ class Runner:
         padded = len({len(one) for one in sections}) > 1
         with (
             torch.no_grad(),
-            masks(needed=True) if padded else nullcontext(),
+            masks(needed=padded or None),
             borrowed(self.model, batch.tensors(self.device), **more) as (model, arguments),
             exchanging(model, sections, arguments.get("input_ids")),
             dropped,

@@ -4,7 +4,7 @@ import itertools
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,7 +146,7 @@ class CapturedRun:
 
     def _capture(self, model: nn.Module) -> None:
         one_text = not self.layout.is_masked and "position_ids" not in self.inputs
-        with self.graphs.captured() as self.graph, masks(needed=False) if one_text else nullcontext():
+        with self.graphs.captured() as self.graph, masks(needed=False if one_text else None):
             self.trace: Trace = recorded_somehow(model, self.inputs, self.needs, checked=True)
             mask = self.inputs.get("attention_mask")
             self.masked = None if mask is None else mask.eq(0)

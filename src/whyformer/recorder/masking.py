@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+ASKED = ("is_tracing", "find_packed_sequence_indices")  # by transformers, to tell whether it may look
+
 _NEEDED: ContextVar[bool | None] = ContextVar("whether masks are needed", default=None)
 
 
@@ -21,10 +23,10 @@ class _Exchanged:
     def begin(self, module: Any) -> None:
         """Exchange them for the first who tells."""
         with self.lock:
-            self.tellers += 1
-            if self.tellers == 1:
+            if not self.tellers:
                 self.own = module.is_tracing, module.find_packed_sequence_indices
                 module.is_tracing, module.find_packed_sequence_indices = self.is_tracing, self.texts_in_rows
+            self.tellers += 1
 
     def end(self, module: Any) -> None:
         """Give them back behind the last."""
@@ -50,16 +52,16 @@ _EXCHANGED = _Exchanged()
 
 
 @contextmanager
-def masks(*, needed: bool) -> Iterator[None]:
-    """In it, transformers is told whether this thread's runs need masks, and does not look at their numbers.
+def masks(*, needed: bool | None) -> Iterator[None]:
+    """In it, transformers is told whether this thread's runs need masks, and does not look; None tells nothing.
 
     Where there is padding they do, and looking would wait for a GPU. Where there is none, and each row is one text,
     they do not: transformers leaves causal masks to the kernel of attention then. While a stream is captured it cannot
     look, and would make a mask [units, units] for each layer, which its gradient keeps (32 MiB at 4,096 units in
-    bfloat16), and with which no flash kernel runs.
+    bfloat16), and with which no flash kernel runs. A transformers that asks in other ways looks as it does.
     """
     module = sys.modules.get("transformers.masking_utils")
-    if module is None:
+    if needed is None or module is None or not all(hasattr(module, name) for name in ASKED):
         yield
         return
     _EXCHANGED.begin(module)

@@ -1,7 +1,6 @@
 """Runs: what a model computed on one batch, recorded when it is first asked for."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -103,7 +102,7 @@ class Runs:
 
     def _record(self, needs: Needs) -> Trace:
         """Record a run; one with sites if a book's rules cannot follow the model while it runs."""
-        with masks(needed=True) if self.padded else nullcontext():
+        with masks(needed=self.padded or None):
             trace = recorded_somehow(self.model, self.tensors, needs, checked=True, **self.edited)
         self.traces.append(trace)
         return trace
