@@ -124,7 +124,7 @@ class Asked:
     """A method that was asked for its scores: a GPU may still be computing them, or the checks of their numbers."""
 
     method: MethodSpec
-    found: Scores | WhyformerError
+    answer: Scores | WhyformerError
     checks: Checks
 
     @classmethod
@@ -138,10 +138,10 @@ class Asked:
 
     def scores(self) -> Scores:
         """The scores, or the error that there is in place of them."""
-        if isinstance(self.found, WhyformerError):
-            raise self.found
+        if isinstance(self.answer, WhyformerError):
+            raise self.answer
         self.checks.make()
-        return self.found
+        return self.answer
 
 
 class Numbers(NamedTuple):

@@ -2,16 +2,11 @@
 
 import hashlib
 import json
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 NO_TOKENIZER = ["_NoTokenizer", "", []]  # as recorded hashes of models alone have it
@@ -40,27 +35,9 @@ def shape_of(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> 
 def fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
     """A hash of everything that determines what a model says: its shape, and every weight as it is now."""
     digest = hashlib.blake2b(shape_of(model, tokenizer, processor).encode(), digest_size=16)
-    for numbers in _bytes([weight for _, weight in _weights(model)]):
-        digest.update(numbers.data)
+    for _, weight in _weights(model):
+        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _bytes(weights: Sequence[torch.Tensor]) -> Iterator[NDArray[np.uint8]]:
-    """Weights as the CPU sees them; while one is hashed, the next one is copied from its device."""
-    for device in {weight.device for weight in weights if weight.is_cuda}:
-        torch.cuda.synchronize(device)  # the other thread does not know which stream changed them
-    copies = deque[Future[NDArray[np.uint8]]]()
-    with ThreadPoolExecutor(1) as pool:
-        for weight in weights:
-            copies.append(pool.submit(_copied, weight))
-            if len(copies) > 1:
-                yield copies.popleft().result()
-        yield from (copy.result() for copy in copies)
-
-
-def _copied(weight: torch.Tensor) -> NDArray[np.uint8]:
-    numbers: NDArray[np.uint8] = weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-    return numbers
 
 
 def last_fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
