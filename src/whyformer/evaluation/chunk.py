@@ -63,6 +63,7 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
             chunk = next(chunks, None)
             if chunk is None:
                 break
+            _advance(going)
             going.append(ChunkRun(plan, chunk, partial(_advance, going)))
             going[-1].ask()
         except (Exception, KeyboardInterrupt):
@@ -76,10 +77,16 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
         yield run.result()
 
 
-def _advance(going: Iterable["ChunkRun"]) -> None:
-    """Keep a GPU busy with what chunks ask, the first one first."""
-    for run in going:
-        run.advance()
+def _advance(going: Iterable["ChunkRun"]) -> bool:
+    """Keep a GPU busy with what chunks ask, the first one first; whether it has nothing to do all the same."""
+    for now in (False, True):
+        for run in going:
+            run.advance(now=now)
+            if run.outcomes.is_full:
+                break
+        if not all(run.outcomes.is_idle for run in going):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,7 @@ class Numbers(NamedTuple):
 class ChunkRun:
     """One chunk while it is measured: the metrics that wait for the model, and what they found."""
 
-    def __init__(self, plan: Plan, pending: PendingChunk, meanwhile: Callable[[], None] = lambda: None):
+    def __init__(self, plan: Plan, pending: PendingChunk, meanwhile: Callable[[], bool] = lambda: False):
         self.plan, self.pending, self.meanwhile = plan, pending, meanwhile
         self.pairs = {pair for keys_of_row in pending.missing.values() for pair in keys_of_row}
         subject = plan.subject
@@ -185,17 +192,17 @@ class ChunkRun:
                     self.explain_document(item)
         self.is_asked = True
 
-    def advance(self) -> None:
+    def advance(self, *, now: bool = False) -> None:
         """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
 
-        An error must not end another chunk, which is being explained: from then on all that is left waits for `result`,
-        which runs it, and raises what is wrong.
+        With `now`, also with what was asked about some methods. An error must not end another chunk, which is being
+        explained: from then on all that is left waits for `result`, which runs it, and raises what is wrong.
         """
         if self.has_failed:
             return
         try:
             with listening(None):
-                self.outcomes.advance(begin=not self.is_planning)
+                self.outcomes.advance(begin=now or not self.is_planning)
         except Exception:  # noqa: BLE001 - whatever it is, `result` meets it again
             self.has_failed = True
 
@@ -204,12 +211,13 @@ class ChunkRun:
         with self._quietly():
             self.measure()
         pending, left_out = self.pending, {**self.pending.left_out, **self.left_out}
-        records = [
-            self.record(item, pair, key)
-            for item in pending.items
-            if item.row not in left_out
-            for pair, key in pending.missing[item.row].items()
-        ]
+        with uncollected():
+            records = [
+                self.record(item, pair, key)
+                for item in pending.items
+                if item.row not in left_out
+                for pair, key in pending.missing[item.row].items()
+            ]
         examples = tuple(self.example_facts[item.row] for item in self.wanted)
         counts = vars(self.outcomes.counts)
         return Chunk(pending.start, pending.stop, tuple(records), self.metric_facts, examples, left_out, counts)
@@ -245,28 +253,27 @@ class ChunkRun:
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = self._wanted
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
-        prediction = runs.whole
-        self._note(prediction, items)
+        self._note(runs.whole, items)
+        settled = runs.whole.settled()
         asked: list[Asked] = []
+        others: dict[tuple[int, ...], Prediction] = {}
         for spec in wanted:
             asked.append(Asked.of(spec, runs))
-            self.meanwhile()
-        others: dict[tuple[int, ...], Prediction] = {}
-        calls = [call for one in asked for call in self._calls(one, runs, items, others)]
-        settled = prediction.settled()
-        calls += self._references(settled, items)
-        with self._planning(), uncollected():  # else Python looks through all these inputs for garbage, time and again
-            for call in calls:
-                self._plan(call, settled if call.case.prediction is prediction else None)
-                self.meanwhile()
+            if self.meanwhile():  # a GPU is given something to do before all methods were asked
+                self._plan_all(self._calls_about(asked, runs, items, others), runs.whole, settled)
+                asked.clear()
+        calls = self._calls_about(asked, runs, items, others)
+        self._plan_all([*calls, *self._references(settled, items)], runs.whole, settled)
         self.meanwhile()
 
-    @contextmanager
-    def _planning(self) -> Iterator[None]:
-        """In it, the metrics ask about some items, one after the other."""
+    def _plan_all(self, calls: Iterable[MetricCall], prediction: Prediction, settled: Prediction) -> None:
+        """Ask every metric once; what is asked about a prediction is kept without its graph."""
         self.is_planning = True
         try:
-            yield
+            with uncollected():  # else Python looks through all these inputs for garbage, time and again
+                for call in calls:
+                    self._plan(call, settled if call.case.prediction is prediction else None)
+                    self.meanwhile()
         finally:
             self.is_planning = False
 
@@ -353,6 +360,16 @@ class ChunkRun:
             facts["windows"] = len(item.windows)
         answer = gold_answer(item.answer, item.annotation.unanswered, item.text.texts)
         return facts | ({} if answer is None else {"answer": answer})
+
+    def _calls_about(
+        self,
+        several: Iterable[Asked],
+        runs: Runs,
+        items: Sequence[Item],
+        others: dict[tuple[int, ...], Prediction],
+    ) -> list[MetricCall]:
+        """Every metric about several methods, once all of these have their scores."""
+        return [call for asked in several for call in self._calls(asked, runs, items, others)]
 
     def _calls(
         self,
@@ -496,11 +513,16 @@ class ChunkRun:
         if not results:
             reason = self.refused.get((item.row, pair[0])) or self.refused.get((item.row, *pair))
             return Record(key, item.row, *pair, None, refused=reason)
-        value = _mean([numbers.value for numbers in results])
-        curve = map(_mean, zip(*(numbers.curve for numbers in results), strict=True))
-        return Record(key, item.row, *pair, value, tuple(curve), results[0].detail)
+        value, curve = results[0].value, results[0].curve
+        if len(results) > 1:
+            value = _mean([numbers.value for numbers in results])
+            curve = [_mean(points) for points in zip(*(numbers.curve for numbers in results), strict=True)]
+        return Record(key, item.row, *pair, _finite(value), tuple(map(_finite, curve)), results[0].detail)
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
-    return mean if math.isfinite(mean) else None  # left out
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # left out

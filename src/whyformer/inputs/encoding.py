@@ -84,11 +84,12 @@ class TextInput(TensorInput):
         """The places of what is ranked and hidden as one: each token that is not special, or the tokens of a word."""
         return [members for _, members in self.words] if kind == "word" else super().groups(kind)
 
-    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None, whole: TensorInput) -> "TextInput":
+    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TextInput":
+        whole = self._nothing_hidden
         if kept is None:
             return changed(self, tensors=tensors, whole=whole)
         units, special = tuple(compress(self.units, kept)), None if self.special is None else self.special[kept]
-        none = None if self.no_answer is None else int(kept[: self.no_answer].sum())
+        none = None if self.no_answer is None else int(np.count_nonzero(kept[: self.no_answer]))
         return changed(self, tensors=tensors, units=units, special=special, no_answer=none, whole=whole)
 
     def part(self, window: Window) -> "TextInput":

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import numpy as np
+
 from whyformer.errors import BadOption
 from whyformer.inputs.fillers import WORDS
 from whyformer.inputs.images import ImageInput
-from whyformer.inputs.input import Places, TensorInput
+from whyformer.inputs.input import Flags, Places, TensorInput
 
 
 class Hide(ABC):
@@ -25,6 +27,10 @@ class Hide(ABC):
     @abstractmethod
     def apply(self, whole: TensorInput, places: Places) -> TensorInput:
         """The input with the units at these places hidden, made by its `deleted`, `filled` or `exchanged`."""
+
+    def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
+        """The input with other units hidden in each, [inputs, units]: by default one after the other."""
+        return [self.apply(whole, np.flatnonzero(of_one).tolist()) for of_one in gone]
 
     def stand_in(self, whole: TensorInput) -> int | None:
         """The token whose embedding takes the place of a unit; None for zeros, or a blank patch of an image."""
@@ -48,6 +54,10 @@ class Delete(Hide):
         """The tokens that are left."""
         return whole.hidden(places, "mean") if isinstance(whole, ImageInput) else whole.deleted(places)
 
+    def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
+        """The same of many."""
+        return super().apply_each(whole, gone) if isinstance(whole, ImageInput) else whole.each_deleted(gone)
+
 
 class Fill(Hide):
     """A token takes the place of the units."""
@@ -65,6 +75,13 @@ class Fill(Hide):
 
     def apply(self, whole: TensorInput, places: Places) -> TensorInput:
         """The tokens with others in these places."""
+        return whole.filled(places, self._filler(whole), self.attended)
+
+    def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
+        """The same of many."""
+        return whole.each_filled(gone, self._filler(whole), self.attended)
+
+    def _filler(self, whole: TensorInput) -> int:
         if isinstance(whole, ImageInput):
             raise BadOption(f"hide={self.name!r} is for texts: patches are hidden by 'mean', 'black', 'blur' or 'zero'")
         token = whole.fillers.first(self._tokens)
@@ -72,7 +89,7 @@ class Fill(Hide):
             raise BadOption(
                 f"hide={self.name!r} is not possible: the vocabulary has no {self._words} token; use hide='delete'"
             )
-        return whole.filled(places, token, self.attended)
+        return token
 
     def stand_in(self, whole: TensorInput) -> int | None:
         """The token itself, without another in its stead; an image is padded with zeros."""

@@ -1,8 +1,9 @@
 """Inputs: what a model is given for one example, without padding; its units, and how some of them are hidden."""
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -97,7 +98,7 @@ class TensorInput:
         """The tensors themselves; inputs of one model with the same key are the same."""
         if self.whole is not None and self.gone is not None:
             return self.whole.key + self.gone.tobytes() + str(self.instead).encode()
-        return b"".join(_bytes(self.tensors[name]) for name in sorted(self.tensors))
+        return b"".join([_bytes(self.tensors[name]) for name in sorted(self.tensors)])
 
     @property
     def kind(self) -> Hashable:
@@ -109,22 +110,59 @@ class TensorInput:
         """The same input with the units at some places hidden; itself if there are none."""
         return hide.apply(self, places) if len(places) else self
 
+    def without_each(self, gone: Flags, hide: "Hide") -> list["TensorInput"]:
+        """The same input with other units hidden in each, [inputs, units]; itself where there are none.
+
+        Many are made together, for the model alone: they do not say what their units are.
+        """
+        some = gone.any(1)
+        hidden = iter(hide.apply_each(self, gone[some]))
+        return [next(hidden) if is_hidden else self for is_hidden in some.tolist()]
+
     def deleted(self, places: Places) -> "TensorInput":
         """Without some tokens; where nothing is left to attend to, there is one token, attended to."""
-        kept = ~self._at(places)
-        arrays = self._arrays
-        tensors = {name: array[kept] for name, array in arrays.items()}
-        if "position_ids" in tensors:  # what is left is counted anew
-            tensors["position_ids"] = arrays["position_ids"][: len(tensors["input_ids"])]
-        return self._changed(tensors, kept)
+        gone = self._at(places)
+        (tensors,) = self._left(gone[None])
+        return self._alone() if tensors is None else self._with(tensors, ~gone)
+
+    def each_deleted(self, gone: Flags) -> list["TensorInput"]:
+        """The same of many, [inputs, units]."""
+        return self._each_with(self._left(gone))
 
     def filled(self, places: Places, token: int, attended: bool = True) -> "TensorInput":
         """With a token in some places, attended to or not."""
-        where, arrays = self._at(places), self._arrays
-        tensors = {**arrays, "input_ids": np.where(where, token, arrays["input_ids"])}
-        if not attended:
-            tensors["attention_mask"] = np.where(where, 0, arrays["attention_mask"])
-        return self._changed(tensors, None)
+        (tensors,) = self._filled(self._at(places)[None], token, attended)
+        return self._alone() if tensors is None else self._with(tensors, None)
+
+    def each_filled(self, gone: Flags, token: int, attended: bool = True) -> list["TensorInput"]:
+        """The same of many, [inputs, units]."""
+        return self._each_with(self._filled(gone, token, attended))
+
+    def _left(self, gone: Flags) -> Iterator[dict[str, Numbers] | None]:
+        """The tensors without some tokens, each time others; None where nothing is left to attend to."""
+        arrays, kept = self._arrays, ~gone
+        places, ends = kept.nonzero()[1], kept.sum(1).cumsum().tolist()
+        left = {name: array[places] for name, array in arrays.items()}
+        attended = (kept & (arrays["attention_mask"] != 0)).any(1).tolist()
+        for start, end, is_attended in zip((0, *ends), ends, attended, strict=False):
+            tensors = {name: array[start:end] for name, array in left.items()}
+            if "position_ids" in tensors:  # what is left is counted anew
+                tensors["position_ids"] = arrays["position_ids"][: end - start]
+            yield tensors if is_attended else None
+
+    def _filled(self, gone: Flags, token: int, attended: bool) -> Iterator[dict[str, Numbers] | None]:
+        """The tensors with a token in some places, each time others; None where nothing is left to attend to."""
+        arrays = self._arrays
+        mask = arrays["attention_mask"]
+        masks = repeat(mask, len(gone)) if attended else iter(np.where(gone, 0, mask))
+        for ids, of_one in zip(np.where(gone, token, arrays["input_ids"]), masks, strict=True):
+            tensors = {**arrays, "input_ids": ids, "attention_mask": of_one}
+            yield tensors if attended or of_one.any() else None
+
+    def _each_with(self, each: Iterable[Mapping[str, Numbers] | None]) -> list["TensorInput"]:
+        """Inputs with other tensors; one token that stands for nothing where there are none."""
+        bare = TensorInput({}, fillers=self.fillers, whole=self._nothing_hidden)
+        return [self._alone() if tensors is None else changed(bare, tensors=tensors) for tensors in each]
 
     def exchanged(self, places: Places, instead: int | None) -> "TensorInput":
         """With the embedding of a token, or zeros, in some places; tokens, positions and what the head reads stay."""
@@ -152,9 +190,12 @@ class TensorInput:
         return batch
 
     def _at(self, places: Places) -> Flags:
-        where = np.zeros(len(self), dtype=bool)
-        where[np.asarray(places, dtype=np.intp)] = True
-        return where
+        return flags_of([places], len(self))[0]
+
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        """What it was made of, without what was computed of that since."""
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
     @cached_property
     def _arrays(self) -> dict[str, Numbers]:
@@ -171,15 +212,14 @@ class TensorInput:
             arrays["attention_mask"] = np.ones(len(self), dtype=np.int64)
         return arrays
 
-    def _changed(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
-        if not tensors["attention_mask"].any():
-            return self._alone()
-        return self._with(tensors, kept, self if self.whole is None else self.whole)
-
-    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None, whole: "TensorInput") -> "TensorInput":
+    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
         """The input with other tensors, of the units that are kept."""
         special = self.special if kept is None or self.special is None else self.special[kept]
-        return TensorInput(tensors, special=special, fillers=self.fillers, whole=whole)
+        return TensorInput(tensors, special=special, fillers=self.fillers, whole=self._nothing_hidden)
+
+    @property
+    def _nothing_hidden(self) -> "TensorInput":
+        return self if self.whole is None else self.whole
 
     def _alone(self) -> "TensorInput":
         """One token that stands for nothing."""
@@ -198,9 +238,17 @@ One = TypeVar("One", bound=TensorInput)
 def changed(one: One, **facts: Any) -> One:
     """As `dataclasses.replace`, which takes longer than hiding the units: nothing is computed when one is made."""
     made = object.__new__(type(one))
-    made.__dict__.update({name: one.__dict__[name] for name in one.__dataclass_fields__})
+    made.__dict__.update(one._fields)
     made.__dict__.update(facts)
     return made
+
+
+def flags_of(several: Sequence[Places], units: int) -> Flags:
+    """Which of so many units are at some places, each time others: [times, units]."""
+    flags = np.zeros((len(several), units), dtype=bool)
+    rows = np.repeat(np.arange(len(several)), [len(places) for places in several])
+    flags[rows, np.fromiter(chain.from_iterable(several), dtype=np.intp, count=len(rows))] = True
+    return flags
 
 
 def _bytes(values: Numbers | Tensor) -> bytes:

@@ -217,12 +217,15 @@ def _probabilities(
     case: Case, steps: Sequence[Sequence[list[int]]], deletion: Deletion, at: tuple[float, ...]
 ) -> Falls:
     asked = [hidden if hidden and not hidden[0] else [[], *hidden] for hidden in steps]  # the first is the whole text
-    shares = case.probabilities(asked, deletion.hide)
-    of_class = [p[:, c] for p, c in zip(shares, case.chosen(deletion.target).tolist(), strict=True)]
-    after = torch.full((len(case), len(at)), torch.nan, dtype=torch.float64)
-    for row, hidden, p in zip(after, steps, of_class, strict=True):
-        row[: len(hidden)] = p[len(p) - len(hidden) :]
-    return Falls(torch.stack([p[0] for p in of_class]), after, at)
+    lengths, counts = (np.array([len(of_one) for of_one in each]) for each in (asked, steps))
+    shares = torch.cat(case.probabilities(asked, deletion.hide)).numpy()
+    of_class = shares[np.arange(len(shares)), case.chosen(deletion.target).numpy().repeat(lengths)]
+    firsts = lengths.cumsum() - lengths
+    is_step = np.ones(len(of_class), dtype=bool)
+    is_step[firsts[lengths > counts]] = False  # where the whole text is not a step, too
+    after = np.full((len(case), len(at)), np.nan)
+    after[np.arange(len(at)) < counts[:, None]] = of_class[is_step]
+    return Falls(torch.from_numpy(of_class[firsts]), torch.from_numpy(after), at)
 
 
 def _kept(

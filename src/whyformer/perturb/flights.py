@@ -11,7 +11,8 @@ from torch import Tensor
 
 from whyformer.inputs.input import TensorInput
 
-AHEAD = {"cuda": 2}  # batches that a type of device has to do: while it computes one, the next is launched
+AHEAD = {"cuda": 4}  # batches that a type of device has to do: it works on while Python reads the next examples
+STREAMS = 2  # that take turns
 
 
 class Flight(NamedTuple):
@@ -51,6 +52,11 @@ class Flights:
     def has_room(self) -> bool:
         """Whether the device could do with something more."""
         return len(self._flying) < self._most
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the device could work ahead, and has nothing to do."""
+        return self.run_ahead and not self._flying
 
     def begin(self) -> None:
         """What was launched before, as changes to weights, is done before what is launched from now on."""
@@ -112,7 +118,7 @@ def _first_stream(device: torch.device) -> torch.cuda.Stream:
 @lru_cache
 def _streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
     """Those that take turns, the same for all engines: torch keeps memory for each stream."""
-    return tuple(torch.cuda.Stream(device) for _ in range(AHEAD["cuda"])) if device.type == "cuda" else ()
+    return tuple(torch.cuda.Stream(device) for _ in range(STREAMS)) if device.type == "cuda" else ()
 
 
 def _landing(outputs: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:

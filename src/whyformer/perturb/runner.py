@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
-from whyformer.inputs.input import Numbers, Places, TensorInput, present
+from whyformer.inputs.input import Numbers, Places, TensorInput, flags_of, present
 from whyformer.models.borrow import borrowed, lock_of
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
@@ -25,6 +25,7 @@ from whyformer.perturb.batches import dense_batches
 from whyformer.perturb.dropping import dropping
 from whyformer.perturb.flights import Flights
 from whyformer.perturb.prefixes import Behind, Prefixes
+from whyformer.perturb.reading import attentions_before_reading, first_alone
 from whyformer.progress import report
 from whyformer.recorder.captures import release
 from whyformer.recorder.embeddings import TokenEmbeddings
@@ -34,6 +35,8 @@ from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import call_of, output_of
 
 UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
+
+MANY = 64  # inputs, of which it is worth it to look where a head reads
 
 Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
 
@@ -81,7 +84,8 @@ class Runner:
     An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
     the model returns the numbers that are wanted. `kept` is the one position at which a model that speaks at all of
     them has to, if it can be told; `most` is how many inputs a batch may hold. `reuse`: `read` looks at no position but
-    that, so that a causal model need not run again what inputs begin with alike. What is done is reported after every
+    that, so that a causal model need not run again what inputs begin with alike, and one that reads its first position
+    need not compute others behind its last attention. What is done is reported after every
     batch: of the inputs that wait, or of those that are `expected` in all, not at all if these are 0. `elsewhere`
     counts those that others run.
     """
@@ -101,9 +105,11 @@ class Runner:
         self.device = device_of(self.model)
         self.budget = tokens_per_batch or limits_of(self.device.type).tokens
         self.read, self.kept, self.most = read, kept, most
+        self._speaks_once = reuse and kept is None  # for each input, not at its positions
         self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
         self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
+        self._attentions = 0  # behind which a run goes on with its first position, if that alone is read
         self._flights, self._lock = Flights(self.device), lock_of(self.model)
         self._steps: Iterator[None] | None = None  # of what is being launched
         self._state: State | None = None  # of the model, as long as nothing was exchanged in it
@@ -112,18 +118,18 @@ class Runner:
         self._launched: set[bytes] = set()  # those that wait for what is on its way
         self._planned = 0  # inputs that were asked about, and will be again
         self._planning = False
-        self._made: dict[tuple[bytes, Hide], dict[tuple[int, ...], TensorInput]] = defaultdict(dict)
+        self._made: dict[tuple[bytes, Hide], dict[bytes, TensorInput]] = defaultdict(dict)  # by what is hidden
 
-    def without(self, whole: TensorInput, steps: Iterable[Places], hide: Hide) -> list[TensorInput]:
+    def without(self, whole: TensorInput, steps: Sequence[Places], hide: Hide) -> list[TensorInput]:
         """An input with the units hidden of each step: what is hidden in two of them is hidden once."""
-        made, inputs = self._made[whole.key, hide], []
-        for places in steps:
-            key = tuple(sorted(places))
-            one = made.get(key)
-            if one is None:
-                one = made[key] = whole.without(places, hide)
-            inputs.append(one)
-        return inputs
+        made, gone = self._made[whole.key, hide], flags_of(steps, len(whole))
+        flags, units = gone.tobytes(), gone.shape[1]
+        keys = [flags[start : start + units] for start in range(0, len(flags), units)]
+        missing = [step for step, key in enumerate(keys) if key not in made]
+        if missing:
+            for step, one in zip(missing, whole.without_each(gone[missing], hide), strict=True):
+                made[keys[step]] = one
+        return [made[key] for key in keys]
 
     @contextmanager
     def planning(self) -> Iterator[None]:
@@ -178,6 +184,16 @@ class Runner:
             if next(self._steps, self) is self:  # all of it is on its way
                 self._steps = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a GPU has nothing of this to do."""
+        return self._flights.is_idle
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a GPU, or what there is in place of one, is given no more of this for now."""
+        return not self._flights.has_room
+
     def _learn(self, most: int | None = None) -> None:
         """Take what is there; it is waited until at most so many batches are on their way."""
         for flight in self._flights.arrived(most):
@@ -206,6 +222,10 @@ class Runner:
             if key not in self._launched:
                 kinds[one.kind].append(one)
         done, total = 0, sum(map(len, kinds.values()))
+        if self._speaks_once and total >= MANY and not self._attentions:
+            some = next(iter(kinds.values()))
+            check = partial(self._read_in, Behind([min(some, key=len), max(some, key=len)]))
+            self._attentions = attentions_before_reading(self.model, check)
         for alike in kinds.values():
             for batch in self._batches(alike):
                 for attempt in in_parts(batch.inputs):
@@ -285,12 +305,17 @@ class Runner:
     def _outputs(self, batch: Behind) -> Tensor | None:
         """What is kept of the outputs of a batch; None, and no prefix any more, where memory is short for one input."""
         try:
-            return self.read(self._call(batch, self.kept, **batch.past()))
+            return self._read_in(batch, first_alone(0 if batch.prefix else self._attentions))
         except torch.OutOfMemoryError:
             if batch.prefix is None or len(batch.inputs) > 1:
                 raise
             batch.prefix.drop()
             return None
+
+    def _read_in(self, batch: Behind, context: AbstractContextManager[Any]) -> Tensor:
+        """What is kept of the outputs of a batch that is run in some context."""
+        with context:
+            return self.read(self._call(batch, self.kept, **batch.past()))
 
     def _call(self, batch: Behind, kept: int | None, **more: Any) -> Any:
         """What the plain model returns, without a graph; it speaks at the position that is kept alone."""
