@@ -164,7 +164,7 @@ class ChunkRun:
 
     def __init__(self, plan: Plan, pending: PendingChunk, meanwhile: Callable[[], bool] = lambda: False):
         self.plan, self.pending, self.meanwhile = plan, pending, meanwhile
-        self.pairs = {pair for keys_of_row in pending.missing.values() for pair in keys_of_row}
+        self.pairs = {pair for of_row in pending.missing.values() for pair in of_row}
         subject = plan.subject
         self.outcomes = Outcomes(subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
         self.waiting: list[MetricCall] = []
@@ -213,10 +213,10 @@ class ChunkRun:
         pending, left_out = self.pending, {**self.pending.left_out, **self.left_out}
         with uncollected():
             records = [
-                self.record(item, pair, key)
+                self.record(item, pair, keys[pair])
                 for item in pending.items
-                if item.row not in left_out
-                for pair, key in pending.missing[item.row].items()
+                if item.row not in left_out and (keys := self.plan.keys(item))
+                for pair in pending.missing[item.row]
             ]
         examples = tuple(self.example_facts[item.row] for item in self.wanted)
         counts = vars(self.outcomes.counts)

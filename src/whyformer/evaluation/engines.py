@@ -46,6 +46,7 @@ def _measured(ray: Any, plan: Plan, pending: Iterator[PendingChunk], workers: in
     chunks = list(islice(pending, at_once))
     if not chunks:
         return
+    _ = plan.facts  # each worker would hash the weights
     packed, device = _packed(plan), plan.subject.device.type
     share = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 1}
     with _running(ray, workers):

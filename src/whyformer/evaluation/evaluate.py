@@ -1,6 +1,6 @@
 """evaluate: data × methods × metrics → journal → Table."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from whyformer.errors import BadOption, nearest
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.plan import KnownKeys, PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
 from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Mode, Windows
@@ -59,7 +59,7 @@ class Evaluation:
         about |= {"labels": list(subject.labels)}
         return {**self.plan.facts, "data": self.data.digest, **filters, "about": about}
 
-    def pending(self, known: Container[str]) -> Iterator[PendingChunk]:
+    def pending(self, known: KnownKeys) -> Iterator[PendingChunk]:
         """What is missing of each chunk."""
         return self.plan.chunks(self.data, self.ranges, known)
 
@@ -196,9 +196,10 @@ def _fitting(
 
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
-    results, measure = Results(evaluation.run), engine_named(engine)
+    results, measure = Results(), engine_named(engine)
+    evaluation.plan.know_facts_soon()
     with ExitStack() as stack:
-        journal = None if out is None else stack.enter_context(Journal.open(out, evaluation.run))
+        journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
         for chunk in () if journal is None else journal.chunks():
             results.add(chunk)
         before = results.rows()
@@ -225,6 +226,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                 journal.append(chunk)
             results.add(chunk)
             advance()
+    results.run = dict(evaluation.run)
     table = results.table()
     if out is not None:
         table.save(out)

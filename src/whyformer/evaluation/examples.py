@@ -182,4 +182,18 @@ def _marked(example: Example) -> Any:
 
 def hashed(facts: Any) -> str:
     """A hash of plain data."""
-    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return _hashed(as_json(facts))
+
+
+def hashed_json(several: Sequence[str]) -> str:
+    """The hash of a list of plain data, of which each is JSON already."""
+    return _hashed(f"[{', '.join(several)}]")
+
+
+def as_json(facts: Any) -> str:
+    """Plain data as it is hashed."""
+    return json.dumps(facts, sort_keys=True)
+
+
+def _hashed(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -9,7 +9,7 @@ writer cuts off.
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
@@ -71,13 +71,16 @@ _RUN = fields({}, {ABOUT: fields({}, {"labels": every(text)})})
 class Journal:
     """The results in a folder: `open` to add to them, `read` to read them, also while another process adds to them."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, begin: Callable[[], Mapping[str, Any]] | None = None) -> None:
         self.path = Path(folder) / FILE
-        self.run, self._end = _opening(self.path)
         self._keys = _Keys()
         self._descriptor: int | None = None
         self._opened = ExitStack()
         self._torn = False  # whether half a chunk may stand behind the last commit
+        self._begin = begin  # tells the facts of a run of which nothing is written yet
+        if begin is not None:
+            return
+        self.run, self._end = _opening(self.path)
         for chunk in _committed(self.path):
             keys = {_packed(facts["key"]) for facts in chunk.records(_KEYED)}
             if len(keys) < len(chunk.lines) or keys & self._keys.packed:
@@ -87,29 +90,46 @@ class Journal:
             self._end = chunk.end
 
     @classmethod
-    def open(cls, folder: str | Path, run: Mapping[str, Any]) -> Self:
+    def open(cls, folder: str | Path, run: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> Self:
         """The journal of a folder, made if there is none, for one writer.
 
-        `run` is what determines all its numbers; `run["about"]`, what people call that, may differ. A folder that is a
-        link is followed; a journal that is one is refused, because what it points to would grow.
+        `run` is what determines all its numbers; `run["about"]`, what people call that, may differ. If it is a
+        function, a journal is made with the first chunk, and nobody waits for the facts before. A folder that is a link
+        is followed; a journal that is one is refused, because what it points to would grow.
         """
         path = path_of(folder) / FILE
-        asked: dict[str, Any] = json.loads(_dumped(run))
         with ExitStack() as opened, naming(path, "write"):
             opened.callback(_locked(path.parent).release)
             if path.is_symlink():
                 raise BadInput(f"{path} is a link, and what it points to is not written to: link the folder instead")
-            if not regular(path).exists():
-                _create(path, asked)
-            journal = cls(folder)
-            if difference := _difference(asked, journal.run):
-                what = f"another run{_called(journal.run)}"
-                raise BadOption(f"{path} holds {what}: {difference}; give another folder, or ask for the same run")
-            descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
-            opened.callback(os.close, descriptor)
-            journal._cut(descriptor)
-            journal._descriptor, journal._opened = descriptor, opened.pop_all()
+            is_there = regular(path).exists()
+            if callable(run) and not is_there:
+                journal = cls(folder, run)
+            else:
+                asked: dict[str, Any] = json.loads(_dumped(run() if callable(run) else run))
+                if not is_there:
+                    _create(path, asked)
+                journal = cls(folder)
+                if difference := _difference(asked, journal.run):
+                    what = f"another run{_called(journal.run)}"
+                    raise BadOption(f"{path} holds {what}: {difference}; give another folder, or ask for the same run")
+                journal._open_file(opened)
+            journal._opened = opened.pop_all()
         return journal
+
+    def _open_file(self, opened: ExitStack) -> None:
+        descriptor = os.open(self.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+        opened.callback(os.close, descriptor)
+        self._cut(descriptor)
+        self._descriptor = descriptor
+
+    def _make(self, begin: Callable[[], Mapping[str, Any]]) -> None:
+        """Make the file of a journal that was opened before its facts were known."""
+        with naming(self.path, "write"):
+            _create(self.path, json.loads(_dumped(begin())))
+            self.run, self._end = _opening(self.path)
+            self._open_file(self._opened)
+        self._begin = None
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
@@ -127,11 +147,13 @@ class Journal:
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks in the order in which they were written, streamed from the file."""
-        for chunk in _committed(self.path, self._end):
+        for chunk in () if self._begin else _committed(self.path, self._end):
             yield chunk.read()
 
     def append(self, chunk: Chunk) -> None:
         """Write a chunk, which is on the disk when this returns; if it cannot be written, nothing of it is left."""
+        if self._begin is not None:
+            self._make(self._begin)
         if self._descriptor is None:
             raise ValueError(f"{self!r} is not open for writing")
         keys = {_packed(record.key) for record in chunk.records}
@@ -177,7 +199,7 @@ class Journal:
 
     def close(self) -> None:
         """Stop writing, so that another run may."""
-        self._descriptor = None
+        self._descriptor = self._begin = None
         self._opened.close()
 
     def __enter__(self) -> Self:

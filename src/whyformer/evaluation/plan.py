@@ -1,13 +1,16 @@
 """The plan of an evaluation: which numbers of a chunk are missing, each with the key that says what determines it."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock, Thread
 from typing import Any
+from typing import Protocol as Form
 
 from whyformer.datasets import Dataset, Example
-from whyformer.errors import BadInput, BadOption
-from whyformer.evaluation.examples import Item, hashed, item_of
+from whyformer.errors import BadInput, BadOption, WhyformerError
+from whyformer.evaluation.examples import Item, as_json, hashed, hashed_json, item_of
 from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
@@ -22,16 +25,26 @@ from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS, Explains
 
+_HASHING = Lock()
+
 
 @dataclass(frozen=True)
 class PendingChunk:
-    """A chunk that is to be measured: its items, the keys that are missing of each, and the rows left out."""
+    """A chunk that is to be measured: its items, the pairs that are missing of each row, and the rows left out."""
 
     start: int
     stop: int
     items: tuple[Item, ...]
-    missing: Mapping[int, Mapping[Pair, str]]
+    missing: Mapping[int, Sequence[Pair]]
     left_out: Mapping[int, str]
+
+
+class KnownKeys(Form):
+    """The keys of what was measured before."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, key: object, /) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -137,9 +150,23 @@ class Plan:
             pairs += [(method.label, KEPT) for method in self.methods]
         return pairs
 
-    @cached_property
+    def know_facts_soon(self) -> None:
+        """Let another thread hash the weights: until something is written, or was before, nobody waits for that."""
+        _ = self.subject.shape  # the tokenizer's part, which is no longer read then
+        Thread(target=self._hash, daemon=True).start()
+
+    def _hash(self) -> None:
+        with suppress(WhyformerError, RuntimeError):  # whoever needs the facts meets it again
+            _ = self.facts
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What determines every number, beside the example, the method and the metric."""
+        with _HASHING:  # by one thread
+            return self._facts
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
         packages = self.subject.provenance["packages"]
         usual, asked = Settings(), self.settings
         unusual = {
@@ -151,13 +178,23 @@ class Plan:
 
     def keys(self, item: Item) -> dict[Pair, str]:
         """The hash of everything that determines the number of each pair."""
+        about = [as_json(fact) for fact in (self._key, item.row, item.content)]
+        written = self._written
+        return {pair: hashed_json([*about, *(written[label] for label in pair)]) for pair in self.pairs_of(item)}
+
+    def pairs_of(self, item: Item) -> list[Pair]:
+        """The pairs that are measured of an item."""
         beyond = item.row >= self.settings.ceiling
-        of_row = [pair for pair in self.pairs if not (beyond and pair[0] in (CEILING, CHANCE))]
-        about = [self._key, item.row, item.content]
-        return {pair: hashed([*about, *(self._facts_of[label] for label in pair)]) for pair in of_row}
+        return [pair for pair in self.pairs if not (beyond and pair[0] in (CEILING, CHANCE))]
+
+    def _missing(self, item: Item, known: KnownKeys) -> list[Pair]:
+        """Those of which there is no number yet."""
+        if not len(known):
+            return self.pairs_of(item)
+        return [pair for pair, key in self.keys(item).items() if key not in known]
 
     def chunks(
-        self, data: Dataset, ranges: Iterable[tuple[int, int]], known: Container[str] = (), *, labels: bool = True
+        self, data: Dataset, ranges: Iterable[tuple[int, int]], known: KnownKeys = (), *, labels: bool = True
     ) -> Iterator[PendingChunk]:
         """What is missing of each chunk of a data set, as rows from … to before …; without labels, they are ignored."""
         for start, stop in ranges:
@@ -166,17 +203,21 @@ class Plan:
             yield self.pending(start, stop, examples, skipped, known)
 
     def pending(
-        self, start: int, stop: int, examples: Sequence[Example], skipped: Mapping[int, str], known: Container[str]
+        self, start: int, stop: int, examples: Sequence[Example], skipped: Mapping[int, str], known: KnownKeys
     ) -> PendingChunk:
         """What is missing of some rows, given the keys that are known."""
         left_out = dict(skipped)
         items = tuple(self._items(examples, left_out))
-        missing = {i.row: {pair: key for pair, key in self.keys(i).items() if key not in known} for i in items}
+        missing = {item.row: self._missing(item, known) for item in items}
         return PendingChunk(start, stop, items, missing, left_out)
 
     @cached_property
     def _key(self) -> str:
         return hashed(self.facts)
+
+    @cached_property
+    def _written(self) -> dict[str, str]:
+        return {label: as_json(facts) for label, facts in self._facts_of.items()}
 
     @cached_property
     def _facts_of(self) -> dict[str, Any]:
