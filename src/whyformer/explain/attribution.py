@@ -12,7 +12,7 @@ from whyformer.explain.rows import of_chosen_rows
 from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_method_for, with_options
 from whyformer.prediction import Prediction
-from whyformer.recorder.captures import capturing
+from whyformer.recorder.captures import Begun, begun, capturing
 from whyformer.recorder.needs import Memory
 from whyformer.tasks.targets import Target, plain_target
 from whyformer.tasks.task import Explains
@@ -42,7 +42,8 @@ def attribute(
     without Python; with `capture=False` it is not.
     """
     with capturing(capture):
-        batch: Batch = batch_of(model, inputs)
+        ahead = _begun(model, inputs, (method, effort, memory, *sorted(options.items())))
+        batch: Batch = batch_of(model, inputs, ahead.near)
         usual = usual_method_for(model, batch) if method == "auto" else None
         spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
         if batch.choices is not None:
@@ -50,7 +51,20 @@ def attribute(
                 raise BadOption("explains='log_odds': the units of several choices stand in several rows: leave it out")
             return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.needs)).total
         at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
-        run = Prediction(model, batch, needs=replace(spec.needs.within(memory, spec.label), last=at_the_end))
+        needs = replace(spec.needs.within(memory, spec.label), last=at_the_end)
+        run = Prediction(model, batch, needs=needs, begun=ahead)
         prediction = run.towards(target, run.outputs.explained(explains, versus))
         _ = prediction.versus  # what is wrong with it is said, whatever the method
         return spec(prediction).total
+
+
+def _begun(model: nn.Module, inputs: Any, asked: tuple[Any, ...]) -> Begun:
+    """A replay of what the same question took before; none where what is given has yet to be understood."""
+    by_name = isinstance(inputs, Mapping) and all(isinstance(tensor, Tensor) for tensor in inputs.values())
+    if not by_name or not isinstance(model, nn.Module):
+        return Begun()
+    try:
+        hash(asked)
+    except TypeError:  # an option that cannot be told from others
+        return Begun()
+    return begun(model, inputs, asked)

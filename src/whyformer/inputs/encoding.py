@@ -456,8 +456,15 @@ def collate(subject: Subject, inputs: Sequence[ReadInput]) -> Batch:
     return batch.known(is_padded=padded)
 
 
-def batch_of(model: nn.Module, inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...]) -> Batch:
-    """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
+def batch_of(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...],
+    seen: Mapping[str, Tensor] | None = None,
+) -> Batch:
+    """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them.
+
+    `seen` are those that lie on the CPU already (`inputs.tensors.near`), if somebody has looked at them.
+    """
     if not isinstance(model, nn.Module):
         raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
     given, choices = tensors_of(model, inputs), None
@@ -476,7 +483,7 @@ def batch_of(model: nn.Module, inputs: Mapping[str, Tensor] | Tensor | tuple[Ten
     if "position_ids" in tensors and tensors["position_ids"].shape == (1, shape[1]):  # the same for all
         given["position_ids"] = given["position_ids"].expand(shape)
         tensors["position_ids"] = tensors["position_ids"].expand(shape)
-    seen = near(given)
+    seen = near(given) if seen is None else seen
     check_ids(model, seen.get("input_ids"))
     check_width(model, seen.get("inputs_embeds"))
     check_shapes(seen, shape)

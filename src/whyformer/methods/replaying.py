@@ -13,6 +13,7 @@ from whyformer.inputs.images import Patches
 from whyformer.models.loading import unwrapped
 from whyformer.prediction import Prediction
 from whyformer.recorder.captures import (
+    REMEMBERED,
     CapturedRun,
     Captures,
     LaidOut,
@@ -32,7 +33,6 @@ from whyformer.recorder.runs import Runs
 if TYPE_CHECKING:
     from whyformer.methods.registry import Method, Scores
 
-REMEMBERED = 4096  # shapes that were seen; more are forgotten
 APART = 1e-3  # what captured scores may differ by from those they are compared with once, beside the largest
 ALONG = 0.98  # the cosine that they have at least in half precision, where numbers are noisy
 
