@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import whyformer.methods  # noqa: F401  (registers the methods)
+from whyformer.caching import beforehand
 from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
@@ -29,6 +30,7 @@ from whyformer.progress import tell
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
+from whyformer.show.pictures import drawn_once
 from whyformer.tasks.task import RUNNER_UP, Explains
 
 EVERY_ROW = 2**62
@@ -220,6 +222,8 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                     _announce(evaluation, chunk)
                 announced = True
                 yield chunk
+            if out is not None:
+                stack.callback(beforehand(drawn_once).join)
 
         for chunk in measure(evaluation.plan, pending(), workers):
             if journal is not None:

@@ -1,15 +1,15 @@
 """The plan of an evaluation: which numbers of a chunk are missing, each with the key that says what determines it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 from typing import Protocol as Form
 
+from whyformer.caching import beforehand
 from whyformer.datasets import Dataset, Example
-from whyformer.errors import BadInput, BadOption, WhyformerError
+from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, as_json, hashed, hashed_json, item_of
 from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
@@ -153,11 +153,7 @@ class Plan:
     def know_facts_soon(self) -> None:
         """Let another thread hash the weights: until something is written, or was before, nobody waits for that."""
         _ = self.subject.shape  # the tokenizer's part, which is no longer read then
-        Thread(target=self._hash, daemon=True).start()
-
-    def _hash(self) -> None:
-        with suppress(WhyformerError, RuntimeError):  # whoever needs the facts meets it again
-            _ = self.facts
+        beforehand(lambda: self.facts)
 
     @property
     def facts(self) -> dict[str, Any]:

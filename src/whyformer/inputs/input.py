@@ -115,9 +115,9 @@ class TensorInput:
 
         Many are made together, for the model alone: they do not say what their units are.
         """
-        some = gone.any(1)
+        some: Flags = np.any(gone, axis=1)
         hidden = iter(hide.apply_each(self, gone[some]))
-        return [next(hidden) if is_hidden else self for is_hidden in some.tolist()]
+        return [next(hidden) if is_hidden else self for is_hidden in some]
 
     def deleted(self, places: Places) -> "TensorInput":
         """Without some tokens; where nothing is left to attend to, there is one token, attended to."""
@@ -190,7 +190,8 @@ class TensorInput:
         return batch
 
     def _at(self, places: Places) -> Flags:
-        return flags_of([places], len(self))[0]
+        (flags,) = flags_of([places], len(self))
+        return flags
 
     @cached_property
     def _fields(self) -> dict[str, Any]:

@@ -86,7 +86,9 @@ class Captures:
         self.lock: AbstractContextManager[Any] = lock_of(model)
         self.state = State(model)
         self.runs: dict[Any, CapturedRun] = {}
-        self.habits: dict[Any, Any] = {}  # by what was asked of tensors of which shapes, the key of the run that it took
+        self.habits: dict[
+            Any, Any
+        ] = {}  # by what was asked of tensors of which shapes, the key of the run that it took
         self.seen: Counter[Any] = Counter()
         self.refused: dict[Any, str] = {}
         self.length_matters = False  # whether padding changes what this model says
@@ -285,7 +287,7 @@ def _rows(model: nn.Module) -> dict[str, int]:
 
 def _have_rows(tensors: Mapping[str, Tensor], rows: Mapping[str, int]) -> bool:
     ends = [(tensors[name].aminmax(), count) for name, count in rows.items() if name in tensors]
-    return all(0 <= int(end.min) and int(end.max) < count for end, count in ends)
+    return all(int(end.min) >= 0 and int(end.max) < count for end, count in ends)
 
 
 def replay_of(model: nn.Module, batch: Batch, needs: Needs, begun: Begun) -> Replay | None:

@@ -37,6 +37,15 @@ def curve_legend(figure: Any, axes: Any, **options: Any) -> None:
     figure.legend(lines, names, fontsize=9 if len(names) <= 12 else 8, frameon=False, **options)
 
 
+def drawn_once() -> bytes:
+    """A small figure: the first one that is drawn takes a second, with what is imported and which fonts are found."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1, 1), layout="constrained")
+    figure.subplots().set_title("0")
+    return figure_bytes(figure, "png")
+
+
 def figure_bytes(figure: "Figure", kind: str, dpi: int = DPI) -> bytes:
     """A figure as a picture of that format."""
     held = io.BytesIO()
