@@ -78,15 +78,12 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
 
 
 def _advance(going: Iterable["ChunkRun"]) -> bool:
-    """Keep a GPU busy with what chunks ask, the first one first; whether it has nothing to do all the same."""
-    for now in (False, True):
-        for run in going:
-            run.advance(now=now)
-            if run.outcomes.is_full:
-                break
-        if not all(run.outcomes.is_idle for run in going):
-            return False
-    return True
+    """Keep a GPU busy with what chunks ask, the first one first; whether it waits for the first questions of all."""
+    for run in going:
+        run.advance()
+        if run.outcomes.is_full:
+            break
+    return all(run.outcomes.is_idle and run.is_beginning for run in going)
 
 
 @dataclass(frozen=True)
@@ -176,6 +173,7 @@ class ChunkRun:
         self.metric_facts: dict[str, dict[str, Any]] = {}
         self.is_asked = False
         self.is_planning = False
+        self.is_beginning = pending.start == 0  # until all was asked about the first items
         self.has_failed = False  # ahead of time
 
     def ask(self) -> None:
@@ -192,17 +190,18 @@ class ChunkRun:
                     self.explain_document(item)
         self.is_asked = True
 
-    def advance(self, *, now: bool = False) -> None:
+    def advance(self) -> None:
         """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
 
-        With `now`, also with what was asked about some methods. An error must not end another chunk, which is being
-        explained: from then on all that is left waits for `result`, which runs it, and raises what is wrong.
+        At the beginning, where it would have nothing to do, it is given what was asked about the first methods. An
+        error must not end another chunk, which is being explained: from then on all that is left waits for `result`,
+        which runs it, and raises what is wrong.
         """
         if self.has_failed:
             return
         try:
             with listening(None):
-                self.outcomes.advance(begin=now or not self.is_planning)
+                self.outcomes.advance(begin=self.is_beginning or not self.is_planning)
         except Exception:  # noqa: BLE001 - whatever it is, `result` meets it again
             self.has_failed = True
 
@@ -264,6 +263,7 @@ class ChunkRun:
                 asked.clear()
         calls = self._calls_about(asked, runs, items, others)
         self._plan_all([*calls, *self._references(settled, items)], runs.whole, settled)
+        self.is_beginning = False
         self.meanwhile()
 
     def _plan_all(self, calls: Iterable[MetricCall], prediction: Prediction, settled: Prediction) -> None:

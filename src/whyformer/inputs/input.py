@@ -100,7 +100,7 @@ class TensorInput:
             return self.whole.key + self.gone.tobytes() + str(self.instead).encode()
         return b"".join([_bytes(self.tensors[name]) for name in sorted(self.tensors)])
 
-    @property
+    @cached_property
     def kind(self) -> Hashable:
         """Inputs of one kind can be run as one batch: others exchange other embeddings, or cannot be padded."""
         odd = any(isinstance(values, Tensor) for values in self.tensors.values())
@@ -162,7 +162,12 @@ class TensorInput:
     def _each_with(self, each: Iterable[Mapping[str, Numbers] | None]) -> list["TensorInput"]:
         """Inputs with other tensors; one token that stands for nothing where there are none."""
         bare = TensorInput({}, fillers=self.fillers, whole=self._nothing_hidden)
-        return [self._alone() if tensors is None else changed(bare, tensors=tensors) for tensors in each]
+        return [
+            self._alone()
+            if tensors is None
+            else changed(bare, tensors=tensors, length=len(tensors["input_ids"]), kind=bare.kind)
+            for tensors in each
+        ]
 
     def exchanged(self, places: Places, instead: int | None) -> "TensorInput":
         """With the embedding of a token, or zeros, in some places; tokens, positions and what the head reads stay."""
@@ -190,7 +195,7 @@ class TensorInput:
         return batch
 
     def _at(self, places: Places) -> Flags:
-        (flags,) = flags_of([places], len(self))
+        flags: Flags = flags_of([places], len(self))[0]
         return flags
 
     @cached_property
