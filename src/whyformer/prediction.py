@@ -38,8 +38,8 @@ SHADES = 100  # steps of 1 that are told apart where an image is known again
 class Relevances:
     """What one relevance pass gave.
 
-    `state` is at the embedding output, or at the first layer's output if the pass was not `whole`; `absorbed` is what
-    parameters above it took, [batch].
+    `state` is at the embedding output, or if the pass was not `whole` at the first layer's output, or at the last one's
+    input; `absorbed` is what parameters above it took, [batch].
     """
 
     attention: tuple[Tensor, ...]
@@ -399,9 +399,10 @@ class Prediction:
             absorbed = absorbed + taken.reshape(len(absorbed), -1).sum(1)
         return maps, Relevances((), absorbed, _precise(at.state), None, None, False)
 
-    def attention_relevances(self, book: str | Book) -> tuple[Tensor, ...]:
-        """Relevance of the explained outputs at each layer's attention, under a rule book."""
-        return self.relevances(book, whole=False).attention
+    def last_relevances(self, book: str | Book) -> "Relevances":
+        """What a pass under a rule book gives that goes through the last layer alone: its attention, and its input."""
+        _ = self.trace.hidden  # raises if there are no layers
+        return self._pass(book_named(book), False, last=True)
 
     def embedding_relevances(self, book: str | Book) -> Tensor:
         """Relevance of the explained outputs at the embedding output, under a rule book."""
@@ -437,15 +438,16 @@ class Prediction:
             relevances = self._by_book[chosen] = self._pass(chosen, whole)
         return relevances
 
-    def _pass(self, book: Book, whole: bool) -> "Relevances":
-        layers = self.trace.layers
+    def _pass(self, book: Book, whole: bool, *, last: bool = False) -> "Relevances":
         trace = self._run.under(book, at_inputs=True) if whole and book.carries == "gradient" else self.traced
         if trace.book is not None:
             return self._balanced_pass(trace, book)
-        layers = trace.layers
-        maps = trace.attention if isinstance(layers, Layers) else ()
-        state = layers.hidden[0 if whole else 1] if isinstance(layers, Layers) else None
-        above = layers.calls[min(1, len(layers.calls) - 1)] if isinstance(layers, Layers) and not whole else -1
+        layers, state, above = trace.layers, None, -1
+        maps: tuple[Tensor, ...] = ()
+        if isinstance(layers, Layers):
+            below = 0 if whole else len(layers.calls) - 1 if last else 1  # the layers that are not gone through whole
+            maps, state = trace.attention[-1:] if last else trace.attention, layers.hidden[below]
+            above = -1 if whole else layers.calls[min(below, len(layers.calls) - 1)]
         taking = [a for a, call in zip(trace.absorbers, trace.absorber_calls, strict=True) if call > above]
         from_value = book.starts_from == "value" and whole
         ends = [state, trace.pixels if whole else None, trace.embeddings if from_value else None]

@@ -308,7 +308,7 @@ of(
     "methods.relevance",
     f"{GOLDEN}::test_class_specific_methods",
     ("partial_lrp", "last.clamp(min=0)", "last"),
-    ("partial_lrp", "prediction.attention_relevances(book)[-1]", "prediction.attention_relevances(book)[0]"),
+    ("partial_lrp", "prediction.last_relevances(book)", "prediction.relevances(book, whole=False)"),
     (
         "conservation",
         "1.0 if prediction.versus is None else 0.0",

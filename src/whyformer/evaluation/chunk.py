@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from whyformer.caching import cached_property
 from whyformer.checks import Checks, postponed
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item, batches
@@ -116,11 +117,17 @@ class Way(NamedTuple):
         return cls(target, hide, options["units"], options["combine"], metric.of.lowest_first)
 
 
-class Runs(NamedTuple):
+@dataclass(frozen=True)
+class Runs:
     """What the model says of some items, and the run that is explained: another one only where a protocol asks it."""
 
     whole: Prediction
     explained: Prediction
+
+    @cached_property
+    def settled(self) -> Prediction:
+        """What it says, without the graph."""
+        return self.whole.settled()
 
 
 @dataclass(frozen=True)
@@ -252,27 +259,26 @@ class ChunkRun:
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = self._wanted
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
-        self._note(runs.whole, items)
-        settled = runs.whole.settled()
         asked: list[Asked] = []
         others: dict[tuple[int, ...], Prediction] = {}
         for spec in wanted:
             asked.append(Asked.of(spec, runs))
             if self.meanwhile():  # a GPU is given something to do before all methods were asked
-                self._plan_all(self._calls_about(asked, runs, items, others), runs.whole, settled)
+                self._plan_all(self._calls_about(asked, runs, items, others), runs)
                 asked.clear()
+        self._note(runs.whole, items)  # a GPU is waited for
         calls = self._calls_about(asked, runs, items, others)
-        self._plan_all([*calls, *self._references(settled, items)], runs.whole, settled)
+        self._plan_all([*calls, *self._references(runs.settled, items)], runs)
         self.is_beginning = False
         self.meanwhile()
 
-    def _plan_all(self, calls: Iterable[MetricCall], prediction: Prediction, settled: Prediction) -> None:
+    def _plan_all(self, calls: Iterable[MetricCall], runs: Runs) -> None:
         """Ask every metric once; what is asked about a prediction is kept without its graph."""
         self.is_planning = True
         try:
             with uncollected():  # else Python looks through all these inputs for garbage, time and again
                 for call in calls:
-                    self._plan(call, settled if call.case.prediction is prediction else None)
+                    self._plan(call, runs.settled if call.case.prediction is runs.whole else None)
                     self.meanwhile()
         finally:
             self.is_planning = False

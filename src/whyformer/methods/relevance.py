@@ -25,8 +25,8 @@ def conservation(relevances: Relevances, prediction: Prediction, lost: float | T
     """How much relevance arrived at the embedding output, how much parameters took, and how much was sent out.
 
     Of a pass that was not `whole`, it is measured at the first layer's output, where that for the attention maps comes
-    through; in a model whose layers have other units than patches, at the pixels. What was `lost` on the way, [batch],
-    is not expected.
+    through, or at the last layer's input, if the pass goes no further; in a model whose layers have other units than
+    patches, at the pixels. What was `lost` on the way, [batch], is not expected.
     """
     reached = relevances.pixels if relevances.state is None else relevances.state
     assert reached is not None
@@ -59,9 +59,9 @@ def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Sco
 
     `E_h (R_{A_L})⁺ [r]`; the default book is what made the papers' rows.
     """
-    last = prediction.attention_relevances(book)[-1]
-    report = conservation(prediction.relevances(book, whole=False), prediction)
-    return Scores(prediction.read(last.clamp(min=0).mean(1)), report)
+    relevances = prediction.last_relevances(book)
+    (last,) = relevances.attention
+    return Scores(prediction.read(last.clamp(min=0).mean(1)), conservation(relevances, prediction))
 
 
 @method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021", relevance=True, in_turn=True)

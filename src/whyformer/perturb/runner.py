@@ -36,6 +36,7 @@ from whyformer.tasks.task import call_of, output_of
 
 UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
 
+FEW = 512  # rows for which torch wakes no other threads, which would take longer than their probabilities
 MANY = 64  # inputs, of which it is worth it to look where a head reads
 
 Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
@@ -323,15 +324,25 @@ class Runner:
             more["logits_to_keep"] = torch.tensor([kept - batch.start], device=self.device)
         sections = batch.sections
         dropped = dropping(self.model, sections)
-        padded = len({len(one) for one in sections}) > 1
         with (
             torch.no_grad(),
-            masks(needed=padded or None),
+            masks(needed=self._needs_masks(batch)),
             borrowed(self.model, batch.tensors(self.device), **more) as (model, arguments),
             exchanging(model, sections, arguments.get("input_ids")),
             dropped,
         ):
             return output_of(model, call_of(model, arguments)())
+
+    def _needs_masks(self, batch: Behind) -> bool | None:
+        """Whether anything of a batch is masked, if that is known here: a GPU would be waited for."""
+        if len({len(one) for one in batch.sections}) > 1:
+            return True
+        given = [one.tensors.get("attention_mask") for one in batch.inputs]
+        own = [mask for mask in given if isinstance(mask, np.ndarray)]
+        if not self._flights.run_ahead or batch.start or len(own) < len(given):
+            return None
+        is_masked = not bool(np.concatenate(own).all())
+        return None if "position_ids" in batch.inputs[0].tensors and not is_masked else is_masked
 
 
 class Outcomes(Runner):
@@ -346,9 +357,14 @@ class Outcomes(Runner):
     def of(self, inputs: Sequence[TensorInput], classes: int) -> Tensor:
         """The probabilities for each input, [inputs, classes]; while planning, equal ones."""
         logits = self.logits(inputs, classes)
-        shares = self.task.probabilities(logits[:1] if self._planning else logits)
+        if self._planning:
+            return self._shares(logits[:1]).expand_as(logits)
+        return torch.cat([self._shares(few) for few in logits.split(FEW)]) if len(logits) else logits
+
+    def _shares(self, logits: Tensor) -> Tensor:
+        shares = self.task.probabilities(logits)
         assert shares is not None  # `_class_logits` refuses what has none
-        return shares.expand_as(logits)
+        return shares
 
     def know(self, inputs: Sequence[TensorInput], shares: Tensor) -> None:
         """Take the probabilities of inputs, [inputs, classes], from whoever ran the same model on them."""
