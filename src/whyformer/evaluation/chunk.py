@@ -42,6 +42,7 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs
 
 ScoresFor = ClassScores | DocumentScores
+MANY = 8192  # inputs, which a GPU takes longer for than Python for some methods
 
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
@@ -200,15 +201,16 @@ class ChunkRun:
     def advance(self) -> None:
         """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
 
-        At the beginning, where it would have nothing to do, it is given what was asked about the first methods. An
-        error must not end another chunk, which is being explained: from then on all that is left waits for `result`,
-        which runs it, and raises what is wrong.
+        At the beginning, where it would have nothing to do, it is given many inputs as soon as they were asked about.
+        An error must not end another chunk, which is being explained: from then on all that is left waits for
+        `result`, which runs it, and raises what is wrong.
         """
         if self.has_failed:
             return
         try:
+            many = self.outcomes.waiting >= MANY
             with listening(None):
-                self.outcomes.advance(begin=self.is_beginning or not self.is_planning)
+                self.outcomes.advance(begin=many if self.is_beginning else not self.is_planning)
         except Exception:  # noqa: BLE001 - whatever it is, `result` meets it again
             self.has_failed = True
 

@@ -26,11 +26,11 @@ TINY = 1e-9  # the weight of a sample of which nothing is left
 @method(family="perturbation", signed=False, class_specific=False, paper="-", maps=False)
 def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
     """Random scores between 0 and 1, the same for the same text and seed."""
-    scores = torch.zeros_like(prediction.real)
-    for example, stream in enumerate(prediction.generators(seed)):
-        real = prediction.real[example].bool()
-        scores[example, real] = torch.rand(int(real.sum()), generator=stream, dtype=torch.float32).to(scores)
-    return scores
+    real = prediction.real.cpu()  # a GPU is not waited for by each example
+    scores = torch.zeros_like(real)
+    for row, is_real, stream in zip(scores, real.bool(), prediction.generators(seed), strict=True):
+        row[is_real] = torch.rand(int(is_real.sum()), generator=stream, dtype=torch.float32).to(row)
+    return scores.to(prediction.real)
 
 
 @method(

@@ -22,7 +22,7 @@ class Limits:
 
 
 CPU = Limits(rows=16, texts=16, traced_tokens=2048, tokens=4096, call=16, logits=2**26)
-LIMITS = {"cpu": CPU, "cuda": Limits(rows=256, texts=96, traced_tokens=8192, tokens=65536, call=1024, logits=2**28)}
+LIMITS = {"cpu": CPU, "cuda": Limits(rows=256, texts=128, traced_tokens=8192, tokens=65536, call=2048, logits=2**28)}
 
 
 def limits_of(device: str) -> Limits:

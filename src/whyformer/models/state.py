@@ -1,7 +1,7 @@
 """The state of a model: whether anything that its numbers depend on was exchanged, without looking at the numbers."""
 
 from collections.abc import Iterable
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ class State:
             self._containers += [(each, _content(each)) for each in (*looked_into, *others)]
             weights = (*own["_parameters"].values(), *own["_buffers"].values())
             self._tensors += [tensor for tensor in weights if isinstance(tensor, Tensor)]
+        self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]  # of others nobody counts
         self._places, self._versions = self._now()
         configs = {id(config): config for config in (getattr(model, "config", None), text_config(model))}
         for config in configs.values():
@@ -43,7 +44,7 @@ class State:
 
     def _now(self) -> tuple[list[int], list[int]]:
         """Where each weight lies, and how often it was changed."""
-        return list(map(Tensor.data_ptr, self._tensors)), list(map(_version, self._tensors))
+        return list(map(Tensor.data_ptr, self._tensors)), list(map(_version, self._counted))
 
     def lies_still(self) -> bool:
         """Whether all weights lie where they did."""
@@ -84,6 +85,4 @@ def _each(container: Any) -> Iterable[Any]:
     return container.values() if isinstance(container, dict) else container
 
 
-def _version(tensor: Tensor) -> int:
-    """How often it was changed in place; of a tensor made in inference mode nobody counts."""
-    return 0 if tensor.is_inference() else tensor._version
+_version = attrgetter("_version")  # how often a tensor was changed in place

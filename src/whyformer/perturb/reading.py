@@ -74,10 +74,11 @@ class FirstAlone(TorchFunctionMode):
         self.is_narrow = False  # whether anything was left out
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._positions is not None and func in BY_POSITION and args and args[0].shape[:-1] == self._positions:
+        positions = self._positions
+        if positions is not None and func in BY_POSITION and args and args[0].shape[:-1] == positions:
             args = (args[0][:, :1], *args[1:])
-            self.is_narrow |= self._positions[1] > 1
-        result = func(*args, **(kwargs or {}))
+            self.is_narrow |= positions[1] > 1
+        result = func(*args, **kwargs) if kwargs else func(*args)
         if func is F.scaled_dot_product_attention:
             self._left -= 1
             if not self._left:

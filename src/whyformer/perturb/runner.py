@@ -178,12 +178,17 @@ class Runner:
         """
         self._learn()
         while self._flights.has_room:
-            if self._steps is None and begin and len(self._waiting) > len(self._launched):
+            if self._steps is None and begin and self.waiting:
                 self._steps = self._launching()
             if self._steps is None:
                 return
             if next(self._steps, self) is self:  # all of it is on its way
                 self._steps = None
+
+    @property
+    def waiting(self) -> int:
+        """How many inputs were asked about, and are neither known nor on their way."""
+        return len(self._waiting) - len(self._launched)
 
     @property
     def is_idle(self) -> bool:
