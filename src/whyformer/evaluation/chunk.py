@@ -27,7 +27,7 @@ from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
-from whyformer.models.memory import uncollected
+from whyformer.models.memory import collect_now
 from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.perturb.flights import AHEAD, ahead_of_flights
 from whyformer.perturb.windows import WindowRunner
@@ -75,8 +75,8 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
         _advance(going)
         if len(going) == most:
             yield going.popleft().result()
-    for run in going:
-        yield run.result()
+    while going:
+        yield going.popleft().result()
 
 
 def _advance(going: Iterable["ChunkRun"]) -> bool:
@@ -216,16 +216,16 @@ class ChunkRun:
 
     def result(self) -> Chunk:
         """The numbers, once everything was asked."""
+        pending = self.pending
         with self._quietly():
             self.measure()
-        pending, left_out = self.pending, {**self.pending.left_out, **self.left_out}
-        with uncollected():
-            records = [
-                self.record(item, pair, keys[pair])
-                for item in pending.items
-                if item.row not in left_out and (keys := self.plan.keys(item))
-                for pair in pending.missing[item.row]
-            ]
+        left_out = {**pending.left_out, **self.left_out}
+        records = [
+            self.record(item, pair, keys[pair])
+            for item in pending.items
+            if item.row not in left_out and (keys := self.plan.keys(item))
+            for pair in pending.missing[item.row]
+        ]
         examples = tuple(self.example_facts[item.row] for item in self.wanted)
         counts = vars(self.outcomes.counts)
         return Chunk(pending.start, pending.stop, tuple(records), self.metric_facts, examples, left_out, counts)
@@ -257,6 +257,7 @@ class ChunkRun:
         for attempt in in_parts(items):
             with attempt as part:
                 self._explain(part)
+            collect_now()  # graphs hold memory of the device
 
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = self._wanted
@@ -278,10 +279,9 @@ class ChunkRun:
         """Ask every metric once; what is asked about a prediction is kept without its graph."""
         self.is_planning = True
         try:
-            with uncollected():  # else Python looks through all these inputs for garbage, time and again
-                for call in calls:
-                    self._plan(call, runs.settled if call.case.prediction is runs.whole else None)
-                    self.meanwhile()
+            for call in calls:
+                self._plan(call, runs.settled if call.case.prediction is runs.whole else None)
+                self.meanwhile()
         finally:
             self.is_planning = False
 
@@ -493,11 +493,11 @@ class ChunkRun:
     def measure(self) -> None:
         """Run the model on all that was asked, and measure."""
         self.outcomes.run()
-        with uncollected():
-            for call in self.waiting:
-                self._keep(call, call.metric(call.case))
-                self.meanwhile()
+        for call in self.waiting:
+            self._keep(call, call.metric(call.case))
+            self.meanwhile()
         self.waiting.clear()
+        self.outcomes.forget()
 
     def _keep(self, call: MetricCall, measured: Measured) -> None:
         spec = call.metric

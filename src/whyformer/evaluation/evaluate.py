@@ -26,6 +26,7 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
+from whyformer.models.memory import uncollected
 from whyformer.progress import tell
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
@@ -201,6 +202,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     results, measure = Results(), engine_named(engine)
     evaluation.plan.know_facts_soon()
     with ExitStack() as stack:
+        stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
         for chunk in () if journal is None else journal.chunks():
             results.add(chunk)

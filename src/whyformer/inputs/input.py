@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -195,8 +195,7 @@ class TensorInput:
         return batch
 
     def _at(self, places: Places) -> Flags:
-        flags: Flags = flags_of([places], len(self))[0]
-        return flags
+        return np.frombuffer(flags_at(places, len(self)), dtype=bool)
 
     @cached_property
     def _fields(self) -> dict[str, Any]:
@@ -249,12 +248,12 @@ def changed(one: One, **facts: Any) -> One:
     return made
 
 
-def flags_of(several: Sequence[Places], units: int) -> Flags:
-    """Which of so many units are at some places, each time others: [times, units]."""
-    flags = np.zeros((len(several), units), dtype=bool)
-    rows = np.repeat(np.arange(len(several)), [len(places) for places in several])
-    flags[rows, np.fromiter(chain.from_iterable(several), dtype=np.intp, count=len(rows))] = True
-    return flags
+def flags_at(places: Places, units: int) -> bytes:
+    """Which of so many units are at some places, as the bytes of an array of flags: few are marked faster by hand."""
+    flags = bytearray(units)
+    for place in places:
+        flags[place] = 1
+    return bytes(flags)
 
 
 def _bytes(values: Numbers | Tensor) -> bytes:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,15 +15,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+LONGEST_PAUSE = 60  # seconds in which garbage among old things is not looked for
 GROUPS = Path("/sys/fs/cgroup")
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
 class _Paused:
-    """How many need Python's collector to be paused, and whether it was collecting before the first of them."""
+    """How many need Python's collector to be paused, whether it was collecting before, and when it last looked."""
 
     def __init__(self) -> None:
-        self.lock, self.count, self.collecting = Lock(), 0, True
+        self.lock, self.count, self.collecting, self.looked = Lock(), 0, True, 0.0
 
 
 _PAUSED = _Paused()
@@ -34,7 +36,7 @@ def uncollected() -> Iterator[None]:
     with _PAUSED.lock:
         _PAUSED.count += 1
         if _PAUSED.count == 1:
-            _PAUSED.collecting = gc.isenabled()
+            _PAUSED.collecting, _PAUSED.looked = gc.isenabled(), time.monotonic()
             gc.disable()
     try:
         yield
@@ -43,6 +45,17 @@ def uncollected() -> Iterator[None]:
             _PAUSED.count -= 1
             if not _PAUSED.count and _PAUSED.collecting:
                 gc.enable()
+
+
+def collect_now() -> None:
+    """Where the collector is paused, let it look at what was made since it last did, and once a minute at all."""
+    with _PAUSED.lock:
+        if not _PAUSED.count or not _PAUSED.collecting:
+            return
+        is_late = time.monotonic() - _PAUSED.looked > LONGEST_PAUSE
+        if is_late:
+            _PAUSED.looked = time.monotonic()
+    gc.collect(2 if is_late else 1)
 
 
 def in_words(count: float) -> str:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
-from whyformer.inputs.input import Numbers, Places, TensorInput, flags_of, present
+from whyformer.inputs.input import Numbers, Places, TensorInput, flags_at, present
 from whyformer.models.borrow import borrowed, lock_of
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
@@ -123,13 +123,11 @@ class Runner:
 
     def without(self, whole: TensorInput, steps: Sequence[Places], hide: Hide) -> list[TensorInput]:
         """An input with the units hidden of each step: what is hidden in two of them is hidden once."""
-        made, gone = self._made[whole.key, hide], flags_of(steps, len(whole))
-        flags, units = gone.tobytes(), gone.shape[1]
-        keys = [flags[start : start + units] for start in range(0, len(flags), units)]
-        missing = [step for step, key in enumerate(keys) if key not in made]
-        if missing:
-            for step, one in zip(missing, whole.without_each(gone[missing], hide), strict=True):
-                made[keys[step]] = one
+        made, units = self._made[whole.key, hide], len(whole)
+        keys = [flags_at(places, units) for places in steps]
+        if missing := [key for key in keys if key not in made]:
+            gone = np.frombuffer(b"".join(missing), dtype=bool).reshape(len(missing), units)
+            made.update(zip(missing, whole.without_each(gone, hide), strict=True))
         return [made[key] for key in keys]
 
     @contextmanager
