@@ -200,7 +200,6 @@ def _fitting(
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
     results, measure = Results(), engine_named(engine)
-    evaluation.plan.know_facts_soon()
     with ExitStack() as stack:
         stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
@@ -224,6 +223,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                     _announce(evaluation, chunk)
                 announced = True
                 yield chunk
+                evaluation.plan.know_facts_soon()  # while a GPU is busy with the first chunk
             if out is not None:
                 stack.callback(beforehand(drawn_once).join)
 

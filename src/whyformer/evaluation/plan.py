@@ -151,9 +151,10 @@ class Plan:
         return pairs
 
     def know_facts_soon(self) -> None:
-        """Let another thread hash the weights: until something is written, or was before, nobody waits for that."""
-        _ = self.subject.shape  # the tokenizer's part, which is no longer read then
-        beforehand(lambda: self.facts)
+        """Let another thread hash the weights, once: nobody waits for that until the first chunk is written."""
+        if "_facts" not in self.__dict__ and not _HASHING.locked():
+            _ = self.subject.shape  # the tokenizer's part, which is no longer read then
+            beforehand(lambda: self.facts)
 
     @property
     def facts(self) -> dict[str, Any]:
