@@ -5,13 +5,16 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
 
 from tests.helpers.cases import predicted
+from whyformer.inputs.input import TensorInput
 from whyformer.models import limits
-from whyformer.perturb import Outcomes, hide_named
+from whyformer.perturb import Outcomes, flights, hide_named
+from whyformer.perturb.prefixes import Behind
 from whyformer.prediction import Prediction
 from whyformer.recorder.masking import masks
 from whyformer.rounding import close
@@ -150,3 +153,49 @@ def test_transformers_is_given_back_as_it_was(fails: bool) -> None:
         pass
     assert (masking_utils.is_tracing, masking_utils.find_packed_sequence_indices) == before
     assert not masking_utils.is_tracing(torch.ones(1))
+
+
+def test_a_mask_that_masks_nothing_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an encoder and of a decoder: attention is given no mask, as where transformers looks."""
+    for model in (llama(), predicted(["a film"]).model):
+        ids = torch.arange(3, 13).reshape(2, 5)
+        mask = torch.ones_like(ids)
+        expected = model(input_ids=ids, attention_mask=mask).logits
+        with monkeypatch.context() as patched, masks(needed=False):
+            patched.setattr(torch.Tensor, "__bool__", lambda tensor: pytest.fail("it was looked at"))
+            found = model(input_ids=ids, attention_mask=mask).logits
+        assert close(found, expected, torch.float32)
+
+
+@pytest.mark.parametrize(("hide", "needed"), [("delete", False), ("pad_attended", False), ("pad", True)])
+def test_an_engine_that_runs_ahead_tells_whether_anything_is_masked(
+    hide: str, needed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = predicted(["a bad film", "a fine film"])
+    rows = [one.without([2], hide_named(hide)) for one in own.inputs]
+    assert len({len(one) for one in rows}) == 1
+    expected = Outcomes(own.model).of(rows, 3)
+    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
+    told: list[Any] = []
+
+    def noted(*, needed: bool | None) -> Any:
+        told.append(needed)
+        return masks(needed=needed)
+
+    monkeypatch.setattr("whyformer.perturb.runner.masks", noted)
+    torch.testing.assert_close(Outcomes(own.model).of(rows, 3), expected)
+    assert told == [needed]
+    monkeypatch.setitem(flights.AHEAD, "cpu", 0)
+    Outcomes(own.model).of(rows, 3)
+    assert told[-1] is None  # nobody is waited for: transformers looks
+
+
+def test_positions_of_its_own_are_left_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
+    own = predicted(["a good film"])
+    (one,) = own.inputs
+    ids = np.asarray(one.tensors["input_ids"])
+    positioned = TensorInput({**one.tensors, "position_ids": np.arange(len(ids))}, fillers=one.fillers)
+    engine = Outcomes(own.model)
+    assert engine._needs_masks(Behind([positioned])) is None
+    assert engine._needs_masks(Behind([positioned.without([1], hide_named("pad"))])) is True

@@ -1,6 +1,8 @@
 """Relevance on unmodified models: conserved, closed, shared, and the model given back."""
 
+import copy
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import whyformer
 from tests.helpers import families
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
+from whyformer.rounding import close
 
 pytestmark = pytest.mark.usefixtures("of_logits")
 
@@ -216,3 +219,27 @@ def test_ablations() -> None:
         whyformer.attribute(model, inputs, "transformer_attribution", block=1, first_layer=1)
     with pytest.raises(whyformer.BadOption, match="rule book"):
         trace.relevance(trace.attention, "z_minus")
+
+
+def test_partial_lrp_goes_through_the_last_layer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no rule covers below that layer does not matter, and the scores are those of a pass through all layers."""
+    model = copy.deepcopy(families.build("bert"))
+    lower = model.bert.encoder.layer[0]
+    plain = lower.forward
+
+    def accumulating(states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        found: torch.Tensor = plain(states, *args, **kwargs)
+        return found + 0.01 * found.cumsum(-1)
+
+    prediction = Prediction(model, batch_of(model, families.batch()), relevance=True)
+    whole = prediction.relevances("alpha_beta", whole=False)
+    last = prediction.last_relevances("alpha_beta")
+    assert close(last.attention[0], whole.attention[-1])
+    assert len(last.attention) == 1
+    above = prediction.traced.relevance((prediction.traced.hidden[1],), "alpha_beta", *prediction.asked)
+    assert close(last.state, above[0])
+    assert close(last.absorbed, whole.absorbed)  # of two layers, what is above the first one's output
+    monkeypatch.setattr(lower, "forward", accumulating)
+    with pytest.raises(whyformer.UncoveredOperation, match="Cumsum"):
+        whyformer.attribute(model, families.batch(), "transformer_attribution")
+    assert whyformer.attribute(model, families.batch(), "partial_lrp").isfinite().all()

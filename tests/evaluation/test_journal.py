@@ -740,3 +740,49 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(tmp_path: Path, chi
     journal = Journal.read(tmp_path / "a")
     assert list(journal.chunks()) == chunks
     assert len(journal) == sum(len(chunk.records) for chunk in chunks)
+
+
+def test_a_journal_whose_facts_come_later_is_made_with_the_first_chunk(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def facts() -> dict[str, Any]:
+        asked.append(1)
+        return RUN
+
+    with Journal.open(tmp_path, facts) as journal:
+        assert not file_of(tmp_path).exists()
+        assert (list(journal.chunks()), len(journal), key(0) in journal, asked) == ([], 0, False, [])
+        with pytest.raises(BadInput, match="another run is writing"):
+            Journal.open(tmp_path, facts)
+        journal.append(made(0))
+        journal.append(made(1))
+        assert list(journal.chunks()) == [made(0), made(1)]
+    assert asked == [1]
+    assert file_of(tmp_path).read_bytes() == written(tmp_path / "at once", [made(0), made(1)])
+
+
+def test_facts_are_asked_at_once_where_there_is_a_journal(tmp_path: Path) -> None:
+    written(tmp_path, [made(0)])
+    with pytest.raises(BadOption, match="holds another run"):
+        Journal.open(tmp_path, lambda: {**RUN, "n": 4})
+    with Journal.open(tmp_path, lambda: RUN) as journal:
+        journal.append(made(1))
+    assert list(Journal.read(tmp_path).chunks()) == [made(0), made(1)]
+
+
+def test_a_journal_that_got_no_chunk_is_not_made_and_leaves_the_folder_to_others(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, lambda: RUN) as journal:
+        pass
+    assert not file_of(tmp_path).exists()
+    with pytest.raises(ValueError, match="not open for writing"):
+        journal.append(made(0))
+    written(tmp_path, [made(0)])
+
+
+def test_facts_that_cannot_be_had_leave_no_file(tmp_path: Path) -> None:
+    def failing() -> dict[str, Any]:
+        raise BadInput("no weights")
+
+    with Journal.open(tmp_path, failing) as journal, pytest.raises(BadInput, match="no weights"):
+        journal.append(made(0))
+    assert not file_of(tmp_path).exists()

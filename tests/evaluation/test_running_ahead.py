@@ -1,6 +1,7 @@
 """What a GPU is given while Python plans: the same answers, each input once, and nothing lost."""
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,8 +13,11 @@ import torch
 from tests.helpers import cases, evaluated
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
+from whyformer.evaluation import plan as plan_module
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.inputs.input import TensorInput
+from whyformer.models import memory
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
 from whyformer.perturb import Outcomes, flights, hide_named
@@ -346,3 +350,98 @@ def test_the_collector_rests_as_long_as_anybody_needs_it_to() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_the_collector_looks_at_what_is_new_where_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(gc, "collect", looks.append)
+    memory.collect_now()
+    assert looks == []  # it looks by itself
+    with uncollected():
+        memory.collect_now()
+        memory.collect_now()
+        monkeypatch.setattr(memory, "LONGEST_PAUSE", -1)
+        memory.collect_now()
+    assert looks == [1, 1, 2]
+    gc.disable()
+    try:
+        with uncollected():
+            memory.collect_now()  # who switched it off has reasons
+    finally:
+        gc.enable()
+    assert looks == [1, 1, 2]
+
+
+def test_a_chunk_that_was_measured_holds_no_inputs_any_more(slow: list[Later]) -> None:
+    """Not even where nobody looks for what is let go of in cycles."""
+    plan, before = evaluated.measuring(METHODS, tokens_per_batch=40), list[int]()
+    gc.collect()
+    with uncollected():
+        for _ in measured_chunks(plan, chunks(plan, TEXTS)):
+            before.append(sum(type(one) is TensorInput for one in gc.get_objects()))
+    assert before[-1] < before[0]
+
+
+def test_a_gpu_that_waits_is_given_the_first_questions_as_they_come(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many inputs are launched before all methods were asked; of later texts, when all were."""
+    methods = "attcat,rollout,cp_lrp,attn_lrp"
+    plan, order = evaluated.measuring(methods, tokens_per_batch=40), list[str]()
+    asked, launch = chunk_module.Asked.of, Outcomes._launch
+
+    def noted_asked(method: Any, runs: Any) -> Any:
+        order.append("asked")
+        return asked(method, runs)
+
+    def noted_launch(self: Outcomes, batch: Any) -> None:
+        order.append("launched")
+        launch(self, batch)
+
+    monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(noted_asked))
+    monkeypatch.setattr(Outcomes, "_launch", noted_launch)
+    monkeypatch.setattr(chunk_module, "MANY", 2)
+    early = list(measured_chunks(plan, chunks(plan, TEXTS)))
+    assert order[:3] == ["asked", "launched", "launched"]
+    order.clear()
+    monkeypatch.setattr(chunk_module, "MANY", 10**9)
+    late = list(measured_chunks(plan, chunks(plan, TEXTS)))
+    assert order[:5] == ["asked"] * 4 + ["launched"]
+    assert evaluated.alike([chunk.records for chunk in early], [chunk.records for chunk in late])
+    assert sum(chunk.counts["run"] for chunk in early) == sum(chunk.counts["run"] for chunk in late)
+
+
+def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, threads = evaluated.measuring(METHODS), list[str]()
+    hashed = plan_module.with_weights
+
+    def noted(*given: Any) -> str:
+        threads.append(threading.current_thread().name)
+        return hashed(*given)
+
+    monkeypatch.setattr(plan_module, "with_weights", noted)
+    plan.know_facts_soon()
+    plan.know_facts_soon()
+    assert plan.facts["model"] == plan.subject.fingerprint
+    assert len(threads) == 1
+
+
+def test_what_is_wrong_with_weights_is_met_where_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> str:
+        raise UnsupportedModel("it has no weights")
+
+    monkeypatch.setattr(plan_module, "with_weights", failing)
+    plan = evaluated.measuring(METHODS)
+    plan.know_facts_soon()
+    with pytest.raises(UnsupportedModel, match="no weights"):
+        _ = plan.facts
+
+
+def test_the_configuration_is_not_looked_at_while_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run names a padding token where there is none, and another thread hashes meanwhile."""
+    plan = evaluated.measuring(METHODS)
+    expected = plan.subject.fingerprint
+    _ = plan._shape
+    with monkeypatch.context() as running:
+        running.setattr(plan.subject.model.config, "pad_token_id", 3)
+        assert plan.facts["model"] == expected

@@ -110,8 +110,8 @@ of(
     ("Gradients.attention", "maps=True)[0]", "maps=True)[0][::-1]", f"{DERIVED}::test_grads"),
     (
         "Prediction._pass",
-        "0 if whole else 1",
-        "1 if whole else 0",
+        "below = 0 if whole",
+        "below = 1 if whole",
         f"{GOLDEN}::test_class_specific_methods",
     ),
     (
@@ -711,7 +711,7 @@ of(
 of(
     "evaluation.plan",
     LOG_ODDS,
-    ("Plan.facts", '("protocol", "explains", "versus")', '("protocol",)'),
+    ("Plan._facts", '("protocol", "explains", "versus")', '("protocol",)'),
     ("Plan.pairs", "method.signed or", "True or", SIGNS),
 )
 of(
@@ -894,10 +894,10 @@ of(
 of(
     "inputs.input",
     f"{HIDING}::test_what_is_hidden",
-    ("TensorInput.deleted", "kept = ~self._at(places)", "kept = self._at(places)"),
+    ("TensorInput._left", "kept = self._arrays, ~gone", "kept = self._arrays, gone"),
     ("TensorInput._tokens", "np.flatnonzero(~self.special).tolist()", "range(len(self))", f"{METRICS}::test_aopc"),
-    ("TensorInput.filled", "if not attended:", "if False:"),
-    ("TensorInput._changed", 'if not tensors["attention_mask"].any():', "if False:", HIDING),
+    ("TensorInput._filled", "if attended else iter(np.where(gone, 0, mask))", ""),
+    ("TensorInput.deleted", "self._alone() if tensors is None else ", "", HIDING),
     (
         "_padded",
         "np.arange(length) < lengths[:, None]",
@@ -909,7 +909,7 @@ of(
     "inputs.hiding",
     f"{HIDING}::test_what_is_hidden",
     ("Fill._tokens", "(self.token, self.otherwise)", "(self.otherwise, self.token)"),
-    ("Fill.apply", "whole.filled(places, token, self.attended)", "whole.filled(places, token)"),
+    ("Fill.apply", "self._filler(whole), self.attended)", "self._filler(whole))"),
 )
 of(
     "perturb.hides",
@@ -1563,8 +1563,8 @@ of(
     "inputs.input",
     f"{RECORDED}::test_positions_are_counted_anew_after_a_deletion",
     (
-        "TensorInput.deleted",
-        'tensors["position_ids"] = arrays["position_ids"][: len(tensors["input_ids"])]',
+        "TensorInput._left",
+        'tensors["position_ids"] = arrays["position_ids"][: end - start]',
         "pass",
     ),
 )
@@ -1706,7 +1706,7 @@ of(
 of(
     "inputs.input",
     f"{RECORDED}::test_positions_are_counted_anew_after_a_deletion",
-    ("TensorInput.deleted", 'if "position_ids" in tensors:', "if False:"),
+    ("TensorInput._left", 'if "position_ids" in tensors:', "if False:"),
 )
 of(
     "results.table",
@@ -1946,7 +1946,7 @@ of(
     f"{PROTOCOLS}::test_the_model_is_run_without_segments",
     ("Plan._items", "if self.settings.protocol is not None:", "if False:"),
     (
-        "Plan.facts",
+        "Plan._facts",
         '("protocol", "explains", "versus")',
         '("explains", "versus")',
         f"{PROTOCOLS}::test_each_protocol_has_its_own_journal",
@@ -2860,7 +2860,7 @@ of(
     ("Runner._learn", "torch.isfinite(flight.outputs).all()", "True"),
     ("Runner._learn", "self._launched.difference_update(one.key for one in flight.inputs)", "pass"),
     ("Runner.advance", "while self._flights.has_room", "while True"),
-    ("Runner.advance", "begin and len(self._waiting)", "len(self._waiting)"),
+    ("Runner.advance", "begin and self.waiting", "self.waiting"),
     ("Runner._launching", "if key not in self._launched", "if True"),
     ("Runner._stop", "self._launched.clear()", "pass"),
     ("Runner._stop", "self._flights.forget()", "pass"),
@@ -2876,10 +2876,117 @@ of(
     ("_advance", "run.advance()", "pass"),
     ("ChunkRun.advance", "except Exception:", "except KeyError:"),
     ("ChunkRun.advance", "if self.has_failed:", "if False:"),
-    ("ChunkRun.advance", "begin=not self.is_planning", "begin=self.is_asked"),
+    ("ChunkRun.advance", "else not self.is_planning", "else self.is_asked"),
+    ("ChunkRun.advance", "many if self.is_beginning else ", ""),
+    ("ChunkRun._explain", "if self.meanwhile():", "if False:"),
+    ("ChunkRun.measure", "self.outcomes.forget()", "pass"),
     ("Asked.scores", "self.checks.make()", "pass"),
 )
-of("models.memory", AHEAD, ("uncollected", "not _PAUSED.count and ", ""))
+of(
+    "models.memory",
+    AHEAD,
+    ("uncollected", "not _PAUSED.count and ", ""),
+    ("collect_now", "2 if is_late else 1", "1"),
+    ("collect_now", "not _PAUSED.count or ", ""),
+    ("collect_now", " or not _PAUSED.collecting", ""),
+)
+of(
+    "evaluation.plan",
+    AHEAD,
+    ("Plan.know_facts_soon", 'if "_shape" not in self.__dict__:', "if True:"),
+    ("Plan._facts", "with_weights(self._shape, self.subject.model)", "self.subject.fingerprint"),
+    ("Plan.facts", "with _HASHING:  # by one thread", "if True:"),
+)
+of(
+    "evaluation.journal",
+    "evaluation/test_journal.py",
+    ("Journal.open", "callable(run) and not is_there", "False"),
+    ("Journal._make", "self._begin = None", "pass"),
+    ("Journal.close", "self._descriptor = self._begin = None", "self._descriptor = None"),
+    ("Journal.chunks", "() if self._begin else ", ""),
+)
+READING = "contract/test_reading.py"
+of(
+    "perturb.reading",
+    f"{READING}::test_who_reads_the_first_position {READING}::test_texts_of_one_token_do_not_tell",
+    (
+        "FirstAlone.__torch_function__",
+        "args[0][:, :1]",
+        "args[0]",
+        f"{READING}::test_one_position_is_computed_once_that_was_checked",
+    ),
+    ("FirstAlone.__torch_function__", "positions[1] > 1", "True"),
+    ("FirstAlone.__torch_function__", "self._left -= 1", "self._left = 0"),
+    ("_checked", "first.is_narrow and close(alone, whole)", "first.is_narrow"),
+    ("_checked", "except torch.OutOfMemoryError:", "except KeyError:", f"{READING}::test_short_memory_is_no_answer"),
+    (
+        "_checked",
+        "WhyformerError):",
+        "KeyError):",
+        f"{READING}::test_a_model_that_needs_all_positions_is_run_as_before",
+    ),
+    (
+        "attentions_before_reading",
+        " or not known[0].holds()",
+        "",
+        f"{READING}::test_a_head_that_reads_all_positions_is_noticed_when_it_is_put_in",
+    ),
+)
+of(
+    "perturb.runner",
+    READING,
+    (
+        "Runner.__init__",
+        "reuse and kept is None",
+        "reuse",
+        f"{READING}::test_what_is_said_at_positions_is_not_narrowed",
+    ),
+    ("Runner._launching", "total >= MANY", "True", f"{READING}::test_few_inputs_are_not_worth_a_look"),
+    (
+        "Runner._launching",
+        "max(some, key=len)",
+        "min(some, key=len)",
+        f"{READING}::test_one_position_is_computed_once_that_was_checked",
+    ),
+)
+HIDING_MANY = "inputs/test_hiding_many.py"
+of(
+    "inputs.input",
+    HIDING_MANY,
+    ("TensorInput._left", '(arrays["attention_mask"] != 0)', "True"),
+    ("TensorInput._left", "[: end - start]", "[start:end]"),
+    ("TensorInput._filled", "attended or of_one.any()", "True"),
+    ("TensorInput.without_each", "else self", "else None"),
+)
+of("perturb.runner", HIDING_MANY, ("Runner.without", "self._made[whole.key, hide]", "self._made[whole.key, None]"))
+HABITS = f"{CAPTURES}::test_the_same_question_is_begun_before_its_batch_is_looked_at"
+of(
+    "recorder.captures",
+    f"{CAPTURES}::test_what_is_wrong_with_a_batch_is_said_as_before",
+    ("_have_rows", "int(end.min) >= 0 and ", ""),
+    ("_have_rows", " and int(end.max) < count", ""),
+    (
+        "begun",
+        " or not captures.state.lies_still()",
+        "",
+        f"{CAPTURES}::test_weights_that_moved_are_not_replayed_at_all",
+    ),
+    ("begun", "habit = asked,", "habit = None,", f"{CAPTURES}::test_other_questions_have_habits_of_their_own"),
+    (
+        "Captures.know_habit",
+        "if len(self.habits) >= REMEMBERED:",
+        "if False:",
+        f"{CAPTURES}::test_habits_are_not_remembered_for_ever",
+    ),
+    ("Captures.know_habit", "self.habits[habit] = key", "pass", HABITS),
+    ("replay_of", "begun.taken_by(run)", "begun.replay", f"{CAPTURES}::test_other_surroundings_take_another_run"),
+    (
+        "replay_of",
+        "replay = begun.taken_by(run)",
+        "replay = None",
+        f"{CAPTURES}::test_a_replay_that_was_begun_is_the_only_one",
+    ),
+)
 CHECKS = "contract/test_checks.py"
 of(
     "checks",
@@ -2905,4 +3012,17 @@ of(
 )
 MASKS = "contract/test_masking.py::test_runs_of_padded_texts_do_not_look"
 of("recorder.runs", MASKS, ("Runs._record", "masks(needed=self.padded or None)", "masks(needed=None)"))
-of("perturb.runner", MASKS, ("Runner._call", "masks(needed=padded or None)", "masks(needed=None)"))
+of("perturb.runner", MASKS, ("Runner._call", "masks(needed=self._needs_masks(batch))", "masks(needed=None)"))
+TOLD = "contract/test_masking.py::test_an_engine_that_runs_ahead_tells_whether_anything_is_masked"
+of(
+    "perturb.runner",
+    f"{TOLD} contract/test_masking.py::test_positions_of_its_own_are_left_to_transformers",
+    ("Runner._needs_masks", "not self._flights.run_ahead or ", ""),
+    ("Runner._needs_masks", "not bool(np.concatenate(own).all())", "False"),
+    ("Runner._needs_masks", '"position_ids" in batch.inputs[0].tensors and not is_masked', "False"),
+)
+of(
+    "recorder.masking",
+    "contract/test_masking.py::test_a_mask_that_masks_nothing_is_not_looked_at",
+    ("_ignores", "None if _NEEDED.get() is False else padding_mask", "padding_mask"),
+)

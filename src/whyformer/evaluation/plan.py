@@ -18,6 +18,7 @@ from whyformer.metrics.faithfulness import Protocol
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import NEEDS, list_metrics
 from whyformer.metrics.specs import MetricSpec
+from whyformer.models.fingerprint import with_weights
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
 from whyformer.results.kept import KEPT, VERSION
@@ -152,8 +153,8 @@ class Plan:
 
     def know_facts_soon(self) -> None:
         """Let another thread hash the weights, once: nobody waits for that until the first chunk is written."""
-        if "_facts" not in self.__dict__ and not _HASHING.locked():
-            _ = self.subject.shape  # the tokenizer's part, which is no longer read then
+        if "_shape" not in self.__dict__:
+            _ = self._shape
             beforehand(lambda: self.facts)
 
     @property
@@ -161,6 +162,11 @@ class Plan:
         """What determines every number, beside the example, the method and the metric."""
         with _HASHING:  # by one thread
             return self._facts
+
+    @cached_property
+    def _shape(self) -> str:
+        """That of the model, asked while it does not run."""
+        return self.subject.shape
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
@@ -171,7 +177,8 @@ class Plan:
             for name in ("protocol", "explains", "versus")
             if (value := getattr(asked, name)) != getattr(usual, name)
         }
-        return {"model": self.subject.fingerprint, "device": self.subject.device.type, **packages, **unusual}
+        model = with_weights(self._shape, self.subject.model)
+        return {"model": model, "device": self.subject.device.type, **packages, **unusual}
 
     def keys(self, item: Item) -> dict[Pair, str]:
         """The hash of everything that determines the number of each pair."""

@@ -34,7 +34,12 @@ def shape_of(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> 
 
 def fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
     """A hash of everything that determines what a model says: its shape, and every weight as it is now."""
-    digest = hashlib.blake2b(shape_of(model, tokenizer, processor).encode(), digest_size=16)
+    return with_weights(shape_of(model, tokenizer, processor), model)
+
+
+def with_weights(shape: str, model: nn.Module) -> str:
+    """The fingerprint of a model whose shape is known; while it runs, its configuration may not be what it is."""
+    digest = hashlib.blake2b(shape.encode(), digest_size=16)
     for _, weight in _weights(model):
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
