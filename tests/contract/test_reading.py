@@ -94,14 +94,25 @@ def widths(model: Any, inputs: list[TensorInput]) -> list[int]:
 def test_one_position_is_computed_once_that_was_checked() -> None:
     model = families.build("bert")
     inputs = texts_for(model)
-    assert widths(model, inputs)[:2] == [9, 1]  # the check: all of them, and then one
-    assert set(widths(model, inputs)[2:]) == {1}
+    assert widths(model, inputs)[:3] == [7, 7, 1]  # the check: all of them, spoilt ones, and then one
+    assert set(widths(model, inputs)[3:]) == {1}
 
 
 def test_few_inputs_are_not_worth_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MANY", 8)
     model = families.build("bert")
     assert 1 not in widths(model, texts_for(model)[:4])
+
+
+@pytest.mark.parametrize(("budget", "rows"), [(14, 2), (13, 1)])
+def test_the_check_keeps_to_the_budget(budget: int, rows: int) -> None:
+    model, seen = families.build("bert"), list[int]()
+    hook = model.register_forward_pre_hook(lambda _, __, given: seen.append(len(given["input_ids"])), with_kwargs=True)
+    try:
+        Outcomes(model, tokens_per_batch=budget).of(texts_for(model), 3)
+    finally:
+        hook.remove()
+    assert seen[:3] == [rows] * 3
 
 
 class Pooled(nn.Module):
@@ -123,6 +134,16 @@ def test_a_head_that_reads_all_positions_is_noticed_when_it_is_put_in(monkeypatc
     assert (narrow._attentions, pooled._attentions, again._attentions) == (2, 0, 2)
 
 
+def test_a_head_that_reads_others_is_noticed_by_no_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of half precision, in which two heads may say nearly the same."""
+    model = copy.deepcopy(families.build("bert"))
+    model.bert.pooler = Pooled()
+    monkeypatch.setattr(reading, "close", lambda one, other: True)
+    engine, found, expected = both(model, texts_for(model), monkeypatch)
+    assert engine._attentions == 0
+    assert close(found, expected)
+
+
 def test_texts_of_one_token_do_not_tell() -> None:
     model = families.build("gpt2")
     alone = [TensorInput({"input_ids": np.array([token]), "attention_mask": np.array([1])}) for token in (4, 5, 6)]
@@ -134,14 +155,14 @@ def test_texts_of_one_token_do_not_tell() -> None:
 def test_what_is_said_at_positions_is_not_narrowed() -> None:
     torch.manual_seed(0)
     model: Any = hf.BertForMaskedLM(families.build("bert").config).double().eval()
-    engine = Runner(model, read, kept=0, reuse=True)
+    engine = Runner(model, lambda output: output.logits[:, 0], reuse=False)  # another engine may ask at another position
     engine.logits(texts_for(model), 1)
     assert engine._attentions == 0
 
 
 def test_short_memory_is_no_answer() -> None:
     def run(context: Any) -> Tensor:
-        if isinstance(context, reading.FirstAlone):
+        if type(context) is reading.FirstAlone:
             raise torch.OutOfMemoryError("short")
         with context:
             return nn.functional.scaled_dot_product_attention(*torch.zeros(3, 1, 1, 2, 2))

@@ -18,6 +18,7 @@ from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
 from whyformer.models import memory
+from whyformer.models.fingerprint import with_weights
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
 from whyformer.perturb import Outcomes, flights, hide_named
@@ -413,11 +414,10 @@ def test_a_gpu_that_waits_is_given_the_first_questions_as_they_come(
 
 def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, threads = evaluated.measuring(METHODS), list[str]()
-    hashed = plan_module.with_weights
 
     def noted(*given: Any) -> str:
         threads.append(threading.current_thread().name)
-        return hashed(*given)
+        return with_weights(*given)
 
     monkeypatch.setattr(plan_module, "with_weights", noted)
     plan.know_facts_soon()

@@ -2910,14 +2910,20 @@ of(
     "perturb.reading",
     f"{READING}::test_who_reads_the_first_position {READING}::test_texts_of_one_token_do_not_tell",
     (
-        "FirstAlone.__torch_function__",
-        "args[0][:, :1]",
-        "args[0]",
+        "FirstAlone._left_of",
+        "states[:, :1]",
+        "states",
         f"{READING}::test_one_position_is_computed_once_that_was_checked",
     ),
     ("FirstAlone.__torch_function__", "positions[1] > 1", "True"),
     ("FirstAlone.__torch_function__", "self._left -= 1", "self._left = 0"),
-    ("_checked", "first.is_narrow and close(alone, whole)", "first.is_narrow"),
+    ("_checked", "first.is_narrow and close(alone, whole)", "close(alone, whole)"),
+    (
+        "OthersSpoilt._left_of",
+        "torch.nan",
+        "1.0",
+        f"{READING}::test_a_head_that_reads_others_is_noticed_by_no_tolerance",
+    ),
     ("_checked", "except torch.OutOfMemoryError:", "except KeyError:", f"{READING}::test_short_memory_is_no_answer"),
     (
         "_checked",
@@ -2943,10 +2949,16 @@ of(
     ),
     ("Runner._launching", "total >= MANY", "True", f"{READING}::test_few_inputs_are_not_worth_a_look"),
     (
-        "Runner._launching",
-        "max(some, key=len)",
-        "min(some, key=len)",
-        f"{READING}::test_one_position_is_computed_once_that_was_checked",
+        "Runner._look_where_the_head_reads",
+        " <= self.budget",
+        " <= 10**9",
+        f"{READING}::test_the_check_keeps_to_the_budget",
+    ),
+    (
+        "Runner._look_where_the_head_reads",
+        "self._speaks_once and ",
+        "",
+        f"{READING}::test_what_is_said_at_positions_is_not_narrowed",
     ),
 )
 HIDING_MANY = "inputs/test_hiding_many.py"

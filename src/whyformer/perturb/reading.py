@@ -2,7 +2,7 @@
 
 What is done there at each position by itself, linear maps and norms, is done at the first one: that leaves out a
 sixteenth of a run of BERT-base, and a fifth of a model with four layers. Whether a head reads that position alone is
-not taken on trust: two inputs are run both ways.
+not taken on trust: two inputs are run with all others spoilt, and both ways.
 """
 
 from collections.abc import Callable
@@ -45,6 +45,8 @@ def first_alone(attentions: int) -> AbstractContextManager[Any]:
 def _checked(run: Run) -> int:
     counted = _Attentions()
     whole, first = run(counted), FirstAlone(counted.count)
+    if not counted.count or not bool(run(OthersSpoilt(counted.count)).isfinite().all()):
+        return 0
     try:
         alone = run(first)
     except torch.OutOfMemoryError:
@@ -76,7 +78,7 @@ class FirstAlone(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         positions = self._positions
         if positions is not None and func in BY_POSITION and args and args[0].shape[:-1] == positions:
-            args = (args[0][:, :1], *args[1:])
+            args = (self._left_of(args[0]), *args[1:])
             self.is_narrow |= positions[1] > 1
         result = func(*args, **kwargs) if kwargs else func(*args)
         if func is F.scaled_dot_product_attention:
@@ -84,3 +86,13 @@ class FirstAlone(TorchFunctionMode):
             if not self._left:
                 self._positions = result.shape[0], result.shape[-2]
         return result
+
+    def _left_of(self, states: Tensor) -> Tensor:
+        return states[:, :1]
+
+
+class OthersSpoilt(FirstAlone):
+    """The same with all positions, of which those behind the first are no numbers: whoever reads them shows it."""
+
+    def _left_of(self, states: Tensor) -> Tensor:
+        return torch.cat((states[:, :1], torch.full_like(states[:, 1:], torch.nan)), 1)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -226,10 +227,8 @@ class Runner:
             if key not in self._launched:
                 kinds[one.kind].append(one)
         done, total = 0, sum(map(len, kinds.values()))
-        if self._speaks_once and total >= MANY and not self._attentions:
-            some = next(iter(kinds.values()))
-            check = partial(self._read_in, Behind([min(some, key=len), max(some, key=len)]))
-            self._attentions = attentions_before_reading(self.model, check)
+        if total >= MANY and not self._attentions:
+            self._look_where_the_head_reads(next(iter(kinds.values())))
         for alike in kinds.values():
             for batch in self._batches(alike):
                 for attempt in in_parts(batch.inputs):
@@ -239,6 +238,13 @@ class Runner:
                 done += len(batch.inputs)
                 self.report(done, total)
                 yield
+
+    def _look_where_the_head_reads(self, inputs: Sequence[TensorInput]) -> None:
+        """Note whether runs may go on with their first position behind the last attention, by two short inputs."""
+        short = nsmallest(2, (one for one in inputs if len(one) > 1), key=len)
+        if self._speaks_once and short:
+            fitting = short if len(short) * len(short[-1]) <= self.budget else short[:1]
+            self._attentions = attentions_before_reading(self.model, partial(self._read_in, Behind(fitting)))
 
     def report(self, done: int, total: int) -> None:
         """Report what is done of the inputs that are expected in all, or of those that waited."""
