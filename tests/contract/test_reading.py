@@ -155,7 +155,7 @@ def test_texts_of_one_token_do_not_tell() -> None:
 def test_what_is_said_at_positions_is_not_narrowed() -> None:
     torch.manual_seed(0)
     model: Any = hf.BertForMaskedLM(families.build("bert").config).double().eval()
-    engine = Runner(model, lambda output: output.logits[:, 0], reuse=False)  # another engine may ask at another position
+    engine = Runner(model, lambda output: output.logits[:, 0])  # another one may ask at another position
     engine.logits(texts_for(model), 1)
     assert engine._attentions == 0
 
