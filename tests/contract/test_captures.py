@@ -574,7 +574,11 @@ def test_other_surroundings_take_another_run(begun: list[bool], monkeypatch: pyt
     monkeypatch.setattr(captures, "surroundings", lambda: ("others",))
     (found,), (expected,) = repeated(model, 1), uncaptured(model, 1)
     assert close(found, expected, torch.float64)
-    assert len(captures.captures_of(model).runs) == 1
+    known = captures.captures_of(model)
+    assert len(known.runs) == 1
+    repeated(model, SIGHTS)
+    assert len(known.runs) == 2
+    assert [around for *_, around in known.habits.values()] == [("others",)]  # the habit is another one now
 
 
 def test_options_that_cannot_be_told_apart_are_no_habit(begun: list[bool]) -> None:

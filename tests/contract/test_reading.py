@@ -12,6 +12,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from tests.helpers import families, zoo
+from whyformer.errors import UnsupportedModel
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.input import TensorInput
 from whyformer.perturb import Outcomes, hide_named, reading, runner
@@ -153,11 +154,34 @@ def test_texts_of_one_token_do_not_tell() -> None:
 
 
 def test_what_is_said_at_positions_is_not_narrowed() -> None:
+    """Here it is said at the first one; another engine may ask the same model at another."""
     torch.manual_seed(0)
     model: Any = hf.BertForMaskedLM(families.build("bert").config).double().eval()
-    engine = Runner(model, lambda output: output.logits[:, 0])  # another one may ask at another position
+    engine = Runner(model, lambda output: output.logits[:, 0], kept=0, reuse=True)
     engine.logits(texts_for(model), 1)
     assert engine._attentions == 0
+
+
+def attending(*given: Any) -> Tensor:
+    return nn.functional.scaled_dot_product_attention(*torch.zeros(3, 1, 1, 2, 2))
+
+
+def test_a_model_that_does_nothing_behind_its_attention_is_left_alone() -> None:
+    def run(context: Any) -> Tensor:
+        with context:
+            return attending()
+
+    assert reading.attentions_before_reading(nn.Linear(1, 1), run) == 0
+
+
+def test_what_is_refused_without_the_others_needs_them() -> None:
+    def run(context: Any) -> Tensor:
+        if type(context) is reading.FirstAlone:
+            raise UnsupportedModel("it gives no probabilities of classes")
+        with context:
+            return attending()
+
+    assert reading.attentions_before_reading(nn.Linear(1, 1), run) == 0
 
 
 def test_short_memory_is_no_answer() -> None:
@@ -165,7 +189,7 @@ def test_short_memory_is_no_answer() -> None:
         if type(context) is reading.FirstAlone:
             raise torch.OutOfMemoryError("short")
         with context:
-            return nn.functional.scaled_dot_product_attention(*torch.zeros(3, 1, 1, 2, 2))
+            return attending()
 
     with pytest.raises(torch.OutOfMemoryError):
         reading.attentions_before_reading(nn.Linear(1, 1), run)

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -355,6 +356,8 @@ def test_the_collector_rests_as_long_as_anybody_needs_it_to() -> None:
 
 def test_the_collector_looks_at_what_is_new_where_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
+    with uncollected():
+        pass
     monkeypatch.setattr(gc, "collect", looks.append)
     memory.collect_now()
     assert looks == []  # it looks by itself
@@ -417,11 +420,14 @@ def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.Monk
 
     def noted(*given: Any) -> str:
         threads.append(threading.current_thread().name)
+        time.sleep(0.2)  # so that the others come meanwhile
         return with_weights(*given)
 
     monkeypatch.setattr(plan_module, "with_weights", noted)
     plan.know_facts_soon()
+    alive = threading.active_count()
     plan.know_facts_soon()
+    assert threading.active_count() <= alive  # nobody else begins
     assert plan.facts["model"] == plan.subject.fingerprint
     assert len(threads) == 1
 

@@ -2915,9 +2915,13 @@ of(
         "states",
         f"{READING}::test_one_position_is_computed_once_that_was_checked",
     ),
-    ("FirstAlone.__torch_function__", "positions[1] > 1", "True"),
     ("FirstAlone.__torch_function__", "self._left -= 1", "self._left = 0"),
-    ("_checked", "first.is_narrow and close(alone, whole)", "close(alone, whole)"),
+    (
+        "_checked",
+        "first.is_narrow and close(alone, whole)",
+        "close(alone, whole)",
+        f"{READING}::test_a_model_that_does_nothing_behind_its_attention_is_left_alone",
+    ),
     (
         "OthersSpoilt._left_of",
         "torch.nan",
@@ -2929,7 +2933,7 @@ of(
         "_checked",
         "WhyformerError):",
         "KeyError):",
-        f"{READING}::test_a_model_that_needs_all_positions_is_run_as_before",
+        f"{READING}::test_what_is_refused_without_the_others_needs_them",
     ),
     (
         "attentions_before_reading",

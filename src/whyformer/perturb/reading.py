@@ -79,7 +79,7 @@ class FirstAlone(TorchFunctionMode):
         positions = self._positions
         if positions is not None and func in BY_POSITION and args and args[0].shape[:-1] == positions:
             args = (self._left_of(args[0]), *args[1:])
-            self.is_narrow |= positions[1] > 1
+            self.is_narrow = True
         result = func(*args, **kwargs) if kwargs else func(*args)
         if func is F.scaled_dot_product_attention:
             self._left -= 1
