@@ -198,4 +198,6 @@ def test_positions_of_its_own_are_left_to_transformers(monkeypatch: pytest.Monke
     positioned = TensorInput({**one.tensors, "position_ids": np.arange(len(ids))}, fillers=one.fillers)
     engine = Outcomes(own.model)
     assert engine._needs_masks(Behind([positioned])) is None
+    decoded = TensorInput({**one.tensors, "decoder_attention_mask": np.zeros_like(ids)}, fillers=one.fillers)
+    assert engine._needs_masks(Behind([decoded])) is None  # which is a mask, too
     assert engine._needs_masks(Behind([positioned.without([1], hide_named("pad"))])) is True

@@ -95,7 +95,7 @@ def widths(model: Any, inputs: list[TensorInput]) -> list[int]:
 def test_one_position_is_computed_once_that_was_checked() -> None:
     model = families.build("bert")
     inputs = texts_for(model)
-    assert widths(model, inputs)[:3] == [7, 7, 1]  # the check: all of them, spoilt ones, and then one
+    assert widths(model, inputs)[:3] == [9, 9, 1]  # the check: all of them, spoilt ones, and then one
     assert set(widths(model, inputs)[3:]) == {1}
 
 
@@ -105,7 +105,7 @@ def test_few_inputs_are_not_worth_a_look(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 1 not in widths(model, texts_for(model)[:4])
 
 
-@pytest.mark.parametrize(("budget", "rows"), [(14, 2), (13, 1)])
+@pytest.mark.parametrize(("budget", "rows"), [(18, 2), (17, 1)])
 def test_the_check_keeps_to_the_budget(budget: int, rows: int) -> None:
     model, seen = families.build("bert"), list[int]()
     hook = model.register_forward_pre_hook(lambda _, __, given: seen.append(len(given["input_ids"])), with_kwargs=True)
@@ -171,7 +171,7 @@ def test_a_model_that_does_nothing_behind_its_attention_is_left_alone() -> None:
         with context:
             return attending()
 
-    assert reading.attentions_before_reading(nn.Linear(1, 1), run) == 0
+    assert reading.attentions_before_reading(nn.Linear(1, 1), 2, run) == 0
 
 
 def test_what_is_refused_without_the_others_needs_them() -> None:
@@ -181,18 +181,77 @@ def test_what_is_refused_without_the_others_needs_them() -> None:
         with context:
             return attending()
 
-    assert reading.attentions_before_reading(nn.Linear(1, 1), run) == 0
+    assert reading.attentions_before_reading(nn.Linear(1, 1), 2, run) == 0
 
 
 def test_short_memory_is_no_answer() -> None:
+    model, is_short = nn.Linear(1, 1), True
+
     def run(context: Any) -> Tensor:
-        if type(context) is reading.FirstAlone:
+        if is_short:
             raise torch.OutOfMemoryError("short")
         with context:
-            return attending()
+            return model(attending()[0])[:, 0]
 
-    with pytest.raises(torch.OutOfMemoryError):
-        reading.attentions_before_reading(nn.Linear(1, 1), run)
+    assert reading.attentions_before_reading(model, 2, run) == 0
+    is_short = False
+    assert model not in reading._KNOWN  # it is asked again
+
+
+class Uneven(nn.Module):
+    """A head whose first class reads the first position, and whose second one reads all."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return torch.cat((states[:, 0, :1], states.mean(1)[:, :1]), 1)
+
+
+def test_the_answer_does_not_depend_on_what_of_the_outputs_is_kept() -> None:
+    model = copy.deepcopy(families.build("bert"))
+    model.bert.pooler, model.classifier = Uneven(), nn.Identity()
+    engine = Runner(model, lambda output: output.logits[:, :1], reuse=True)
+    engine.logits(texts_for(model), 1)
+    assert engine._attentions == 0
+
+
+class Strided(nn.Module):
+    """A head that reads every eighth position."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return states[:, ::8].mean(1)
+
+
+def test_longer_inputs_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(families.build("bert"))
+    model.bert.pooler = Strided()
+    inputs = texts_for(model)
+    short, *_ = both(model, [one for one in inputs if len(one) <= 8], monkeypatch)
+    assert short._attentions == 2
+    engine, found, expected = both(model, inputs, monkeypatch)
+    assert engine._attentions == 0
+    assert close(found, expected)
+
+
+class Picky(nn.Module):
+    """A head that refuses what is no number, or too short, by an error of its own."""
+
+    def __init__(self, least: int):
+        super().__init__()
+        self.least = least
+
+    def forward(self, states: Tensor) -> Tensor:
+        assert states.shape[1] >= self.least
+        if states.isnan().any():
+            raise TypeError("not numbers")
+        return states[:, 0]
+
+
+@pytest.mark.parametrize("least", [0, 2])
+def test_a_head_that_refuses_the_check_is_run_as_before(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(families.build("bert"))
+    model.bert.pooler = Picky(least)
+    engine, found, expected = both(model, texts_for(model), monkeypatch)
+    assert engine._attentions == 0
+    assert close(found, expected)
 
 
 def test_a_model_that_needs_all_positions_is_run_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

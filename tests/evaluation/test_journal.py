@@ -783,6 +783,14 @@ def test_facts_that_cannot_be_had_leave_no_file(tmp_path: Path) -> None:
     def failing() -> dict[str, Any]:
         raise BadInput("no weights")
 
-    with Journal.open(tmp_path, failing) as journal, pytest.raises(BadInput, match="no weights"):
+    with Journal.open(tmp_path, failing) as journal, pytest.raises(BadInput, match=r"^no weights"):
         journal.append(made(0))
     assert not file_of(tmp_path).exists()
+
+
+def test_what_is_wrong_with_facts_is_not_wrong_with_the_file(tmp_path: Path) -> None:
+    def failing() -> dict[str, Any]:
+        raise OSError("the data cannot be read")
+
+    with Journal.open(tmp_path, failing) as journal, pytest.raises(OSError, match=r"^the data"):
+        journal.append(made(0))

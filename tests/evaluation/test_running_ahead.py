@@ -18,7 +18,7 @@ from whyformer.evaluation import plan as plan_module
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
-from whyformer.models import memory
+from whyformer.models import fingerprint, memory
 from whyformer.models.fingerprint import with_weights
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
@@ -424,12 +424,33 @@ def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.Monk
         return with_weights(*given)
 
     monkeypatch.setattr(plan_module, "with_weights", noted)
-    plan.know_facts_soon()
-    alive = threading.active_count()
-    plan.know_facts_soon()
-    assert threading.active_count() <= alive  # nobody else begins
+    end = plan.know_facts_soon()
+    time.sleep(0.05)
     assert plan.facts["model"] == plan.subject.fingerprint
+    end()
     assert len(threads) == 1
+
+
+def test_who_leaves_an_evaluation_waits_for_no_more_than_one_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python must not end while another thread copies weights."""
+    plan, looked = evaluated.measuring(METHODS), list[str]()
+    own = fingerprint._weights(plan.subject.model)
+
+    def slowly(_: Any) -> Iterator[Any]:
+        for name, weight in own:
+            looked.append(name)
+            time.sleep(0.05)
+            yield name, weight
+
+    _ = plan._shape
+    monkeypatch.setattr(fingerprint, "_weights", slowly)
+    before = threading.active_count()
+    end = plan.know_facts_soon()
+    end()
+    assert threading.active_count() == before
+    assert len(looked) < len(own)
+    monkeypatch.undo()
+    assert plan.facts["model"] == plan.subject.fingerprint
 
 
 def test_what_is_wrong_with_weights_is_met_where_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,9 +459,31 @@ def test_what_is_wrong_with_weights_is_met_where_they_are_needed(monkeypatch: py
 
     monkeypatch.setattr(plan_module, "with_weights", failing)
     plan = evaluated.measuring(METHODS)
-    plan.know_facts_soon()
+    plan.know_facts_soon()()
     with pytest.raises(UnsupportedModel, match="no weights"):
         _ = plan.facts
+
+
+def test_short_memory_for_a_later_method_asks_about_the_first_ones_once(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = evaluated.measuring("attcat,rollout", "aopc,log_odds", tokens_per_batch=40)
+    (expected,) = measured_chunks(plan, chunks(plan, TEXTS[:4], size=4))
+    asked, calls = chunk_module.Asked.of, list[str]()
+
+    def short(method: Any, runs: Any) -> Any:
+        calls.append(method.label)
+        if len(calls) == 2:  # the first method was asked, and planned, for a GPU waited
+            raise torch.OutOfMemoryError("short")
+        return asked(method, runs)
+
+    monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(short))
+    run = chunk_module.ChunkRun(plan, next(chunks(plan, TEXTS[:4], size=4)), lambda: True)
+    run.ask()
+    found = run.result()
+    assert calls[:4] == ["attcat", "rollout", "attcat", "rollout"]
+    assert {len(numbers) for numbers in run.measured.values()} == {1}
+    assert evaluated.alike(found.records, expected.records)
 
 
 def test_the_configuration_is_not_looked_at_while_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from tests.helpers import cases
 from tests.helpers.cases import predicted
 from whyformer.errors import BadOption
 from whyformer.inputs.fillers import Fillers
-from whyformer.inputs.hiding import Hide
+from whyformer.inputs.hiding import Delete, Fill, Hide
 from whyformer.inputs.input import Places, TensorInput, flags_at
 from whyformer.perturb import Outcomes, hide_named
 
@@ -73,6 +73,26 @@ def test_a_way_of_ones_own_is_applied_to_each() -> None:
     found = ready().without_each(gone(ready(), PLACES), Noted())
     assert asked == [[1], [1, 2], [0, 1, 2, 3], [0, 3], [1]]
     assert content(found[2])["input_ids"] == [4, 3, 3, 5]
+
+
+class OwnFill(Fill):
+    """One that says itself what takes the place of units."""
+
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        return whole.filled(places, 42)
+
+
+class OwnDelete(Delete):
+    """The same of one that takes them out."""
+
+    def apply(self, whole: TensorInput, places: Places) -> TensorInput:
+        return whole.filled(places, 42)
+
+
+@pytest.mark.parametrize("own", [OwnFill("own", "pad"), OwnDelete()])
+def test_whoever_says_otherwise_for_one_says_so_for_many(own: Hide) -> None:
+    (one,) = ready().without_each(gone(ready(), [[1]]), own)
+    assert content(one)["input_ids"] == [4, 42, 6, 5]
 
 
 def test_what_is_hidden_already_is_not_hidden_again() -> None:

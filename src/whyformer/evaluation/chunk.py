@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from whyformer.caching import cached_property
@@ -27,7 +28,7 @@ from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
-from whyformer.models.memory import collect_now
+from whyformer.models.memory import collect_now, uncollected
 from whyformer.perturb import ORDERS, Outcomes, in_parts
 from whyformer.perturb.flights import AHEAD, ahead_of_flights
 from whyformer.perturb.windows import WindowRunner
@@ -48,8 +49,9 @@ MANY = 8192  # inputs, which a GPU takes longer for than Python for some methods
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
     """The numbers of a chunk that are missing; records in order of row, method and metric."""
     run = ChunkRun(plan, pending)
-    run.ask()
-    return run.result()
+    with uncollected():
+        run.ask()
+        return run.result()
 
 
 def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
@@ -196,7 +198,7 @@ class ChunkRun:
             for item in self.wanted:
                 if self.is_merged(item):
                     self.explain_document(item)
-        self.is_asked = True
+        self.is_asked, self.is_beginning = True, False
 
     def advance(self) -> None:
         """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
@@ -255,9 +257,21 @@ class ChunkRun:
     def explain(self, items: Sequence[Item]) -> None:
         """Run the model on a batch, explain it by every method, and note what the metrics ask."""
         for attempt in in_parts(items):
+            waiting = len(self.waiting)
             with attempt as part:
-                self._explain(part)
+                try:
+                    self._explain(part)
+                except torch.OutOfMemoryError:  # whatever was asked about these items is asked again
+                    self._forget(part, waiting)
+                    raise
             collect_now()  # graphs hold memory of the device
+
+    def _forget(self, items: Sequence[Item], waiting: int) -> None:
+        """Forget what was asked about some items, and found, since so many metrics waited."""
+        del self.waiting[waiting:]
+        rows = {item.row for item in items}
+        for key in [key for key in self.measured if key[0] in rows]:
+            del self.measured[key]
 
     def _explain(self, items: Sequence[Item]) -> None:
         wanted = self._wanted

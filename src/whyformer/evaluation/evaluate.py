@@ -1,6 +1,6 @@
 """evaluate: data × methods × metrics → journal → Table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -200,6 +200,7 @@ def _fitting(
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
     results, measure = Results(), engine_named(engine)
+    _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
         stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
@@ -223,11 +224,10 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                     _announce(evaluation, chunk)
                 announced = True
                 yield chunk
-                evaluation.plan.know_facts_soon()  # while a GPU is busy with the first chunk
-            if out is not None:
-                stack.callback(beforehand(drawn_once).join)
 
-        for chunk in measure(evaluation.plan, pending(), workers):
+        for chunk in measure(
+            evaluation.plan, _beside(pending(), evaluation.plan, stack, drawn=out is not None), workers
+        ):
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
@@ -237,6 +237,16 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     if out is not None:
         table.save(out)
     return table
+
+
+def _beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack, *, drawn: bool) -> Iterator[PendingChunk]:
+    """The chunks; while a GPU is busy with the first, weights are hashed, and with the last, what draws is imported."""
+    for number, chunk in enumerate(chunks):
+        yield chunk
+        if not number:
+            stack.callback(plan.know_facts_soon())
+    if drawn:
+        stack.callback(beforehand(drawn_once).join)
 
 
 def _announce(evaluation: Evaluation, first: PendingChunk) -> None:

@@ -125,8 +125,9 @@ class Journal:
 
     def _make(self, begin: Callable[[], Mapping[str, Any]]) -> None:
         """Make the file of a journal that was opened before its facts were known."""
+        asked = json.loads(_dumped(begin()))
         with naming(self.path, "write"):
-            _create(self.path, json.loads(_dumped(begin())))
+            _create(self.path, asked)
             self.run, self._end = _opening(self.path)
             self._open_file(self._opened)
         self._begin = None

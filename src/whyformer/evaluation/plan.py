@@ -1,9 +1,9 @@
 """The plan of an evaluation: which numbers of a chunk are missing, each with the key that says what determines it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 from typing import Protocol as Form
 
@@ -151,25 +151,38 @@ class Plan:
             pairs += [(method.label, KEPT) for method in self.methods]
         return pairs
 
-    def know_facts_soon(self) -> None:
-        """Let another thread hash the weights, once: nobody waits for that until the first chunk is written."""
-        if "_shape" not in self.__dict__:
-            _ = self._shape
-            beforehand(lambda: self.facts)
+    def know_facts_soon(self) -> Callable[[], None]:
+        """Let another thread hash the weights: nobody waits for that until the first chunk is written.
+
+        What is given back ends it, and waits for its end: Python must not be left while it copies weights.
+        """
+        ended, _ = Event(), self._shape
+        thread = beforehand(lambda: self._known_facts(ended))
+
+        def end() -> None:
+            ended.set()
+            thread.join()
+
+        return end
 
     @property
     def facts(self) -> dict[str, Any]:
         """What determines every number, beside the example, the method and the metric."""
+        return self._known_facts()
+
+    def _known_facts(self, ended: Event | None = None) -> dict[str, Any]:
         with _HASHING:  # by one thread
-            return self._facts
+            if "_facts" not in self.__dict__:
+                self.__dict__["_facts"] = self._made_facts(ended)
+            facts: dict[str, Any] = self.__dict__["_facts"]
+        return facts
 
     @cached_property
     def _shape(self) -> str:
         """That of the model, asked while it does not run."""
         return self.subject.shape
 
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
+    def _made_facts(self, ended: Event | None) -> dict[str, Any]:
         packages = self.subject.provenance["packages"]
         usual, asked = Settings(), self.settings
         unusual = {
@@ -177,7 +190,7 @@ class Plan:
             for name in ("protocol", "explains", "versus")
             if (value := getattr(asked, name)) != getattr(usual, name)
         }
-        model = with_weights(self._shape, self.subject.model)
+        model = with_weights(self._shape, self.subject.model, ended)
         return {"model": model, "device": self.subject.device.type, **packages, **unusual}
 
     def keys(self, item: Item) -> dict[Pair, str]:

@@ -29,7 +29,7 @@ class Hide(ABC):
         """The input with the units at these places hidden, made by its `deleted`, `filled` or `exchanged`."""
 
     def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
-        """The input with other units hidden in each, [inputs, units]: by default one after the other."""
+        """The input with other units hidden in each, [inputs, units]: by default by `apply`, with places in order."""
         return [self.apply(whole, np.flatnonzero(of_one).tolist()) for of_one in gone]
 
     def stand_in(self, whole: TensorInput) -> int | None:
@@ -56,7 +56,9 @@ class Delete(Hide):
 
     def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
         """The same of many."""
-        return super().apply_each(whole, gone) if isinstance(whole, ImageInput) else whole.each_deleted(gone)
+        if isinstance(whole, ImageInput) or type(self).apply is not Delete.apply:
+            return super().apply_each(whole, gone)
+        return whole.each_deleted(gone)
 
 
 class Fill(Hide):
@@ -79,6 +81,8 @@ class Fill(Hide):
 
     def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
         """The same of many."""
+        if type(self).apply is not Fill.apply:
+            return super().apply_each(whole, gone)
         return whole.each_filled(gone, self._filler(whole), self.attended)
 
     def _filler(self, whole: TensorInput) -> int:

@@ -2,12 +2,12 @@
 
 What is done there at each position by itself, linear maps and norms, is done at the first one: that leaves out a
 sixteenth of a run of BERT-base, and a fifth of a model with four layers. Whether a head reads that position alone is
-not taken on trust: two inputs are run with all others spoilt, and both ways.
+not taken on trust: a short and a long input are run with all others spoilt, and both ways.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,26 +15,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from whyformer.errors import WhyformerError
 from whyformer.models.state import State
 from whyformer.rounding import close
 
 BY_POSITION = (F.linear, F.layer_norm)
 
-Run = Callable[[AbstractContextManager[Any]], Tensor]  # what is read of a run in some context
-
-_KNOWN: WeakKeyDictionary[nn.Module, tuple[State, int]] = WeakKeyDictionary()
+Run = Callable[[AbstractContextManager[Any]], Tensor]  # all logits of a run in some context
 
 
-def attentions_before_reading(model: nn.Module, run: Run) -> int:
+class _Known(NamedTuple):
+    """What was found out about a model in a state, by inputs of at most so many units."""
+
+    state: State
+    attentions: int
+    longest: int
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+
+
+def attentions_before_reading(model: nn.Module, longest: int, run: Run) -> int:
     """How many attentions a run has, if the first position alone is read behind the last; 0 if others are.
 
-    It is asked once of a model, and again when anything was exchanged in it.
+    It is asked once of a model, and again when anything was exchanged in it, or inputs are longer than any before. The
+    inputs that are run have up to as many units as the `longest`; where memory is short for that, nothing is known.
     """
     known = _KNOWN.get(model)
-    if known is None or not known[0].holds():
-        known = _KNOWN[model] = State(model), _checked(run)
-    return known[1]
+    if known is None or longest > known.longest or not known.state.holds():
+        try:
+            known = _KNOWN[model] = _Known(State(model), _checked(run), longest)
+        except torch.OutOfMemoryError:
+            return 0
+    return known.attentions
 
 
 def first_alone(attentions: int) -> AbstractContextManager[Any]:
@@ -45,15 +57,15 @@ def first_alone(attentions: int) -> AbstractContextManager[Any]:
 def _checked(run: Run) -> int:
     counted = _Attentions()
     whole, first = run(counted), FirstAlone(counted.count)
-    if not counted.count or not bool(run(OthersSpoilt(counted.count)).isfinite().all()):
+    if not counted.count:
         return 0
     try:
-        alone = run(first)
+        is_read_alone = bool(run(OthersSpoilt(counted.count)).isfinite().all()) and close(run(first), whole)
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, ValueError, IndexError, WhyformerError):  # numbers of all positions are needed
+    except Exception:  # noqa: BLE001 - whatever it is: numbers of all positions are needed
         return 0
-    return counted.count if first.is_narrow and close(alone, whole) else 0
+    return counted.count if is_read_alone and first.is_narrow else 0
 
 
 class _Attentions(TorchFunctionMode):

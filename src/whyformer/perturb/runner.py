@@ -5,7 +5,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from heapq import nsmallest
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -28,12 +27,12 @@ from whyformer.perturb.flights import Flights
 from whyformer.perturb.prefixes import Behind, Prefixes
 from whyformer.perturb.reading import attentions_before_reading, first_alone
 from whyformer.progress import report
-from whyformer.recorder.captures import release
+from whyformer.recorder.captures import PADDED, release
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.masking import masks
 from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
-from whyformer.tasks.task import call_of, output_of
+from whyformer.tasks.task import call_of, output_of, said_by
 
 UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
 
@@ -240,11 +239,20 @@ class Runner:
                 yield
 
     def _look_where_the_head_reads(self, inputs: Sequence[TensorInput]) -> None:
-        """Note whether runs may go on with their first position behind the last attention, by two short inputs."""
-        short = nsmallest(2, (one for one in inputs if len(one) > 1), key=len)
-        if self._speaks_once and short:
-            fitting = short if len(short) * len(short[-1]) <= self.budget else short[:1]
-            self._attentions = attentions_before_reading(self.model, partial(self._read_in, Behind(fitting)))
+        """Note whether runs may go on with their first position behind the last attention."""
+        short, long = min(inputs, key=len), max(inputs, key=len)
+        if not self._speaks_once or len(long) < 2:
+            return
+        check = Behind([short, long] if 2 * len(long) <= self.budget else [long])
+        with self._lock:
+            self._attentions = attentions_before_reading(self.model, len(long), partial(self._logits_in, check))
+
+    def _logits_in(self, batch: Behind, context: AbstractContextManager[Any]) -> Tensor:
+        """All that a model says of a batch which is run in some context, whatever of it is kept."""
+        said = said_by(self.model, self._call(batch, None, context))
+        if said is None:
+            raise UnsupportedModel(f"{type(self.model).__name__} returns no logits")
+        return said[0].flatten(1)
 
     def report(self, done: int, total: int) -> None:
         """Report what is done of the inputs that are expected in all, or of those that waited."""
@@ -314,20 +322,18 @@ class Runner:
 
     def _outputs(self, batch: Behind) -> Tensor | None:
         """What is kept of the outputs of a batch; None, and no prefix any more, where memory is short for one input."""
+        context = first_alone(0 if batch.prefix else self._attentions)
         try:
-            return self._read_in(batch, first_alone(0 if batch.prefix else self._attentions))
+            return self.read(self._call(batch, self.kept, context, **batch.past()))
         except torch.OutOfMemoryError:
             if batch.prefix is None or len(batch.inputs) > 1:
                 raise
             batch.prefix.drop()
             return None
 
-    def _read_in(self, batch: Behind, context: AbstractContextManager[Any]) -> Tensor:
-        """What is kept of the outputs of a batch that is run in some context."""
-        with context:
-            return self.read(self._call(batch, self.kept, **batch.past()))
-
-    def _call(self, batch: Behind, kept: int | None, **more: Any) -> Any:
+    def _call(
+        self, batch: Behind, kept: int | None, context: AbstractContextManager[Any] | None = None, **more: Any
+    ) -> Any:
         """What the plain model returns, without a graph; it speaks at the position that is kept alone."""
         if kept is not None:
             more["logits_to_keep"] = torch.tensor([kept - batch.start], device=self.device)
@@ -339,6 +345,7 @@ class Runner:
             borrowed(self.model, batch.tensors(self.device), **more) as (model, arguments),
             exchanging(model, sections, arguments.get("input_ids")),
             dropped,
+            context or nullcontext(),
         ):
             return output_of(model, call_of(model, arguments)())
 
@@ -351,7 +358,8 @@ class Runner:
         if not self._flights.run_ahead or batch.start or len(own) < len(given):
             return None
         is_masked = not bool(np.concatenate(own).all())
-        return None if "position_ids" in batch.inputs[0].tensors and not is_masked else is_masked
+        has_others = not batch.inputs[0].tensors.keys() <= PADDED  # which may mask something too, or tell texts apart
+        return None if has_others and not is_masked else is_masked
 
 
 class Outcomes(Runner):
