@@ -229,6 +229,11 @@ def test_longer_inputs_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> N
     engine, found, expected = both(model, inputs, monkeypatch)
     assert engine._attentions == 0
     assert close(found, expected)
+    monkeypatch.setattr(runner, "MANY", NEVER)  # nobody looks again: longer ones are run as before
+    assert short._attentions == 2
+    is_long = [len(one) == 9 for one in inputs]
+    found = short.logits([one for one in inputs if len(one) == 9], 1)
+    assert close(found, expected[torch.tensor(is_long)])
 
 
 class Picky(nn.Module):

@@ -2976,6 +2976,12 @@ of(
         f"{READING}::test_what_is_said_at_positions_is_not_narrowed",
     ),
     (
+        "Runner._outputs",
+        "batch.prefix or is_longer",
+        "batch.prefix",
+        f"{READING}::test_longer_inputs_are_looked_at_again",
+    ),
+    (
         "Runner._logits_in",
         "said[0].flatten(1)",
         "said[0].flatten(1)[:, :1]",

@@ -111,6 +111,7 @@ class Runner:
         self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
         self._attentions = 0  # behind which a run goes on with its first position, if that alone is read
+        self._looked_at = 0  # units of the longest input by which that was found out
         self._flights, self._lock = Flights(self.device), lock_of(self.model)
         self._steps: Iterator[None] | None = None  # of what is being launched
         self._state: State | None = None  # of the model, as long as nothing was exchanged in it
@@ -226,7 +227,7 @@ class Runner:
             if key not in self._launched:
                 kinds[one.kind].append(one)
         done, total = 0, sum(map(len, kinds.values()))
-        if total >= MANY and not self._attentions:
+        if total >= MANY:
             self._look_where_the_head_reads(next(iter(kinds.values())))
         for alike in kinds.values():
             for batch in self._batches(alike):
@@ -246,6 +247,7 @@ class Runner:
         check = Behind([short, long] if 2 * len(long) <= self.budget else [long])
         with self._lock:
             self._attentions = attentions_before_reading(self.model, len(long), partial(self._logits_in, check))
+        self._looked_at = len(long)
 
     def _logits_in(self, batch: Behind, context: AbstractContextManager[Any]) -> Tensor:
         """All that a model says of a batch which is run in some context, whatever of it is kept."""
@@ -322,7 +324,8 @@ class Runner:
 
     def _outputs(self, batch: Behind) -> Tensor | None:
         """What is kept of the outputs of a batch; None, and no prefix any more, where memory is short for one input."""
-        context = first_alone(0 if batch.prefix else self._attentions)
+        is_longer = max(map(len, batch.inputs)) > self._looked_at
+        context = first_alone(0 if batch.prefix or is_longer else self._attentions)
         try:
             return self.read(self._call(batch, self.kept, context, **batch.past()))
         except torch.OutOfMemoryError:
