@@ -363,6 +363,9 @@ def test_the_collector_looks_at_what_is_new_where_it_rests(monkeypatch: pytest.M
     assert looks == []  # it looks by itself
     with uncollected():
         memory.collect_now()
+        assert looks == []  # there is little to look at
+        monkeypatch.setattr(memory, "MUCH", -1)
+        memory.collect_now()
         memory.collect_now()
         monkeypatch.setattr(memory, "LONGEST_PAUSE", -1)
         memory.collect_now()

@@ -2887,6 +2887,7 @@ of(
     AHEAD,
     ("uncollected", "not _PAUSED.count and ", ""),
     ("collect_now", "2 if is_late else 1", "1"),
+    ("collect_now", "gc.get_count()[0] > MUCH", "True"),
     ("collect_now", "not _PAUSED.count or ", ""),
     ("collect_now", " or not _PAUSED.collecting", ""),
 )

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 LONGEST_PAUSE = 60  # seconds in which garbage among old things is not looked for
+MUCH = 50_000  # objects, after which it is looked for among new ones
 GROUPS = Path("/sys/fs/cgroup")
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
@@ -48,14 +49,15 @@ def uncollected() -> Iterator[None]:
 
 
 def collect_now() -> None:
-    """Where the collector is paused, let it look at what was made since it last did, and once a minute at all."""
+    """Where the collector is paused, let it look at what was made since, if that is much, and once a minute at all."""
     with _PAUSED.lock:
         if not _PAUSED.count or not _PAUSED.collecting:
             return
         is_late = time.monotonic() - _PAUSED.looked > LONGEST_PAUSE
         if is_late:
             _PAUSED.looked = time.monotonic()
-    gc.collect(2 if is_late else 1)
+    if is_late or gc.get_count()[0] > MUCH:
+        gc.collect(2 if is_late else 1)
 
 
 def in_words(count: float) -> str:

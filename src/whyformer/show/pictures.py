@@ -1,6 +1,7 @@
 """Pictures: what the axes of several figures have in common, and figures as bytes and as files."""
 
 import io
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,6 +38,7 @@ def curve_legend(figure: Any, axes: Any, **options: Any) -> None:
     figure.legend(lines, names, fontsize=9 if len(names) <= 12 else 8, frameon=False, **options)
 
 
+@cache
 def drawn_once() -> bytes:
     """A small figure: the first one that is drawn takes a second, with what is imported and which fonts are found."""
     from matplotlib.figure import Figure
