@@ -1,9 +1,8 @@
-"""Properties that are computed once, and work that is begun before anybody needs it."""
+"""Properties that are computed once."""
 
 import functools
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from threading import Thread
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,15 +18,3 @@ class cached_property(functools.cached_property[T]):  # noqa: N801  (as Python c
     def __init__(self, func: Callable[[Any], T]):
         super().__init__(func)
         self.lock = nullcontext()  # what Python 3.11 takes
-
-
-def beforehand(work: Callable[[], object]) -> Thread:
-    """Let another thread do what will be needed: whoever needs it meets again what is wrong with it."""
-
-    def quietly() -> None:
-        with suppress(Exception):
-            work()
-
-    thread = Thread(target=quietly, daemon=True)
-    thread.start()
-    return thread

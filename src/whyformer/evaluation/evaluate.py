@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import whyformer.methods  # noqa: F401  (registers the methods)
-from whyformer.caching import beforehand
 from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption, nearest
+from whyformer.evaluation.beforehand import beforehand
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal

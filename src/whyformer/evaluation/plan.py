@@ -7,9 +7,9 @@ from threading import Event, Lock
 from typing import Any
 from typing import Protocol as Form
 
-from whyformer.caching import beforehand
 from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.beforehand import beforehand
 from whyformer.evaluation.examples import Item, as_json, hashed, hashed_json, item_of
 from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
