@@ -251,7 +251,7 @@ class Runner:
 
     def _logits_in(self, batch: Behind, context: AbstractContextManager[Any]) -> Tensor:
         """All that a model says of a batch which is run in some context, whatever of it is kept."""
-        said = said_by(self.model, self._call(batch, None, context))
+        said = said_by(self.model, self._call(batch, None, context=context))
         if said is None:
             raise UnsupportedModel(f"{type(self.model).__name__} returns no logits")
         return said[0].flatten(1)
@@ -327,7 +327,7 @@ class Runner:
         is_longer = max(map(len, batch.inputs)) > self._looked_at
         context = first_alone(0 if batch.prefix or is_longer else self._attentions)
         try:
-            return self.read(self._call(batch, self.kept, context, **batch.past()))
+            return self.read(self._call(batch, self.kept, context=context, **batch.past()))
         except torch.OutOfMemoryError:
             if batch.prefix is None or len(batch.inputs) > 1:
                 raise
@@ -335,7 +335,7 @@ class Runner:
             return None
 
     def _call(
-        self, batch: Behind, kept: int | None, context: AbstractContextManager[Any] | None = None, **more: Any
+        self, batch: Behind, kept: int | None, *, context: AbstractContextManager[Any] | None = None, **more: Any
     ) -> Any:
         """What the plain model returns, without a graph; it speaks at the position that is kept alone."""
         if kept is not None:
