@@ -22,6 +22,7 @@ from whyformer.methods.registry import method_named
 from whyformer.metrics import Annotation, Case
 from whyformer.metrics.registry import metric_named
 from whyformer.metrics.specs import metric_specs
+from whyformer.models.limits import CPU
 from whyformer.models.loading import subject_of
 
 METHODS = "random,lrp,rollout,centre"
@@ -119,7 +120,7 @@ def test_images_of_one_size_are_run_together() -> None:
         image = ImageInput({"pixel_values": torch.zeros(1, 3, side, side)}, patches, units=patches.described)
         return Item(row, image, Annotation(), "")
 
-    found = list(batches([item(0, 4), item(1, 8), item(2, 4), item(3, 8)], "cpu", 1))
+    found = list(batches([item(0, 4), item(1, 8), item(2, 4), item(3, 8)], CPU, 1))
     assert sorted([one.row for one in batch] for batch in found) == [[0], [1, 3], [2]]
 
 

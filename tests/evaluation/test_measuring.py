@@ -21,6 +21,7 @@ from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperatio
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.examples import batches, item_of
 from whyformer.metrics import Idf
+from whyformer.models.limits import CPU
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
@@ -536,7 +537,7 @@ def test_batches_hold_texts_of_nearly_the_same_length_and_one_kind() -> None:
     own = cases.subject()
     given = [*evaluated.texts(40, seed=1), LONG, LONG]
     items = [item_of(own, example) for example in examples(given)]
-    found = list(batches(items, "cpu", ceiling=30))
+    found = list(batches(items, CPU, ceiling=30))
     assert sorted(item.row for batch in found for item in batch) == list(range(42))
     for batch in found:
         assert len(batch) <= 16

@@ -15,9 +15,10 @@ from tests.helpers import cases, evaluated
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import plan as plan_module
-from whyformer.evaluation.chunk import measured_chunk, measured_chunks
+from whyformer.evaluation.chunk import Asked, Runs, measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
+from whyformer.methods.specs import MethodSpec
 from whyformer.models import fingerprint, memory
 from whyformer.models.fingerprint import with_weights
 from whyformer.models.limits import CPU, LIMITS
@@ -265,6 +266,20 @@ def test_some_texts_of_a_chunk_are_run_while_the_others_are_explained(
     (whole,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
     assert evaluated.alike(chunk.records, whole.records)
     assert chunk.counts["run"] == whole.counts["run"]
+
+
+def test_methods_that_wait_for_a_gpu_are_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods = "random,attcat,occlusion,grads"
+    plan, asked, ask = evaluated.measuring(methods), list[str](), Asked.of
+
+    def noted(spec: MethodSpec, runs: Runs) -> Asked:
+        asked.append(spec.label)
+        return ask(spec, runs)
+
+    monkeypatch.setattr(Asked, "of", noted)
+    (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
+    assert asked == ["attcat", "grads", "random", "occlusion"]
+    assert [record.method for record in chunk.records if record.row == 0] == methods.split(",")
 
 
 def test_an_engine_that_fails_is_not_tried_again_before_its_numbers_are_wanted(

@@ -43,6 +43,7 @@ METRICS = "metrics/test_metrics.py"
 HIDING = "metrics/test_hiding.py"
 RESULTS = "evaluation/test_results.py"
 JOURNAL = "evaluation/test_journal.py"
+BATCH_LIMITS = "evaluation/test_limits_of_batches.py"
 TRUST = "evaluation/test_trust.py"
 WORDS = "properties/test_words.py"
 TOKENIZERS = "inputs/test_tokenizers.py"
@@ -1311,7 +1312,7 @@ of(
         "_difference",
         "if within or name != ABOUT else None",
         "if True else None",
-        "evaluation/test_limits_of_batches.py",
+        BATCH_LIMITS,
     ),
     ("_put", "done += count", "done = len(data)", f"{JOURNAL}::test_a_short_write_goes_on"),
     (
@@ -1350,12 +1351,22 @@ of(
     "evaluation/test_pitfalls.py::test_a_smaller_window_is_not_taken_for_the_same",
     ("item_of", "[tensors, [unit.special for unit in encoded.units]]", "[]"),
     (
-        "_batches",
-        "len(batch) == limits.texts or (len(batch) + 1)",
-        "len(batch) == limits.texts or 0 * (len(batch) + 1)",
-        "evaluation/test_limits_of_batches.py",
+        "_cut",
+        "len(batch) == most or (len(batch) + 1)",
+        "len(batch) == most or 0 * (len(batch) + 1)",
+        BATCH_LIMITS,
     ),
-    ("_batches", "-len(item.encoded.units)", "item.row", "evaluation/test_limits_of_batches.py"),
+    ("_cut", "len(batch) == most or ", "", BATCH_LIMITS),
+    ("_batches", "-len(item.encoded.units)", "item.row", BATCH_LIMITS),
+    ("_batches", "math.ceil(len(in_order) / len(batches))", "limits.texts", BATCH_LIMITS),
+    ("_batches", "min(even, batches, key=len)", "even", BATCH_LIMITS),
+)
+of(
+    "models.limits",
+    BATCH_LIMITS,
+    ("Limits.rows_of", "self.rows * SMALL // max(SMALL, weights)", "self.rows"),
+    ("Limits.rows_of", "min(self.rows, max(FEWEST, ", "(max(0, "),
+    ("limits_of", "_memory(device) >= LARGE", "_memory(device) > LARGE"),
 )
 
 # Trust

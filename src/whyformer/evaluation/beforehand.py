@@ -4,6 +4,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 
+import torch
+import torch.nn.functional as F
+
 
 def beforehand(work: Callable[[], object]) -> Thread:
     """Let another thread do what will be needed: whoever needs it meets again what is wrong with it."""
@@ -15,3 +18,10 @@ def beforehand(work: Callable[[], object]) -> Thread:
     thread = Thread(target=quietly, daemon=True)
     thread.start()
     return thread
+
+
+def multiplied_once(device: torch.device) -> None:
+    """A small product: the first one on a GPU takes a third of a second, with the libraries that are loaded for it."""
+    if device.type == "cuda":
+        few = torch.ones(16, 16, device=device)
+        F.linear(few, few, few[0])

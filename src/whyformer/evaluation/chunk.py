@@ -193,7 +193,7 @@ class ChunkRun:
             wanted = [item.ready(plan.subject) for item in self.pending.items if self.pending.missing[item.row]]
             self.wanted = self.in_windows(wanted)
             texts = [item for item in self.wanted if not self.is_merged(item)]
-            for batch in batches(texts, plan.subject.device.type, plan.settings.ceiling):
+            for batch in batches(texts, limits_of(plan.subject.device), plan.settings.ceiling):
                 self.explain(batch)
             for item in self.wanted:
                 if self.is_merged(item):
@@ -311,12 +311,13 @@ class ChunkRun:
 
     @property
     def _wanted(self) -> list[MethodSpec]:
-        """The methods of which something is missing."""
-        return [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
+        """The methods of which something is missing; last those that look at numbers, and so wait for a GPU."""
+        wanted = [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
+        return sorted(wanted, key=lambda spec: spec.of.family == "perturbation")
 
     def explain_document(self, item: Item) -> None:
         """Explain a document by all its windows, by every method, and measure."""
-        subject, limits = self.plan.subject, limits_of(self.plan.subject.device.type)
+        subject, limits = self.plan.subject, limits_of(self.plan.subject.device)
         size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
         needs = Needs.of_all([spec.needs for spec in self._wanted])
         document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, needs=needs)

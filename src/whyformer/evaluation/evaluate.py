@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, get_args
 
 import whyformer.methods  # noqa: F401  (registers the methods)
@@ -12,7 +13,7 @@ from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption, nearest
-from whyformer.evaluation.beforehand import beforehand
+from whyformer.evaluation.beforehand import beforehand, multiplied_once
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal
@@ -155,7 +156,7 @@ def evaluate(
     chosen = _fitting(subject, data, named, hiding=not long.merge) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
-    size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device.type).rows
+    size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device).rows_of(subject.model)
     plan = Plan(subject, named, chosen, settings, idf)
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 
@@ -200,6 +201,7 @@ def _fitting(
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
     results, measure = Results(), engine_named(engine)
+    ready = beforehand(partial(multiplied_once, evaluation.plan.subject.device))
     _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
         stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
@@ -225,9 +227,8 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                 announced = True
                 yield chunk
 
-        for chunk in measure(
-            evaluation.plan, _beside(pending(), evaluation.plan, stack, drawn=out is not None), workers
-        ):
+        chunks = _beside(_after(ready, pending()), evaluation.plan, stack, drawn=out is not None)
+        for chunk in measure(evaluation.plan, chunks, workers):
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
@@ -237,6 +238,13 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     if out is not None:
         table.save(out)
     return table
+
+
+def _after(ready: Thread, chunks: Iterable[PendingChunk]) -> Iterator[PendingChunk]:
+    """The chunks, once a device is ready for them."""
+    for chunk in chunks:
+        ready.join()
+        yield chunk
 
 
 def _beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack, *, drawn: bool) -> Iterator[PendingChunk]:

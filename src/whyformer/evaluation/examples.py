@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from whyformer.inputs.kinds import read
 from whyformer.inputs.units import Span
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
-from whyformer.models.limits import limits_of
+from whyformer.models.limits import Limits
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH
 
@@ -138,29 +139,37 @@ def seen_mask(mask: NDArray[np.uint8], picture: Picture) -> NDArray[np.uint8]:
     return np.asarray(seen)
 
 
-def batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
+def batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[list[Item]]:
     """Items of nearly the same length, the longest first, or images of one size; those with a ceiling stand alone."""
     sizes: dict[tuple[int, ...], list[Item]] = {}
     for item in items:
         size = tuple(item.encoded.pixels.shape) if isinstance(item.encoded, ImageInput) else ()
         sizes.setdefault(size, []).append(item)
     for alike in sizes.values():
-        yield from _batches(alike, device, ceiling)
+        yield from _batches(alike, limits, ceiling)
 
 
-def _batches(items: Sequence[Item], device: str, ceiling: int) -> Iterator[list[Item]]:
-    limits = limits_of(device)
+def _batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[list[Item]]:
     for searched in (True, False):
         of_kind = [item for item in items if (item.row < ceiling and item.searchable) is searched]
-        batch: list[Item] = []
-        for item in sorted(of_kind, key=lambda item: -len(item.encoded.units)):
-            longest = len((batch[0] if batch else item).encoded.units)
-            if batch and (len(batch) == limits.texts or (len(batch) + 1) * longest > limits.traced_tokens):
-                yield batch
-                batch = []
-            batch.append(item)
-        if batch:
+        in_order = sorted(of_kind, key=lambda item: -len(item.encoded.units))
+        batches = list(_cut(in_order, limits.texts, limits.traced_tokens))
+        if batches:  # of one size, if these are no more: less is padded
+            even = list(_cut(in_order, math.ceil(len(in_order) / len(batches)), limits.traced_tokens))
+            yield from min(even, batches, key=len)
+
+
+def _cut(items: Sequence[Item], most: int, tokens: int) -> Iterator[list[Item]]:
+    """Items in order, in batches of at most so many, and so many tokens, padding among them."""
+    batch: list[Item] = []
+    for item in items:
+        longest = len((batch[0] if batch else item).encoded.units)
+        if batch and (len(batch) == most or (len(batch) + 1) * longest > tokens):
             yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
 
 
 def _rationale(example: Example) -> Rationale | None:

@@ -64,7 +64,7 @@ def token_tables(
     metric = MetricSpec(metric_named(METRIC), counting._asdict())
     specs = methods_for(subject, methods)
     plan = Plan(subject, specs, (metric,), Settings.of(texts, keep_scores=True), weights)
-    ranges = list(texts.chunks(rows_at_once or limits_of(subject.device.type).rows))
+    ranges = list(texts.chunks(rows_at_once or limits_of(subject.device).rows_of(subject.model)))
     sides = texts.columns.text if len(texts.columns.text) == len(PARTS) else PARTS
     tally = _Tally(golds, sides, max(check, EXAMPLES), wrong)
     try:

@@ -113,9 +113,9 @@ class Copies:
 
     def at_once(self, *, gradients: bool = False, whole_vocabulary: bool = False) -> int:
         """How many copies are run together."""
-        fitting = limits_of(self.device.type).tokens // (WITH_GRADIENTS if gradients else 1) // self.units
+        fitting = limits_of(self.device).tokens // (WITH_GRADIENTS if gradients else 1) // self.units
         if self.vocabulary and whole_vocabulary:
-            fitting = min(fitting, limits_of(self.device.type).logits // (self.units * self.vocabulary))
+            fitting = min(fitting, limits_of(self.device).logits // (self.units * self.vocabulary))
         nameless = "input_ids" not in self.input.tensors and getattr(text_config(self.model), "pad_token_id", 0) is None
         return 1 if nameless and "inputs_embeds" in self.input.tensors else max(1, fitting)  # GPT-2 asks for padding
 

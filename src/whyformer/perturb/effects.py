@@ -81,7 +81,7 @@ def _outcomes(outputs: Outputs, of: Prediction) -> list[Outcome]:
 def _batches(prediction: Prediction, hidden: Sequence[Hidden]) -> Iterator[Sequence[Hidden]]:
     """As many as the device runs at once."""
     logits, units = prediction.outputs.logits, prediction.padding.shape[1]
-    limits = limits_of(logits.device.type)
+    limits = limits_of(logits.device)
     most = limits.tokens // units
     if prediction.task.form == "token":
         most = min(most, limits.logits // (units * logits.shape[-1]))

@@ -104,7 +104,7 @@ class Runner:
     ):
         self.model = unwrapped(model)
         self.device = device_of(self.model)
-        self.budget = tokens_per_batch or limits_of(self.device.type).tokens
+        self.budget = tokens_per_batch or limits_of(self.device).tokens
         self.read, self.kept, self.most = read, kept, most
         self._speaks_once = reuse and kept is None  # for each input, not at its positions
         self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
@@ -288,7 +288,7 @@ class Runner:
             self.counts.tokens += plan.length
             for batch in plan.batches:
                 yield batch._replace(prefix=prefix)
-        call = limits_of(self.device.type).call
+        call = limits_of(self.device).call
         for together in dense_batches(left, self.budget, self.most or len(left), call):
             yield Behind(together)
 
