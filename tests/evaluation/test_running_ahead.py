@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from tests.helpers import cases, evaluated
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
+from whyformer.evaluation import evaluate as evaluate_module
 from whyformer.evaluation import plan as plan_module
 from whyformer.evaluation.chunk import Asked, Runs, measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
@@ -280,6 +282,24 @@ def test_methods_that_wait_for_a_gpu_are_asked_last(monkeypatch: pytest.MonkeyPa
     (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
     assert asked == ["attcat", "grads", "random", "occlusion"]
     assert [record.method for record in chunk.records if record.row == 0] == methods.split(",")
+
+
+def test_a_device_is_made_ready_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    order, ask = list[str](), Asked.of
+
+    def slowly(device: torch.device) -> None:
+        time.sleep(0.2)
+        order.append("ready")
+
+    def noted(spec: MethodSpec, runs: Runs) -> Asked:
+        order.append("asked")
+        return ask(spec, runs)
+
+    monkeypatch.setattr(evaluate_module, "multiplied_once", slowly)
+    monkeypatch.setattr(Asked, "of", noted)
+    for _ in range(2):  # the second time nothing is missing
+        evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", out=tmp_path, progress=False)
+    assert order == ["ready", "asked", "ready"]
 
 
 def test_an_engine_that_fails_is_not_tried_again_before_its_numbers_are_wanted(

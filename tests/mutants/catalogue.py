@@ -44,6 +44,7 @@ HIDING = "metrics/test_hiding.py"
 RESULTS = "evaluation/test_results.py"
 JOURNAL = "evaluation/test_journal.py"
 BATCH_LIMITS = "evaluation/test_limits_of_batches.py"
+AHEAD = "evaluation/test_running_ahead.py"
 TRUST = "evaluation/test_trust.py"
 WORDS = "properties/test_words.py"
 TOKENIZERS = "inputs/test_tokenizers.py"
@@ -1367,6 +1368,18 @@ of(
     ("Limits.rows_of", "self.rows * SMALL // max(SMALL, weights)", "self.rows"),
     ("Limits.rows_of", "min(self.rows, max(FEWEST, ", "(max(0, "),
     ("limits_of", "_memory(device) >= LARGE", "_memory(device) > LARGE"),
+)
+
+of(
+    "evaluation.evaluate",
+    f"{AHEAD}::test_a_device_is_made_ready_beforehand",
+    ("_after", "        ready.join()\n", ""),
+    ("_table", "        stack.callback(ready.join)\n", ""),
+)
+of(
+    "evaluation.chunk",
+    f"{AHEAD}::test_methods_that_wait_for_a_gpu_are_asked_last",
+    ("ChunkRun._wanted", 'sorted(wanted, key=lambda spec: spec.of.family == "perturbation")', "wanted"),
 )
 
 # Trust
@@ -2864,7 +2877,6 @@ of(
     f"{IN_TURN}::test_of_large_maps_one_is_kept_for_each_layer",
     ("make_site", "and kind in SPARED", "and False"),
 )
-AHEAD = "evaluation/test_running_ahead.py"
 of(
     "perturb.runner",
     AHEAD,

@@ -201,9 +201,10 @@ def _fitting(
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
     results, measure = Results(), engine_named(engine)
-    ready = beforehand(partial(multiplied_once, evaluation.plan.subject.device))
     _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
+        ready = beforehand(partial(multiplied_once, evaluation.plan.subject.device))
+        stack.callback(ready.join)
         stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
         for chunk in () if journal is None else journal.chunks():
