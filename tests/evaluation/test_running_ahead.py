@@ -90,6 +90,31 @@ def test_batches_are_launched_ahead_and_each_input_is_run_once(slow: list[Later]
     torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
 
 
+@pytest.mark.parametrize(("batches", "ahead"), [(0, 2), (2.5, 3), (3, 3), (3.5, 4), (100, 4)])
+def test_of_small_batches_twice_as_many_are_on_their_way(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch, batches: float, ahead: int
+) -> None:
+    (row,) = cases.predicted([max(TEXTS, key=len)]).inputs
+    rows = [row.without([place], hide_named("pad_attended")) for place in range(1, 7)]
+    outcomes = Outcomes(cases.subject().model, tokens_per_batch=1)
+    monkeypatch.setattr(outcomes._flights, "_enough", batches * len(row))
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance()
+    assert outcomes.counts.batches == ahead
+    assert outcomes.is_full
+    launch, before = outcomes._launch, list[int]()
+
+    def noted(batch: Any) -> None:
+        before.append(len(slow) - sum(moment.is_past for moment in slow))
+        launch(batch)
+
+    monkeypatch.setattr(outcomes, "_launch", noted)
+    outcomes.run()
+    assert set(before) == {ahead}  # a run waits for no more of them
+    assert outcomes.counts.run == len(rows)
+
+
 def test_what_is_asked_while_others_are_on_their_way_is_run_too(slow: list[Later]) -> None:
     outcomes, rows = engine(TEXTS)
     with outcomes.planning():

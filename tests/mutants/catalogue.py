@@ -2890,7 +2890,15 @@ of(
     ("Runner._lies_still", "self._flights.join()", "pass"),
     ("Runner._launch", "        if aside:\n            self._lies_still()\n", ""),
 )
-of("perturb.flights", AHEAD, ("Flights.arrived", "flight.landed.synchronize()", "pass"))
+of(
+    "perturb.flights",
+    AHEAD,
+    ("Flights.arrived", "flight.landed.synchronize()", "pass"),
+    ("Flights._may_be", "count <= 2 * self._most:", "count <= self._most:"),
+    ("Flights._may_be", "count - 1", "count"),
+    ("Flights._may_be", " < self._enough", " < 10**9"),
+    ("Flights._are_more_than", "not self._may_be(count)", "count > self._most"),
+)
 of(
     "evaluation.chunk",
     AHEAD,

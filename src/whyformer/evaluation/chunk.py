@@ -43,7 +43,7 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs
 
 ScoresFor = ClassScores | DocumentScores
-MANY = 8192  # inputs, which a GPU takes longer for than Python for some methods
+MANY = 4096  # inputs, which a GPU takes longer for than Python for some methods
 
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from whyformer.inputs.input import TensorInput
 
 AHEAD = {"cuda": 4}  # batches that a type of device has to do: it works on while Python reads the next examples
+ENOUGH = {"cuda": 2**17}  # tokens: while there are fewer in all, twice as many batches may be on their way
 STREAMS = 2  # that take turns
 
 
@@ -23,13 +25,18 @@ class Flight(NamedTuple):
     landed: torch.cuda.Event | None
 
     @property
+    def tokens(self) -> int:
+        """About how many there are, if the first input is as long as others."""
+        return len(self.inputs) * len(self.inputs[0])
+
+    @property
     def is_over(self) -> bool:
         """Whether the outputs are there."""
         return self.landed is None or self.landed.query()
 
 
 class Flights:
-    """The batches of one engine that are on their way, in order: at most `AHEAD`, on a CPU none.
+    """The batches of one engine that are on their way, in order: at most `AHEAD`, or twice as many small ones.
 
     Models of transformers look at masks on the CPU, unless they are told that there is padding, and wait for whatever
     their stream has to do before. So streams take turns. Inputs are kept until their outputs are there: no memory is
@@ -38,7 +45,7 @@ class Flights:
 
     def __init__(self, device: torch.device):
         self.device = device
-        self._most = AHEAD.get(device.type, 0)
+        self._most, self._enough = AHEAD.get(device.type, 0), ENOUGH.get(device.type, 0)
         self._flying: deque[Flight] = deque()
         self._launched = 0
         self._streams = _streams(device)
@@ -51,7 +58,7 @@ class Flights:
     @property
     def has_room(self) -> bool:
         """Whether the device could do with something more."""
-        return len(self._flying) < self._most
+        return self._may_be(len(self._flying) + 1)
 
     @property
     def is_idle(self) -> bool:
@@ -75,8 +82,7 @@ class Flights:
 
     def arrived(self, most: int | None = None) -> Iterator[Flight]:
         """Those whose outputs are there; it is waited until at most so many, or as many as may be, are on their way."""
-        left = self._most if most is None else most
-        while self._flying and (len(self._flying) > left or self._flying[0].is_over):
+        while self._flying and (self._are_more_than(most) or self._flying[0].is_over):
             flight = self._flying.popleft()
             if flight.landed is not None:
                 flight.landed.synchronize()
@@ -86,6 +92,16 @@ class Flights:
         """Let go of those that are on their way."""
         for _ in self.arrived(0):
             pass
+
+    def _are_more_than(self, most: int | None) -> bool:
+        count = len(self._flying)
+        return not self._may_be(count) if most is None else count > most
+
+    def _may_be(self, count: int) -> bool:
+        """Whether so many may be on their way."""
+        if self._most < count <= 2 * self._most:
+            return sum(flight.tokens for flight in islice(self._flying, count - 1)) < self._enough
+        return count <= self._most
 
     def _stream(self) -> AbstractContextManager[object]:
         if not self._streams:
