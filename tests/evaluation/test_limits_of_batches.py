@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests.helpers import cases, evaluated
+from whyformer.datasets import open_dataset
 from whyformer.evaluation.examples import Item, batches, item_of
 from whyformer.evaluation.journal import Journal
 from whyformer.models import limits
-from whyformer.models.limits import CPU
+from whyformer.models.limits import CPU, Limits
 
 
 def given(count: int) -> list[Item]:
@@ -39,29 +41,72 @@ def test_batches_are_of_one_size() -> None:
     assert not list(batches([], CPU, ceiling=0))
 
 
+def stretched(item: Item, times: int) -> Item:
+    """A text that is so many times as long."""
+    return replace(item, encoded=replace(item.encoded, units=item.encoded.units * times))
+
+
 def test_batches_are_of_no_size_that_would_take_more_of_them() -> None:
-    """Where tokens cut the longest off alone, so many of the others go together as may."""
+    """Where tokens cut the longest off alone, as many of the others go together as may."""
     long, *short = sorted(given(12), key=lambda item: -len(item.encoded.units))
-    long = replace(long, encoded=replace(long.encoded, units=long.encoded.units * 20))
+    long = stretched(long, 20)
     few = replace(CPU, texts=11, traced_tokens=11 * max(lengths(short)))
     assert 2 * len(long.encoded.units) > few.traced_tokens
     assert [len(batch) for batch in batches([*short, long], few, ceiling=0)] == [1, 11]
 
 
+def test_batches_are_of_no_size_that_would_pad_more() -> None:
+    texts = given(8)
+    texts = [stretched(text, 20) for text in texts[:5]] + texts[5:]
+    assert [len(batch) for batch in batches(texts, replace(CPU, texts=5, traced_tokens=10**6), ceiling=0)] == [5, 3]
+
+
+def on_gpu(monkeypatch: pytest.MonkeyPatch, memory: int, model: torch.nn.Module | None = None) -> Limits:
+    """The limits of a GPU with so much memory."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=memory))
+    limits._memory.cache_clear()
+    found = limits.limits_of(torch.device("cuda", 0), model)
+    limits._memory.cache_clear()
+    return found
+
+
 def test_a_gpu_with_much_memory_runs_more_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_memory", lambda device: limits.LARGE - device.index)
-    large, small = (limits.limits_of(torch.device("cuda", index)) for index in (0, 1))
-    assert large.rows > small.rows > CPU.rows
-    assert large.texts > small.texts > CPU.texts
+    large, small = (on_gpu(monkeypatch, memory) for memory in (limits.LARGE, limits.LARGE - 1))
+    for name in limits.BY_WEIGHTS:
+        assert getattr(large, name) > getattr(small, name) > getattr(CPU, name)
     assert limits.limits_of(torch.device("cpu")) == limits.limits_of(torch.device("mps")) == CPU
 
 
-@pytest.mark.parametrize(("weights", "rows"), [(2**20, 512), (2**28, 512), (2**30, 128), (2**40, 16)])
-def test_chunks_of_a_large_model_are_small(weights: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [(2**20, (512, 256, 16384)), (2**28, (512, 256, 16384)), (2**30, (128, 64, 4096)), (2**40, (16, 16, 2048))],
+)
+def test_less_of_a_large_model_is_run_at_once(
+    monkeypatch: pytest.MonkeyPatch, weights: int, expected: tuple[int, ...]
+) -> None:
     with torch.device("meta"):
         model = torch.nn.Linear(2**10, weights // 2**10, bias=False)
-    assert limits.LIMITS["large cuda"].rows_of(model) == rows
-    assert CPU.rows_of(model) == CPU.rows == 16
+    found = on_gpu(monkeypatch, limits.LARGE, model)
+    assert (found.rows, found.texts, found.traced_tokens) == expected
+    assert limits.limits_of(torch.device("cpu"), model) == CPU
+
+
+@pytest.mark.parametrize(
+    ("rows", "methods", "engine", "ceiling", "expected"),
+    [
+        *((1200, "attcat", "local", 0, 512), (600, "attcat", "local", 0, 512), (512, "attcat", "local", 0, 256)),
+        *((100, "attcat", "local", 0, 64), (20, "attcat", "local", 0, 16), (5, "attcat", "local", 0, 16)),
+        *((1200, "attcat", "ray", 0, 128), (9000, "attcat", "ray", 0, 512)),
+        *((1200, "attcat,occlusion", "local", 0, 128), (1200, "attcat", "local", 7, 128)),
+    ],
+)
+def test_rows_of_a_chunk(
+    monkeypatch: pytest.MonkeyPatch, rows: int, methods: str, engine: str, ceiling: int, expected: int
+) -> None:
+    data, plan = open_dataset(["a film"] * rows), evaluated.measuring(methods, ceiling=ceiling)
+    assert plan.rows_at_once(data, engine) == CPU.rows
+    monkeypatch.setitem(limits.LIMITS, "cpu", limits.LIMITS["large cuda"])
+    assert plan.rows_at_once(data, engine) == expected
 
 
 def test_a_run_may_be_called_otherwise(tmp_path: Path) -> None:

@@ -6,20 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import kendalltau
 
 from tests.helpers import cases, evaluated
 from tests.helpers.commands import Run
 from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
 from whyformer import BadOption, Explainer, Explanation
+from whyformer.evaluation import chunk
+from whyformer.evaluation.chunk import ChunkRun
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.explain.kept import kept_examples
 from whyformer.inputs.encoding import encode
 from whyformer.inputs.windows import Windows
+from whyformer.methods.documents import Document
 from whyformer.metrics import Idf
 from whyformer.metrics.overlap import Counting
 from whyformer.models import limits
-from whyformer.results.records import Record
+from whyformer.results.records import Chunk, Record
 
 DOCUMENTS = [" ".join(cases.TEXTS * 8), " ".join(cases.TEXTS[::-1] * 5), cases.TEXTS[0]]
 METRICS = "token_f1(k=3,9),kendall_tau,token_overlap"
@@ -186,6 +190,36 @@ def test_several_runs_of_windows_are_one(
     for row in range(3):
         one, other = (record(folder, row, "attcat", "kendall_tau") for folder in (tmp_path, measured))
         assert one.value == pytest.approx(other.value, abs=1e-3)
+
+
+def test_a_document_is_explained_by_fewer_windows_at_once_where_memory_is_short(
+    explainer: Explainer, measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, sizes, found = ChunkRun._plan, list[int](), ChunkRun.result
+
+    def noted(*args: Any, size: int, **options: Any) -> Any:
+        sizes.append(size)
+        return Document(*args, size=size, **options)
+
+    def short(self: ChunkRun, *args: Any) -> None:
+        planned(self, *args)
+        if sizes[-1] > 4:  # with what was asked before
+            raise torch.OutOfMemoryError("out of memory, says the test")
+
+    def once(self: ChunkRun) -> Chunk:
+        assert all(len(numbers) == 1 for numbers in self.measured.values())
+        return found(self)
+
+    monkeypatch.setattr(chunk, "Document", noted)
+    monkeypatch.setattr(ChunkRun, "_plan", short)
+    monkeypatch.setattr(ChunkRun, "result", once)
+    evaluate(explainer.subject, rows(DOCUMENTS[:1]), "attcat", METRICS, out=tmp_path, progress=False, **LONG)
+    assert len(sizes) > 1
+    assert [*sizes[1:], sizes[-1] // 2] == [size // 2 for size in sizes]
+    for metric in ("kendall_tau", "token_f1(k=3,9)"):
+        one, other = (record(folder, 0, "attcat", metric) for folder in (tmp_path, measured))
+        assert one.value == pytest.approx(other.value, abs=1e-3)
+        assert one.curve == pytest.approx(other.curve, abs=1e-3)
 
 
 def test_the_command(explainer: Explainer, run: Run, tmp_path: Path) -> None:

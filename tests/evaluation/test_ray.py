@@ -110,18 +110,6 @@ def ranges(folder: Path) -> list[tuple[int, int]]:
     return sorted((chunk.start, chunk.stop) for chunk in Journal.read(folder).chunks())
 
 
-def test_scores_are_kept(data: Path, tmp_path: Path, with_ray: None) -> None:
-    options = {"metrics": "kendall_tau", "ceiling": 0, "keep_scores": True, "limit": 8, "methods": "attcat,rollout"}
-    for engine in ("local", "ray"):
-        measured(data, engine, tmp_path / engine, **options)
-    assert keys(tmp_path / "ray") == keys(tmp_path / "local")
-    here, there = (list(kept_examples(tmp_path / engine)) for engine in ("local", "ray"))
-    assert len(here) == 8
-    for one, other in zip(here, there, strict=True):
-        assert (one.row, one.gold) == (other.row, other.gold)
-        assert alike(one.explanations, other.explanations)
-
-
 def test_the_table_and_the_journal_are_those_of_the_local_engine(data: Path, tmp_path: Path, without_ray: None) -> None:
     """Also: Ray is started for the run, and stopped behind it."""
     here = measured(data, "local", tmp_path / "local")
@@ -150,18 +138,24 @@ def stopping(after: int) -> Callable[..., Iterator[Chunk]]:
 def test_what_the_local_engine_began_is_taken_up(
     data: Path, tmp_path: Path, with_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also: scores are kept."""
     with monkeypatch.context() as patched:
         patched.setitem(ENGINES, "local", stopping(3))
         with pytest.raises(Stopped):
-            measured(data, "local", tmp_path / "both")
+            measured(data, "local", tmp_path / "both", keep_scores=True)
     begun = (tmp_path / "both" / "journal.jsonl").read_bytes()
     assert len(ranges(tmp_path / "both")) == 3
     monkeypatch.setattr(engines, "CHUNKS_AT_ONCE", 5)  # and then two
-    both = measured(data, "ray", tmp_path / "both")
+    both = measured(data, "ray", tmp_path / "both", keep_scores=True)
     assert (tmp_path / "both" / "journal.jsonl").read_bytes().startswith(begun)
-    assert both.to_markdown() == measured(data, "local", tmp_path / "local").to_markdown()
+    assert both.to_markdown() == measured(data, "local", tmp_path / "local", keep_scores=True).to_markdown()
     assert keys(tmp_path / "both") == keys(tmp_path / "local")
     assert ray.is_initialized()  # it was there before
+    here, there = (list(kept_examples(tmp_path / folder)) for folder in ("local", "both"))
+    assert len(here) == ROWS
+    for one, other in zip(here, there, strict=True):
+        assert (one.row, one.gold) == (other.row, other.gold)
+        assert alike(one.explanations, other.explanations)
 
 
 def counted(prediction: Prediction, *, folder: str = "") -> torch.Tensor:

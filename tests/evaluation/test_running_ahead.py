@@ -17,8 +17,9 @@ from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import evaluate as evaluate_module
 from whyformer.evaluation import plan as plan_module
-from whyformer.evaluation.chunk import Asked, Runs, measured_chunk, measured_chunks
+from whyformer.evaluation.chunk import Asked, ChunkRun, Runs, measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.table import Results
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.specs import MethodSpec
 from whyformer.models import fingerprint, memory
@@ -113,6 +114,36 @@ def test_of_small_batches_twice_as_many_are_on_their_way(
     outcomes.run()
     assert set(before) == {ahead}  # a run waits for no more of them
     assert outcomes.counts.run == len(rows)
+
+
+def test_what_is_not_wanted_yet_is_not_waited_for(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS)
+    whole = Outcomes(outcomes.model).of(rows, 3)
+    slow.clear()
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    first = max(rows, key=len)  # launched before the others
+    torch.testing.assert_close(outcomes.of([first], 3), whole[[rows.index(first)]])
+    assert [moment.is_past for moment in slow] == [True, False, False]
+    torch.testing.assert_close(outcomes.of(rows, 3), whole)
+    assert outcomes.counts.run == outcomes.counts.batches == len(rows)
+    assert outcomes.is_idle
+
+
+def test_calls_are_measured_while_later_ones_are_run(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=3))
+    plan, keep, left = evaluated.measuring(METHODS, tokens_per_batch=40), ChunkRun._keep, list[int]()
+
+    def noted(self: ChunkRun, call: Any, measured: Any) -> None:
+        left.append(len(self.outcomes._waiting))
+        keep(self, call, measured)
+
+    monkeypatch.setattr(ChunkRun, "_keep", noted)
+    (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
+    assert left[0] > 0 == left[-1]
+    monkeypatch.undo()
+    (whole,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
+    assert evaluated.alike(chunk.records, whole.records)
 
 
 def test_what_is_asked_while_others_are_on_their_way_is_run_too(slow: list[Later]) -> None:
@@ -310,21 +341,27 @@ def test_methods_that_wait_for_a_gpu_are_asked_last(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_device_is_made_ready_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    order, ask = list[str](), Asked.of
+    order, others, ask, table = list[str](), threading.active_count(), Asked.of, Results.table
 
     def slowly(device: torch.device) -> None:
-        time.sleep(0.2)
+        time.sleep(1)
         order.append("ready")
 
     def noted(spec: MethodSpec, runs: Runs) -> Asked:
         order.append("asked")
         return ask(spec, runs)
 
+    def noted_table(self: Results) -> Any:
+        order.append("table")
+        assert threading.active_count() == others  # no thread is left
+        return table(self)
+
     monkeypatch.setattr(evaluate_module, "multiplied_once", slowly)
     monkeypatch.setattr(Asked, "of", noted)
+    monkeypatch.setattr(Results, "table", noted_table)
     for _ in range(2):  # the second time nothing is missing
         evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", out=tmp_path, progress=False)
-    assert order == ["ready", "asked", "ready"]
+    assert order == ["ready", "asked", "table", "ready", "table"]
 
 
 def test_an_engine_that_fails_is_not_tried_again_before_its_numbers_are_wanted(

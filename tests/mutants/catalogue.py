@@ -1359,27 +1359,45 @@ of(
     ),
     ("_cut", "len(batch) == most or ", "", BATCH_LIMITS),
     ("_batches", "-len(item.encoded.units)", "item.row", BATCH_LIMITS),
-    ("_batches", "math.ceil(len(in_order) / len(batches))", "limits.texts", BATCH_LIMITS),
-    ("_batches", "min(even, batches, key=len)", "even", BATCH_LIMITS),
+    ("_batches", "math.ceil(len(in_order) / max(1, len(full)))", "limits.texts", BATCH_LIMITS),
+    ("_batches", "min(full, even, key=lambda cut: (len(cut), _tokens(cut)))", "even", BATCH_LIMITS),
+    ("_batches", "(len(cut), _tokens(cut))", "-len(cut)", BATCH_LIMITS),
 )
 of(
     "models.limits",
     BATCH_LIMITS,
-    ("Limits.rows_of", "self.rows * SMALL // max(SMALL, weights)", "self.rows"),
-    ("Limits.rows_of", "min(self.rows, max(FEWEST, ", "(max(0, "),
+    ("Limits.scaled", "max(getattr(CPU, n), int(", "max(0, int("),
     ("limits_of", "_memory(device) >= LARGE", "_memory(device) > LARGE"),
+    ("limits_of", "limits if weights <= SMALL else ", ""),
+)
+of(
+    "evaluation.plan",
+    BATCH_LIMITS,
+    ("Plan.rows_at_once", "self.settings.ceiling or ", ""),
+    ("Plan.rows_at_once", ' or any(method.of.passes == "many" for method in self.methods)', ""),
+    ("Plan.rows_at_once", "PARTS.get(engine, 2)", "2"),
 )
 
 of(
     "evaluation.evaluate",
     f"{AHEAD}::test_a_device_is_made_ready_beforehand",
-    ("_after", "        ready.join()\n", ""),
+    ("_table", "                ready.join()\n", ""),
     ("_table", "        stack.callback(ready.join)\n", ""),
 )
 of(
     "evaluation.chunk",
     f"{AHEAD}::test_methods_that_wait_for_a_gpu_are_asked_last",
-    ("ChunkRun._wanted", 'sorted(wanted, key=lambda spec: spec.of.family == "perturbation")', "wanted"),
+    (
+        "ChunkRun._wanted",
+        'sorted(wanted, key=lambda spec: spec.of.passes == "many" or spec.of.family == "perturbation")',
+        "wanted",
+    ),
+)
+
+of(
+    "evaluation.chunk",
+    "evaluation/test_merged_documents.py::test_a_document_is_explained_by_fewer_windows_at_once_where_memory_is_short",
+    ("ChunkRun.explain_document", "self._forget([item], waiting)", "pass"),
 )
 
 # Trust
@@ -2883,6 +2901,8 @@ of(
     ("Runner._learn", "torch.isfinite(flight.outputs).all()", "True"),
     ("Runner._learn", "self._launched.difference_update(one.key for one in flight.inputs)", "pass"),
     ("Runner.advance", "while self._flights.has_room", "while True"),
+    ("Runner.run", "left and {key for key in left if key not in self._known}", "left and set()"),
+    ("Runner.run", "{key for key in wanted if key not in self._known}", "self._waiting.copy()"),
     ("Runner.advance", "begin and self.waiting", "self.waiting"),
     ("Runner._launching", "if key not in self._launched", "if True"),
     ("Runner._stop", "self._launched.clear()", "pass"),
@@ -2911,6 +2931,11 @@ of(
     ("ChunkRun.advance", "many if self.is_beginning else ", ""),
     ("ChunkRun._explain", "if self.meanwhile():", "if False:"),
     ("ChunkRun.measure", "self.outcomes.forget()", "pass"),
+    (
+        "ChunkRun.measure",
+        "        for call in self.waiting:",
+        "        self.outcomes.run()\n        for call in self.waiting:",
+    ),
     ("Asked.scores", "self.checks.make()", "pass"),
 )
 of(

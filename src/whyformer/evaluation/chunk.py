@@ -29,7 +29,7 @@ from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
-from whyformer.perturb import ORDERS, Outcomes, in_parts
+from whyformer.perturb import ORDERS, Outcomes, at_once, in_parts
 from whyformer.perturb.flights import AHEAD, ahead_of_flights
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
@@ -193,7 +193,7 @@ class ChunkRun:
             wanted = [item.ready(plan.subject) for item in self.pending.items if self.pending.missing[item.row]]
             self.wanted = self.in_windows(wanted)
             texts = [item for item in self.wanted if not self.is_merged(item)]
-            for batch in batches(texts, limits_of(plan.subject.device), plan.settings.ceiling):
+            for batch in batches(texts, limits_of(plan.subject.device, plan.subject.model), plan.settings.ceiling):
                 self.explain(batch)
             for item in self.wanted:
                 if self.is_merged(item):
@@ -311,14 +311,26 @@ class ChunkRun:
 
     @property
     def _wanted(self) -> list[MethodSpec]:
-        """The methods of which something is missing; last those that look at numbers, and so wait for a GPU."""
+        """The methods of which something is missing; last those that run the model often, or draw: they wait for it."""
         wanted = [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
-        return sorted(wanted, key=lambda spec: spec.of.family == "perturbation")
+        return sorted(wanted, key=lambda spec: spec.of.passes == "many" or spec.of.family == "perturbation")
 
     def explain_document(self, item: Item) -> None:
-        """Explain a document by all its windows, by every method, and measure."""
-        subject, limits = self.plan.subject, limits_of(self.plan.subject.device)
+        """Explain a document by all its windows, by every method, and measure; fewer at once where memory is short."""
+        limits = limits_of(self.plan.subject.device, self.plan.subject.model)
         size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
+        for attempt in at_once(size):
+            waiting = len(self.waiting)
+            with attempt as some:
+                try:
+                    self._explain_document(item, len(some))
+                except torch.OutOfMemoryError:
+                    self._forget([item], waiting)
+                    raise
+
+    def _explain_document(self, item: Item, size: int) -> None:
+        """The same by so many windows at a time."""
+        subject = self.plan.subject
         needs = Needs.of_all([spec.needs for spec in self._wanted])
         document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, needs=needs)
         self._note(document.prediction, [item])
@@ -506,10 +518,10 @@ class ChunkRun:
                 self._plan(one, None)
 
     def measure(self) -> None:
-        """Run the model on all that was asked, and measure."""
-        self.outcomes.run()
+        """Measure, while the model runs on what was asked about later calls."""
         for call in self.waiting:
             self._keep(call, call.metric(call.case))
+            self.advance()
             self.meanwhile()
         self.waiting.clear()
         self.outcomes.forget()

@@ -5,8 +5,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Thread
 from typing import Any, get_args
+
+import torch
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, opened
@@ -25,7 +26,6 @@ from whyformer.methods.default import methods_for
 from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
-from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected
 from whyformer.progress import tell
@@ -36,6 +36,7 @@ from whyformer.show.pictures import drawn_once
 from whyformer.tasks.task import RUNNER_UP, Explains
 
 EVERY_ROW = 2**62
+CPU = torch.device("cpu")
 METRICS = "aopc,log_odds"
 IMAGE_METRICS = "positive_perturbation,negative_perturbation"
 MANY_CLASSES = 50  # for `all`: a metric that explains every class takes as many passes
@@ -156,8 +157,8 @@ def evaluate(
     chosen = _fitting(subject, data, named, hiding=not long.merge) if metrics == "all" else metric_specs(metrics)
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
-    size = _positive("rows_per_chunk", rows_per_chunk) or limits_of(subject.device).rows_of(subject.model)
     plan = Plan(subject, named, chosen, settings, idf)
+    size = _positive("rows_per_chunk", rows_per_chunk) or plan.rows_at_once(data, engine)
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 
 
@@ -203,7 +204,8 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     results, measure = Results(), engine_named(engine)
     _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
-        ready = beforehand(partial(multiplied_once, evaluation.plan.subject.device))
+        device = evaluation.plan.subject.device if engine == "local" else CPU  # workers have their own
+        ready = beforehand(partial(multiplied_once, device))
         stack.callback(ready.join)
         stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
@@ -223,12 +225,13 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                     advance()
                     continue
                 _refuse_two_ways(chunk, before, out)
+                ready.join()
                 if not announced and evaluation.plan.settings.ceiling:
                     _announce(evaluation, chunk)
                 announced = True
                 yield chunk
 
-        chunks = _beside(_after(ready, pending()), evaluation.plan, stack, drawn=out is not None)
+        chunks = _beside(pending(), evaluation.plan, stack, drawn=out is not None)
         for chunk in measure(evaluation.plan, chunks, workers):
             if journal is not None:
                 journal.append(chunk)
@@ -239,13 +242,6 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     if out is not None:
         table.save(out)
     return table
-
-
-def _after(ready: Thread, chunks: Iterable[PendingChunk]) -> Iterator[PendingChunk]:
-    """The chunks, once a device is ready for them."""
-    for chunk in chunks:
-        ready.join()
-        yield chunk
 
 
 def _beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack, *, drawn: bool) -> Iterator[PendingChunk]:

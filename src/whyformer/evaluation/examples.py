@@ -153,10 +153,14 @@ def _batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[li
     for searched in (True, False):
         of_kind = [item for item in items if (item.row < ceiling and item.searchable) is searched]
         in_order = sorted(of_kind, key=lambda item: -len(item.encoded.units))
-        batches = list(_cut(in_order, limits.texts, limits.traced_tokens))
-        if batches:  # of one size, if these are no more: less is padded
-            even = list(_cut(in_order, math.ceil(len(in_order) / len(batches)), limits.traced_tokens))
-            yield from min(even, batches, key=len)
+        full = list(_cut(in_order, limits.texts, limits.traced_tokens))
+        even = list(_cut(in_order, math.ceil(len(in_order) / max(1, len(full))), limits.traced_tokens))
+        yield from min(full, even, key=lambda cut: (len(cut), _tokens(cut)))
+
+
+def _tokens(batches: Sequence[Sequence[Item]]) -> int:
+    """How many are run, padding among them."""
+    return sum(len(batch) * len(batch[0].encoded.units) for batch in batches)
 
 
 def _cut(items: Sequence[Item], most: int, tokens: int) -> Iterator[list[Item]]:

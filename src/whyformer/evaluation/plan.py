@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from threading import Event, Lock
 from typing import Any
 from typing import Protocol as Form
@@ -19,12 +20,15 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import NEEDS, list_metrics
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.fingerprint import with_weights
+from whyformer.models.limits import CPU, limits_of
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
 from whyformer.results.kept import KEPT, VERSION
 from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS, Explains
+
+PARTS = {"ray": 8}  # chunks, if there are so many rows, for the workers to share
 
 _HASHING = Lock()
 
@@ -192,6 +196,16 @@ class Plan:
         }
         model = with_weights(self._shape, self.subject.model, ended)
         return {"model": model, "device": self.subject.device.type, **packages, **unusual}
+
+    def rows_at_once(self, data: Dataset, engine: str) -> int:
+        """How many rows are journalled together: fewer where each takes long, or where chunks would be too few."""
+        size = limits_of(self.subject.device, self.subject.model).rows
+        if self.settings.ceiling or any(method.of.passes == "many" for method in self.methods):
+            size = max(CPU.rows, size // 4)
+        parts = PARTS.get(engine, 2)
+        while size > CPU.rows and len(list(islice(data.chunks(size), parts))) < parts:
+            size = max(CPU.rows, size // 2)
+        return size
 
     def keys(self, item: Item) -> dict[Pair, str]:
         """The hash of everything that determines the number of each pair."""

@@ -17,7 +17,6 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import Counting, WordSums
 from whyformer.metrics.registry import metric_named
 from whyformer.metrics.specs import MetricSpec
-from whyformer.models.limits import limits_of
 from whyformer.models.loading import Subject
 from whyformer.progress import report
 from whyformer.registry.specs import Written
@@ -64,7 +63,7 @@ def token_tables(
     metric = MetricSpec(metric_named(METRIC), counting._asdict())
     specs = methods_for(subject, methods)
     plan = Plan(subject, specs, (metric,), Settings.of(texts, keep_scores=True), weights)
-    ranges = list(texts.chunks(rows_at_once or limits_of(subject.device).rows_of(subject.model)))
+    ranges = list(texts.chunks(rows_at_once or plan.rows_at_once(texts, engine)))
     sides = texts.columns.text if len(texts.columns.text) == len(PARTS) else PARTS
     tally = _Tally(golds, sides, max(check, EXAMPLES), wrong)
     try:

@@ -1,14 +1,13 @@
 """How much a device runs at once, where nothing else is asked for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import nn
 
 LARGE = 2**36  # bytes of a GPU's memory
-SMALL = 2**28  # weights of a model, with which a chunk of all rows is measured soon
-FEWEST = 16  # rows of a chunk, however large a model is
+SMALL = 2**28  # weights of a model: one with more is given less at once, but no less than a CPU
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,12 @@ class Limits:
     call: int
     logits: int
 
-    def rows_of(self, model: nn.Module) -> int:
-        """How many rows are journalled together: fewer of a large model, so that less is lost where it is stopped."""
-        weights = sum(weight.numel() for weight in model.parameters())
-        return min(self.rows, max(FEWEST, self.rows * SMALL // max(SMALL, weights)))
+    def scaled(self, share: float) -> "Limits":
+        """A share of what is recorded and journalled together."""
+        return replace(self, **{n: max(getattr(CPU, n), int(share * getattr(self, n))) for n in BY_WEIGHTS})
 
 
+BY_WEIGHTS = ("rows", "texts", "traced_tokens")
 CPU = Limits(rows=16, texts=16, traced_tokens=2048, tokens=4096, call=16, logits=2**26)
 LIMITS = {
     "cpu": CPU,
@@ -42,10 +41,12 @@ LIMITS = {
 }
 
 
-def limits_of(device: torch.device) -> Limits:
-    """The limits of a device, for a GPU by its memory; those of a CPU where there are none."""
+def limits_of(device: torch.device, model: nn.Module | None = None) -> Limits:
+    """The limits of a device, of a GPU by its memory, and of a large model; those of a CPU where there are none."""
     is_large = device.type == "cuda" and _memory(device) >= LARGE
-    return LIMITS.get("large cuda" if is_large else device.type, CPU)
+    limits = LIMITS.get("large cuda" if is_large else device.type, CPU)
+    weights = 0 if model is None else sum(weight.numel() for weight in model.parameters())
+    return limits if weights <= SMALL else limits.scaled(SMALL / weights)
 
 
 @lru_cache

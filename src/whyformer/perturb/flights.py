@@ -56,6 +56,11 @@ class Flights:
         return self._most > 0
 
     @property
+    def count(self) -> int:
+        """How many batches are on their way."""
+        return len(self._flying)
+
+    @property
     def has_room(self) -> bool:
         """Whether the device could do with something more."""
         return self._may_be(len(self._flying) + 1)

@@ -1,7 +1,7 @@
 """Runner: the one engine that runs a model on inputs with units hidden, each once, in dense batches."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -150,25 +150,30 @@ class Runner:
             self.counts.requested += len(inputs)
             self._planned += len(inputs)
             return torch.zeros(len(inputs), outputs, dtype=torch.float64)
-        if any(key not in self._known for key in keys):
-            self.run()
+        self.run(keys)
         counted = min(self._planned, len(inputs))
         self._planned -= counted
         self.counts.requested += len(inputs) - counted
         known = [self._known[key] for key in keys]
-        return torch.from_numpy(np.stack(known)) if known else torch.zeros(0, outputs, dtype=torch.float64)
+        return torch.from_numpy(np.array(known)) if known else torch.zeros(0, outputs, dtype=torch.float64)
 
-    def run(self) -> None:
-        """Run what is waiting, or the rest of it."""
+    def run(self, wanted: Iterable[bytes] | None = None) -> None:
+        """Run what is waiting, or the rest of it; if some are `wanted`, until the outputs of these are known.
+
+        A GPU goes on with others then.
+        """
+        left = None if wanted is None else {key for key in wanted if key not in self._known}
         try:
-            while self._waiting:
-                for _ in self._steps or self._launching():
-                    self._learn()
-                self._learn(0)
-                self._steps = None
-                self._launched.clear()  # nothing is on its way any more
-        finally:
+            while self._waiting if left is None else left:
+                if self._steps is None and self.waiting:
+                    self._steps = self._launching()
+                if self._steps is not None and next(self._steps, self) is self:  # all of it is on its way
+                    self._steps = None
+                self._learn(None if self._steps or self.waiting else self._flights.count - 1)
+                left = left and {key for key in left if key not in self._known}
+        except BaseException:
             self._stop()
+            raise
 
     def advance(self, *, begin: bool = True) -> None:
         """Launch what is waiting, as far as a GPU has little to do: it works on while Python does something else.
@@ -427,10 +432,26 @@ def in_parts(items: S) -> Iterator[AbstractContextManager[S]]:
         attempt = _Attempt(part)
         yield attempt
         if attempt.failed:
-            release()
-            torch.cuda.empty_cache()  # here nothing holds on to the run any more
+            _free()
             half = len(part) // 2
             waiting += [part[half:], part[:half]]
+
+
+def at_once(count: int) -> Iterator[AbstractContextManager[range]]:
+    """So many at once; where the device's memory does not suffice, all of it again with half as many, down to one."""
+    while True:
+        attempt = _Attempt(range(count))
+        yield attempt
+        if not attempt.failed:
+            return
+        _free()
+        count //= 2
+
+
+def _free() -> None:
+    """Free what a failed run took: where this is called nothing holds on to it any more."""
+    release()
+    torch.cuda.empty_cache()
 
 
 def exchanging(model: nn.Module, inputs: Sequence[TensorInput], ids: Tensor | None) -> AbstractContextManager[Any]:
