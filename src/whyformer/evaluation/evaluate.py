@@ -36,7 +36,6 @@ from whyformer.show.pictures import drawn_once
 from whyformer.tasks.task import RUNNER_UP, Explains
 
 EVERY_ROW = 2**62
-CPU = torch.device("cpu")
 METRICS = "aopc,log_odds"
 IMAGE_METRICS = "positive_perturbation,negative_perturbation"
 MANY_CLASSES = 50  # for `all`: a metric that explains every class takes as many passes
@@ -204,7 +203,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
     results, measure = Results(), engine_named(engine)
     _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
-        device = evaluation.plan.subject.device if engine == "local" else CPU  # workers have their own
+        device = evaluation.plan.subject.device if engine == "local" else torch.device("cpu")  # workers have their own
         ready = beforehand(partial(multiplied_once, device))
         stack.callback(ready.join)
         stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
