@@ -86,10 +86,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def measured(data: Path, engine: str, out: Path, methods: str = "attcat,rollout,random", **options: Any) -> Table:
+def measured(
+    data: Path, engine: str, out: Path, methods: str = "attcat,rollout,random", *, workers: int = 2, **options: Any
+) -> Table:
     chosen = {"metrics": "aopc,log_odds,kendall_tau", "ceiling": 8, "rows_per_chunk": ROWS_PER_CHUNK} | options
-    workers = 2 if engine == "ray" else None
-    return evaluate(cases.subject(), data, methods, out=out, engine=engine, workers=workers, progress=False, **chosen)
+    chosen |= {"engine": engine, "workers": workers if engine == "ray" else None}
+    return evaluate(cases.subject(), data, methods, out=out, progress=False, **chosen)
 
 
 def measuring(methods: str = "rollout", metrics: str = "aopc") -> Plan:
@@ -146,7 +148,7 @@ def test_what_the_local_engine_began_is_taken_up(
     begun = (tmp_path / "both" / "journal.jsonl").read_bytes()
     assert len(ranges(tmp_path / "both")) == 3
     monkeypatch.setattr(engines, "CHUNKS_AT_ONCE", 5)  # and then two
-    both = measured(data, "ray", tmp_path / "both", keep_scores=True)
+    both = measured(data, "ray", tmp_path / "both", workers=1, keep_scores=True)  # each takes seconds to start
     assert (tmp_path / "both" / "journal.jsonl").read_bytes().startswith(begun)
     assert both.to_markdown() == measured(data, "local", tmp_path / "local", keep_scores=True).to_markdown()
     assert keys(tmp_path / "both") == keys(tmp_path / "local")
@@ -225,7 +227,7 @@ def test_an_error_in_a_worker_is_the_error_here(data: Path, tmp_path: Path, with
     metric(family="test", higher_is_better=True, bounds=(0, 1), paper="–")(particular)
     for engine in ("local", "ray"):
         with pytest.raises(BadOption) as refusal:
-            measured(data, engine, tmp_path / engine, metrics="particular", ceiling=False)
+            measured(data, engine, tmp_path / engine, metrics="particular", ceiling=False, workers=1)
         assert str(refusal.value) == "particular: no acting, please: choose other texts"
         assert type(refusal.value) is BadOption
 
