@@ -1375,7 +1375,7 @@ of(
     BATCH_LIMITS,
     ("Plan.rows_at_once", "self.settings.ceiling or ", ""),
     ("Plan.rows_at_once", ' or any(method.of.passes == "many" for method in self.methods)', ""),
-    ("Plan.rows_at_once", "PARTS.get(engine, 2)", "2"),
+    ("Plan.rows_at_once", "FEWEST_CHUNKS.get(engine, 1)", "2"),
 )
 
 of(
@@ -1388,7 +1388,7 @@ of(
     "evaluation.chunk",
     f"{AHEAD}::test_methods_that_wait_for_a_gpu_are_asked_last",
     (
-        "ChunkRun._wanted",
+        "ChunkRun._missing_methods",
         'sorted(wanted, key=lambda spec: spec.of.passes == "many" or spec.of.family == "perturbation")',
         "wanted",
     ),
@@ -2901,8 +2901,8 @@ of(
     ("Runner._learn", "torch.isfinite(flight.outputs).all()", "True"),
     ("Runner._learn", "self._launched.difference_update(one.key for one in flight.inputs)", "pass"),
     ("Runner.advance", "while self._flights.has_room", "while True"),
-    ("Runner.run", "left and {key for key in left if key not in self._known}", "left and set()"),
-    ("Runner.run", "{key for key in wanted if key not in self._known}", "self._waiting.copy()"),
+    ("Runner._run_until_known", "any(key not in self._known for key in keys)", "self._waiting"),
+    ("Runner._go_on", "            self._stop()\n", ""),
     ("Runner.advance", "begin and self.waiting", "self.waiting"),
     ("Runner._launching", "if key not in self._launched", "if True"),
     ("Runner._stop", "self._launched.clear()", "pass"),
@@ -2914,10 +2914,10 @@ of(
     "perturb.flights",
     AHEAD,
     ("Flights.arrived", "flight.landed.synchronize()", "pass"),
-    ("Flights._may_be", "count <= 2 * self._most:", "count <= self._most:"),
-    ("Flights._may_be", "count - 1", "count"),
-    ("Flights._may_be", " < self._enough", " < 10**9"),
-    ("Flights._are_more_than", "not self._may_be(count)", "count > self._most"),
+    ("Flights._may_fly", "count <= 2 * self._most:", "count <= self._most:"),
+    ("Flights._may_fly", "count - 1", "count"),
+    ("Flights._may_fly", " < self._enough", " < 10**9"),
+    ("Flights._are_more_than", "not self._may_fly(count)", "count > self._most"),
 )
 of(
     "evaluation.chunk",

@@ -21,7 +21,7 @@ def beforehand(work: Callable[[], object]) -> Thread:
 
 
 def multiplied_once(device: torch.device) -> None:
-    """A small product: the first one on a GPU takes a third of a second, with the libraries that are loaded for it."""
+    """A small product: libraries are loaded for the first one on a GPU, which takes longer than many others."""
     if device.type == "cuda":
         few = torch.ones(16, 16, device=device)
         F.linear(few, few, few[0])

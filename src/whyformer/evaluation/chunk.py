@@ -29,7 +29,7 @@ from whyformer.metrics.registry import Measured
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
-from whyformer.perturb import ORDERS, Outcomes, at_once, in_parts
+from whyformer.perturb import ORDERS, Outcomes, in_parts, with_fewer
 from whyformer.perturb.flights import AHEAD, ahead_of_flights
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
@@ -274,7 +274,7 @@ class ChunkRun:
             del self.measured[key]
 
     def _explain(self, items: Sequence[Item]) -> None:
-        wanted = self._wanted
+        wanted = self._missing_methods
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
         asked: list[Asked] = []
         others: dict[tuple[int, ...], Prediction] = {}
@@ -310,7 +310,7 @@ class ChunkRun:
         return Runs(whole, explained.towards(whole.target.tolist()))
 
     @property
-    def _wanted(self) -> list[MethodSpec]:
+    def _missing_methods(self) -> list[MethodSpec]:
         """The methods of which something is missing; last those that run the model often, or draw: they wait for it."""
         wanted = [spec for spec in self.plan.methods if any(method == spec.label for method, _ in self.pairs)]
         return sorted(wanted, key=lambda spec: spec.of.passes == "many" or spec.of.family == "perturbation")
@@ -319,7 +319,7 @@ class ChunkRun:
         """Explain a document by all its windows, by every method, and measure; fewer at once where memory is short."""
         limits = limits_of(self.plan.subject.device, self.plan.subject.model)
         size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
-        for attempt in at_once(size):
+        for attempt in with_fewer(size):
             waiting = len(self.waiting)
             with attempt as some:
                 try:
@@ -331,10 +331,10 @@ class ChunkRun:
     def _explain_document(self, item: Item, size: int) -> None:
         """The same by so many windows at a time."""
         subject = self.plan.subject
-        needs = Needs.of_all([spec.needs for spec in self._wanted])
+        needs = Needs.of_all([spec.needs for spec in self._missing_methods])
         document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, needs=needs)
         self._note(document.prediction, [item])
-        for spec in self._wanted:
+        for spec in self._missing_methods:
             by_class = DocumentScores(spec, document)
             try:
                 scores = by_class.of(int(document.prediction.predicted))

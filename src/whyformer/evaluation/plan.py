@@ -28,7 +28,7 @@ from whyformer.results.table import CEILING, CHANCE, Pair
 from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS, Explains
 
-PARTS = {"ray": 8}  # chunks, if there are so many rows, for the workers to share
+FEWEST_CHUNKS = {"local": 2, "ray": 8}  # of data that has enough rows: workers share them
 
 _HASHING = Lock()
 
@@ -202,8 +202,8 @@ class Plan:
         size = limits_of(self.subject.device, self.subject.model).rows
         if self.settings.ceiling or any(method.of.passes == "many" for method in self.methods):
             size = max(CPU.rows, size // 4)
-        parts = PARTS.get(engine, 2)
-        while size > CPU.rows and len(list(islice(data.chunks(size), parts))) < parts:
+        fewest = FEWEST_CHUNKS.get(engine, 1)
+        while size > CPU.rows and len(list(islice(data.chunks(size), fewest))) < fewest:
             size = max(CPU.rows, size // 2)
         return size
 

@@ -14,8 +14,8 @@ from whyformer.perturb.remains import Hideable as Hideable
 from whyformer.perturb.remains import hideable as hideable
 from whyformer.perturb.remains import remains as remains
 from whyformer.perturb.runner import Outcomes as Outcomes
-from whyformer.perturb.runner import at_once as at_once
 from whyformer.perturb.runner import in_parts as in_parts
+from whyformer.perturb.runner import with_fewer as with_fewer
 from whyformer.perturb.search import LONGEST_SEARCH as LONGEST_SEARCH
 from whyformer.perturb.search import ORDERS as ORDERS
 from whyformer.perturb.search import Search as Search

@@ -63,7 +63,7 @@ class Flights:
     @property
     def has_room(self) -> bool:
         """Whether the device could do with something more."""
-        return self._may_be(len(self._flying) + 1)
+        return self._may_fly(len(self._flying) + 1)
 
     @property
     def is_idle(self) -> bool:
@@ -100,9 +100,9 @@ class Flights:
 
     def _are_more_than(self, most: int | None) -> bool:
         count = len(self._flying)
-        return not self._may_be(count) if most is None else count > most
+        return not self._may_fly(count) if most is None else count > most
 
-    def _may_be(self, count: int) -> bool:
+    def _may_fly(self, count: int) -> bool:
         """Whether so many may be on their way."""
         if self._most < count <= 2 * self._most:
             return sum(flight.tokens for flight in islice(self._flying, count - 1)) < self._enough

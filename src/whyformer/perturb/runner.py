@@ -1,7 +1,7 @@
 """Runner: the one engine that runs a model on inputs with units hidden, each once, in dense batches."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -150,27 +150,31 @@ class Runner:
             self.counts.requested += len(inputs)
             self._planned += len(inputs)
             return torch.zeros(len(inputs), outputs, dtype=torch.float64)
-        self.run(keys)
+        self._run_until_known(keys)
         counted = min(self._planned, len(inputs))
         self._planned -= counted
         self.counts.requested += len(inputs) - counted
         known = [self._known[key] for key in keys]
         return torch.from_numpy(np.array(known)) if known else torch.zeros(0, outputs, dtype=torch.float64)
 
-    def run(self, wanted: Iterable[bytes] | None = None) -> None:
-        """Run what is waiting, or the rest of it; if some are `wanted`, until the outputs of these are known.
+    def run(self) -> None:
+        """Run what is waiting, or the rest of it."""
+        while self._waiting:
+            self._go_on()
 
-        A GPU goes on with others then.
-        """
-        left = None if wanted is None else {key for key in wanted if key not in self._known}
+    def _run_until_known(self, keys: Sequence[bytes]) -> None:
+        """Run as much of what is waiting as it takes to know these outputs; a GPU goes on with the rest."""
+        while any(key not in self._known for key in keys):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Launch the next batch, and take what is there; behind the last batch, the first on its way is waited for."""
         try:
-            while self._waiting if left is None else left:
-                if self._steps is None and self.waiting:
-                    self._steps = self._launching()
-                if self._steps is not None and next(self._steps, self) is self:  # all of it is on its way
-                    self._steps = None
-                self._learn(None if self._steps or self.waiting else self._flights.count - 1)
-                left = left and {key for key in left if key not in self._known}
+            if self._steps is None and self.waiting:
+                self._steps = self._launching()
+            if self._steps is not None and next(self._steps, self) is self:  # all of it is on its way
+                self._steps = None
+            self._learn(None if self._steps or self.waiting else self._flights.count - 1)
         except BaseException:
             self._stop()
             raise
@@ -437,7 +441,7 @@ def in_parts(items: S) -> Iterator[AbstractContextManager[S]]:
             waiting += [part[half:], part[:half]]
 
 
-def at_once(count: int) -> Iterator[AbstractContextManager[range]]:
+def with_fewer(count: int) -> Iterator[AbstractContextManager[range]]:
     """So many at once; where the device's memory does not suffice, all of it again with half as many, down to one."""
     while True:
         attempt = _Attempt(range(count))
