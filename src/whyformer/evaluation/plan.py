@@ -278,7 +278,11 @@ class Plan:
                 yield item
 
     def _check_gold(self, item: Item) -> None:
-        for metric in self.metrics:
-            of_gold = metric.facts["options"].get("target") == "gold" or "gold" in metric.of.needs
-            if of_gold and item.annotation.gold is None:
-                raise BadInput(f"{metric.of.name} needs the gold label, and there is none")
+        if item.annotation.gold is None and self._of_gold:
+            raise BadInput(f"{self._of_gold[0]} needs the gold label, and there is none")
+
+    @cached_property
+    def _of_gold(self) -> list[str]:
+        """The metrics that need gold labels."""
+        needing = [m for m in self.metrics if "gold" in m.of.needs or m.facts["options"].get("target") == "gold"]
+        return [metric.of.name for metric in needing]
