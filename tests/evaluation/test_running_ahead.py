@@ -3,7 +3,7 @@
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from tests.helpers import cases, evaluated
+from whyformer.datasets import Example
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import evaluate as evaluate_module
 from whyformer.evaluation import plan as plan_module
+from whyformer.evaluation import rehearsal
 from whyformer.evaluation.chunk import Asked, ChunkRun, Runs, measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.table import Results
@@ -127,7 +129,7 @@ def test_what_is_not_wanted_yet_is_not_waited_for(slow: list[Later]) -> None:
     assert [moment.is_past for moment in slow] == [True, False, False]
     torch.testing.assert_close(outcomes.of(rows, 3), whole)
     assert outcomes.counts.run == outcomes.counts.batches == len(rows)
-    assert outcomes.is_idle
+    assert outcomes.has_little
 
 
 def test_calls_are_measured_while_later_ones_are_run(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,12 +342,12 @@ def test_methods_that_wait_for_a_gpu_are_asked_last(monkeypatch: pytest.MonkeyPa
     assert [record.method for record in chunk.records if record.row == 0] == methods.split(",")
 
 
-def test_a_device_is_made_ready_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_gpu_is_made_ready_while_the_first_texts_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     order, others, ask, table = list[str](), threading.active_count(), Asked.of, Results.table
 
-    def slowly(device: torch.device) -> None:
+    def slowly(plan: Plan, examples: Sequence[Example]) -> None:
         time.sleep(1)
-        order.append("ready")
+        order.append(f"{len(examples)} texts")
 
     def noted(spec: MethodSpec, runs: Runs) -> Asked:
         order.append("asked")
@@ -356,12 +358,45 @@ def test_a_device_is_made_ready_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_
         assert threading.active_count() == others  # no thread is left
         return table(self)
 
-    monkeypatch.setattr(evaluate_module, "multiplied_once", slowly)
+    monkeypatch.setattr(evaluate_module, "rehearsed", slowly)
     monkeypatch.setattr(Asked, "of", noted)
     monkeypatch.setattr(Results, "table", noted_table)
+    evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", progress=False)
+    assert order == ["asked", "table"]  # a CPU is ready
+    order.clear()
+    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
     for _ in range(2):  # the second time nothing is missing
         evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", out=tmp_path, progress=False)
-    assert order == ["ready", "asked", "table", "ready", "table"]
+    assert order == ["3 texts", "asked", "table", "3 texts", "table"]
+
+
+def test_what_takes_one_pass_is_rehearsed_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods, rehearsals = "attcat,picky,occlusion,attn_lrp", list[tuple[str, int]]()
+
+    def picky(prediction: Prediction) -> torch.Tensor:
+        """Explains texts one by one."""
+        if len(prediction.batch.examples) > 1:
+            raise UnsupportedModel("one by one")
+        return evaluated.in_order(prediction)
+
+    def noted(self: MethodSpec, prediction: Prediction) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            rehearsals.append((self.label, len(prediction.batch.examples)))
+        return call(self, prediction)
+
+    call = MethodSpec.__call__
+    with evaluated.own_registry():
+        evaluated.registered(picky)
+        plain = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
+        monkeypatch.setitem(flights.AHEAD, "cpu", 2)
+        monkeypatch.setattr(MethodSpec, "__call__", noted)
+        found = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
+        assert rehearsals == [("attcat", 3), ("picky", 3), ("attn_lrp", 3)]
+        monkeypatch.setattr(rehearsal, "_explained", lambda *_: 1 / 0)
+        again = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
+    for table in (found, again):
+        for method in methods.split(","):
+            assert table[method, "aopc"].mean == pytest.approx(plain[method, "aopc"].mean, abs=1e-6)
 
 
 def test_an_engine_that_fails_is_not_tried_again_before_its_numbers_are_wanted(
@@ -486,10 +521,8 @@ def test_a_chunk_that_was_measured_holds_no_inputs_any_more(slow: list[Later]) -
     assert before[-1] < before[0]
 
 
-def test_a_gpu_that_waits_is_given_the_first_questions_as_they_come(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many inputs are launched before all methods were asked; of later texts, when all were."""
+def test_a_gpu_that_waits_is_given_questions_as_they_come(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many inputs are launched before all methods were asked, if there is little else to do; else when all were."""
     methods = "attcat,rollout,cp_lrp,attn_lrp"
     plan, order = evaluated.measuring(methods, tokens_per_batch=40), list[str]()
     asked, launch = chunk_module.Asked.of, Outcomes._launch
@@ -513,6 +546,31 @@ def test_a_gpu_that_waits_is_given_the_first_questions_as_they_come(
     assert order[:5] == ["asked"] * 4 + ["launched"]
     assert evaluated.alike([chunk.records for chunk in early], [chunk.records for chunk in late])
     assert sum(chunk.counts["run"] for chunk in early) == sum(chunk.counts["run"] for chunk in late)
+
+
+@pytest.mark.parametrize(("little", "begun"), [(0, False), (10**9, True)])
+def test_questions_of_later_texts_are_begun_where_little_is_on_its_way(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch, little: int, begun: bool
+) -> None:
+    """Batches that are on their way are enough, or they are not."""
+    monkeypatch.setitem(flights.LITTLE, "cpu", little)
+    monkeypatch.setitem(flights.AHEAD, "cpu", 10**6)  # a GPU to which everything can be given
+    monkeypatch.setattr(chunk_module, "MANY", 2)
+    plan, launched, advance = evaluated.measuring(METHODS, tokens_per_batch=40), set[Any](), ChunkRun.advance
+
+    def noted(self: ChunkRun, **options: Any) -> None:
+        before = self.outcomes.counts.batches
+        advance(self, **options)
+        if self.outcomes.counts.batches > before:
+            launched.add((self.pending.start, self.is_asking))
+
+    monkeypatch.setattr(ChunkRun, "advance", noted)
+    first, *_ = measured_chunks(plan, chunks(plan, TEXTS))
+    assert (0, True) in launched
+    assert ((2, True) in launched) is begun  # before all was asked about the second texts
+    monkeypatch.undo()
+    whole = measured_chunk(plan, next(chunks(plan, TEXTS)))
+    assert evaluated.alike(first.records, whole.records)
 
 
 def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:

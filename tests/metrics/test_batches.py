@@ -32,8 +32,8 @@ def cuts(lengths: Sequence[int]) -> list[list[list[int]]]:
 
 def test_lengths_share_a_batch_where_padding_costs_less_than_a_call() -> None:
     lengths = [40, 40, 39, 20, 20, 19, 3]
-    assert batches(lengths, 1000, call=10) == [[40, 40, 39], [20, 20, 19], [3]]
-    assert batches(lengths, 1000, call=0) == [[40, 40], [39], [20, 20], [19], [3]]
+    assert batches(lengths, 1000, call=10) == [[40, 40, 39], [3], [20, 20, 19]]
+    assert batches(lengths, 1000, call=0) == [[40, 40], [3], [19], [39], [20, 20]]
     assert batches(lengths, 1000, call=1000) == [lengths]
     assert batches([], 1000) == []
 
@@ -45,7 +45,10 @@ def test_no_other_way_to_cut_costs_less(seed: int) -> None:
     lengths = sorted(rng.integers(1, 12, rng.integers(1, 60)).tolist(), reverse=True)
     least = min(cost(cut, budget, most, call) for cut in cuts(lengths))
     found = batches(rng.permutation(lengths).tolist(), budget, most, call)
-    assert list(itertools.chain(*found)) == lengths  # each once, the longest first
+    assert sorted(itertools.chain(*found), reverse=True) == lengths  # each once
+    assert all(batch == sorted(batch, reverse=True) for batch in found)
+    sizes = [len(batch) * batch[0] for batch in found]
+    assert [sizes[0], *sizes[1:]] == [max(sizes), *sorted(sizes)[:-1]]  # the largest, and then small ones first
     assert all(len(batch) <= most and (len(batch) == 1 or len(batch) * max(batch) <= budget) for batch in found)
     padding = sum(len(batch) * batch[0] - sum(batch) for batch in found)
     assert padding + len(found) * call <= least  # parts of a cut may be padded less than it

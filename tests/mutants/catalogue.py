@@ -944,6 +944,8 @@ of(
     ("_ends", "padding + calls * call + costs[end]", "padding + calls * call"),
     ("_ends", "if padding > call * (end - first - 1)", "if padding > call"),
     ("dense_batches", "reverse=True", "reverse=False"),
+    ("dense_batches", "batches[-1:] + batches[:-1]", "batches"),
+    ("dense_batches", "len(batch) * len(batch[0])", "-len(batch) * len(batch[0])"),
     ("dense_batches", "math.ceil(len(together) / calls)", "_fitting(together[0], budget, most)"),
 )
 of(
@@ -1380,9 +1382,17 @@ of(
 
 of(
     "evaluation.evaluate",
-    f"{AHEAD}::test_a_device_is_made_ready_beforehand",
-    ("_table", "                ready.join()\n", ""),
-    ("_table", "        stack.callback(ready.join)\n", ""),
+    f"{AHEAD}::test_a_gpu_is_made_ready_while_the_first_texts_are_read",
+    ("_results", "                wait_until_ready()\n", ""),
+    ("_results", "        stack.callback(wait_until_ready)\n", ""),
+    ("_rehearsing", " or plan.subject.device.type not in AHEAD", ""),
+    ("_rehearsing", ", EXAMPLES)", ", 1)"),
+)
+of(
+    "evaluation.rehearsal",
+    f"{AHEAD}::test_what_takes_one_pass_is_rehearsed_and_changes_nothing",
+    ("_explained", ' if spec.of.passes == "one"', ""),
+    ("_explained", "suppress(WhyformerError)", "suppress(KeyError)"),
 )
 of(
     "evaluation.chunk",
@@ -2918,18 +2928,21 @@ of(
     ("Flights._may_fly", "count - 1", "count"),
     ("Flights._may_fly", " < self._enough", " < 10**9"),
     ("Flights._are_more_than", "not self._may_fly(count)", "count > self._most"),
+    ("Flights.has_little", " < self._little", " < 0"),
+    ("Flights.has_little", "self.is_idle or ", ""),
 )
 of(
     "evaluation.chunk",
     AHEAD,
     ("measured_chunks", "if going and going[0].is_asked:", "if False:"),
     ("measured_chunks", "2 if plan.subject.device.type in AHEAD else 1", "1"),
-    ("_advance", "run.advance()", "pass"),
+    ("_advance", "run.advance(urgent=_have_little(going))", "pass"),
     ("ChunkRun.advance", "except Exception:", "except KeyError:"),
     ("ChunkRun.advance", "if self.has_failed:", "if False:"),
-    ("ChunkRun.advance", "else not self.is_planning", "else self.is_asked"),
-    ("ChunkRun.advance", "many if self.is_beginning else ", ""),
-    ("ChunkRun._explain", "if self.meanwhile():", "if False:"),
+    ("ChunkRun.advance", "not self.is_asking or ", ""),
+    ("ChunkRun.advance", "urgent and ", ""),
+    ("ChunkRun.advance", " and self.outcomes.waiting >= MANY", ""),
+    ("ChunkRun._ask_about", "if self.meanwhile():", "if False:"),
     ("ChunkRun.measure", "self.outcomes.forget()", "pass"),
     (
         "ChunkRun.measure",

@@ -82,12 +82,16 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chu
 
 
 def _advance(going: Iterable["ChunkRun"]) -> bool:
-    """Keep a GPU busy with what chunks ask, the first one first; whether it waits for the first questions of all."""
+    """Keep a GPU busy with what chunks ask, the first one first; whether it has little to do all the same."""
     for run in going:
-        run.advance()
+        run.advance(urgent=_have_little(going))
         if run.outcomes.is_full:
             break
-    return all(run.outcomes.is_idle and run.is_beginning for run in going)
+    return _have_little(going)
+
+
+def _have_little(going: Iterable["ChunkRun"]) -> bool:
+    return all(run.outcomes.has_little for run in going)
 
 
 @dataclass(frozen=True)
@@ -182,8 +186,7 @@ class ChunkRun:
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
         self.is_asked = False
-        self.is_planning = False
-        self.is_beginning = pending.start == 0  # until all was asked about the first items
+        self.is_asking = False
         self.has_failed = False  # ahead of time
 
     def ask(self) -> None:
@@ -198,21 +201,21 @@ class ChunkRun:
             for item in self.wanted:
                 if self.is_merged(item):
                     self.explain_document(item)
-        self.is_asked, self.is_beginning = True, False
+        self.is_asked = True
 
-    def advance(self) -> None:
+    def advance(self, *, urgent: bool = False) -> None:
         """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
 
-        At the beginning, where it would have nothing to do, it is given many inputs as soon as they were asked about.
+        Where it is `urgent`, because there is little else to do, it is given many inputs before all was asked.
         An error must not end another chunk, which is being explained: from then on all that is left waits for
         `result`, which runs it, and raises what is wrong.
         """
         if self.has_failed:
             return
         try:
-            many = self.outcomes.waiting >= MANY
+            begin = not self.is_asking or (urgent and self.outcomes.waiting >= MANY)
             with listening(None):
-                self.outcomes.advance(begin=many if self.is_beginning else not self.is_planning)
+                self.outcomes.advance(begin=begin)
         except Exception:  # noqa: BLE001 - whatever it is, `result` meets it again
             self.has_failed = True
 
@@ -274,6 +277,14 @@ class ChunkRun:
             del self.measured[key]
 
     def _explain(self, items: Sequence[Item]) -> None:
+        self.is_asking = True
+        try:
+            self._ask_about(items)
+        finally:
+            self.is_asking = False
+        self.meanwhile()
+
+    def _ask_about(self, items: Sequence[Item]) -> None:
         wanted = self._missing_methods
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
         asked: list[Asked] = []
@@ -286,18 +297,12 @@ class ChunkRun:
         self._note(runs.whole, items)  # a GPU is waited for
         calls = self._calls_about(asked, runs, items, others)
         self._plan_all([*calls, *self._references(runs.settled, items)], runs)
-        self.is_beginning = False
-        self.meanwhile()
 
     def _plan_all(self, calls: Iterable[MetricCall], runs: Runs) -> None:
         """Ask every metric once; what is asked about a prediction is kept without its graph."""
-        self.is_planning = True
-        try:
-            for call in calls:
-                self._plan(call, runs.settled if call.case.prediction is runs.whole else None)
-                self.meanwhile()
-        finally:
-            self.is_planning = False
+        for call in calls:
+            self._plan(call, runs.settled if call.case.prediction is runs.whole else None)
+            self.meanwhile()
 
     def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
         protocol = self.plan.settings.protocol

@@ -1,25 +1,25 @@
 """evaluate: data × methods × metrics → journal → Table."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
-
-import torch
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption, nearest
-from whyformer.evaluation.beforehand import beforehand, multiplied_once
+from whyformer.evaluation.beforehand import beforehand
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import KnownKeys, PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
+from whyformer.evaluation.rehearsal import EXAMPLES, rehearsed
 from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
@@ -28,6 +28,7 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected
+from whyformer.perturb.flights import AHEAD
 from whyformer.progress import tell
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
@@ -200,13 +201,23 @@ def _fitting(
 
 
 def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool) -> Table:
+    with uncollected():  # else Python looks through all inputs that wait, time and again
+        results = _results(evaluation, out, engine, workers, progress)
+        results.run = dict(evaluation.run)
+        table = results.table()
+        if out is not None:
+            table.save(out)
+        return table
+
+
+def _results(
+    evaluation: Evaluation, out: str | Path | None, engine: str, workers: int | None, progress: bool
+) -> Results:
     results, measure = Results(), engine_named(engine)
     _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
-        device = evaluation.plan.subject.device if engine == "local" else torch.device("cpu")  # workers have their own
-        ready = beforehand(partial(multiplied_once, device))
-        stack.callback(ready.join)
-        stack.enter_context(uncollected())  # else Python looks through all inputs that wait, time and again
+        wait_until_ready = _rehearsing(evaluation, engine)
+        stack.callback(wait_until_ready)
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
         for chunk in () if journal is None else journal.chunks():
             results.add(chunk)
@@ -224,7 +235,7 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                     advance()
                     continue
                 _refuse_two_ways(chunk, before, out)
-                ready.join()
+                wait_until_ready()
                 if not announced and evaluation.plan.settings.ceiling:
                     _announce(evaluation, chunk)
                 announced = True
@@ -236,11 +247,15 @@ def _table(evaluation: Evaluation, out: str | Path | None, engine: str, workers:
                 journal.append(chunk)
             results.add(chunk)
             advance()
-    results.run = dict(evaluation.run)
-    table = results.table()
-    if out is not None:
-        table.save(out)
-    return table
+    return results
+
+
+def _rehearsing(evaluation: Evaluation, engine: str) -> Callable[[], None]:
+    """Let a GPU of this process load what it will need, in another thread; what is given back waits for that."""
+    plan = evaluation.plan
+    if engine != "local" or plan.subject.device.type not in AHEAD:  # workers have their own
+        return lambda: None
+    return beforehand(partial(rehearsed, plan, list(islice(evaluation.data, EXAMPLES)))).join
 
 
 def _beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack, *, drawn: bool) -> Iterator[PendingChunk]:

@@ -2,28 +2,31 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from whyformer.inputs.input import TensorInput
 
 
-def dense_batches(inputs: Sequence[TensorInput], budget: int, most: int, call: int) -> Iterator[list[TensorInput]]:
-    """Inputs in batches, the longest first: if memory is short, that is seen at once.
+def dense_batches(inputs: Sequence[TensorInput], budget: int, most: int, call: int) -> list[list[TensorInput]]:
+    """Inputs in batches, the largest first: if memory is short, that is seen at once.
 
-    A batch has at most `budget` tokens, padding among them, and at most so many inputs. Inputs of one length stay
+    Of the others the small ones come first: a GPU has still to do when Python has launched the last. A batch has at most `budget` tokens, padding among them, and at most so many inputs. Inputs of one length stay
     together; neighbouring lengths share batches where their padding costs less than another call, which costs as much
     as `call` tokens beside its own.
     """
     in_order = sorted(inputs, key=len, reverse=True)
     by_length = [list(alike) for _, alike in itertools.groupby(in_order, key=len)]
     ends = _ends(by_length, budget, most, call)
+    batches: list[list[TensorInput]] = []
     first = 0
     while first < len(by_length):
         together = list(itertools.chain(*by_length[first : ends[first]]))
         calls = math.ceil(len(together) / _fitting(together[0], budget, most))
         size = math.ceil(len(together) / calls)
-        yield from (together[start : start + size] for start in range(0, len(together), size))
+        batches += [together[start : start + size] for start in range(0, len(together), size)]
         first = ends[first]
+    batches.sort(key=lambda batch: len(batch) * len(batch[0]))
+    return batches[-1:] + batches[:-1]
 
 
 def _ends(by_length: Sequence[Sequence[TensorInput]], budget: int, most: int, call: int) -> list[int]:

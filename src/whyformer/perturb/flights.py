@@ -14,6 +14,7 @@ from whyformer.inputs.input import TensorInput
 
 AHEAD = {"cuda": 4}  # batches that a type of device has to do: it works on while Python reads the next examples
 ENOUGH = {"cuda": 2**17}  # tokens: while there are fewer in all, twice as many batches may be on their way
+LITTLE = {"cuda": 2**15}  # tokens: with fewer on their way, it may have nothing to do before Python asks again
 STREAMS = 2  # that take turns
 
 
@@ -46,6 +47,7 @@ class Flights:
     def __init__(self, device: torch.device):
         self.device = device
         self._most, self._enough = AHEAD.get(device.type, 0), ENOUGH.get(device.type, 0)
+        self._little = LITTLE.get(device.type, 0)
         self._flying: deque[Flight] = deque()
         self._launched = 0
         self._streams = _streams(device)
@@ -69,6 +71,11 @@ class Flights:
     def is_idle(self) -> bool:
         """Whether the device could work ahead, and has nothing to do."""
         return self.run_ahead and not self._flying
+
+    @property
+    def has_little(self) -> bool:
+        """Whether the device could work ahead, and will soon have nothing to do."""
+        return self.is_idle or (self.run_ahead and sum(flight.tokens for flight in self._flying) < self._little)
 
     def begin(self) -> None:
         """What was launched before, as changes to weights, is done before what is launched from now on."""

@@ -199,9 +199,9 @@ class Runner:
         return len(self._waiting) - len(self._launched)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether a GPU has nothing of this to do."""
-        return self._flights.is_idle
+    def has_little(self) -> bool:
+        """Whether a GPU has little of this to do, or nothing."""
+        return self._flights.has_little
 
     @property
     def is_full(self) -> bool:
