@@ -5,19 +5,26 @@
 
 AOPC and log-odds of ten methods. The loop explains and runs one text at a time, without padding and without
 remembering anything, as ferret, interpreto and Quantus do; its numbers are compared with the evaluation's. Both
-are timed in one run, in turns of a few texts, so that a slow moment of the machine falls on both.
+are timed in one run, in turns of a few texts, so that a slow moment of the machine falls on both. With `--profile`,
+what a GPU did during `evaluate` is told: how long it computed, when it had nothing to do, what Python waited for.
 """
 
 import argparse
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+if not __package__:  # run as a script
+    sys.path[0] = str(Path(__file__).parents[2])
 
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
+from benchmarks.cost.kernels import Profile, profiled
 from whyformer.datasets import Example, open_dataset
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
@@ -127,7 +134,10 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
     parser.add_argument("--skip-loop", action="store_true", help="time `evaluate` with its journal, without the loop")
+    parser.add_argument("--profile", action="store_true", help="with --skip-loop, on a GPU: what it did meanwhile")
     chosen = parser.parse_args()
+    if chosen.profile and (chosen.device == "cpu" or not chosen.skip_loop):
+        parser.error("--profile tells what a GPU does during `evaluate`: give --device cuda --skip-loop")
     torch.backends.cuda.matmul.allow_tf32 = chosen.tf32
     subject = load(chosen.model, device=chosen.device, dtype="float32")
     if chosen.size == "base":
@@ -138,9 +148,12 @@ def main() -> None:
     what = f"{chosen.limit} texts, {len(METHODS)} methods, AOPC and log-odds, {subject.device}"
     what += ", TF32" if chosen.tf32 else ""
     if chosen.skip_loop:
+        run = partial(evaluate, subject, data, METHODS, list(HIDES), out=tempfile.mkdtemp(), progress=False)
         begun = time.perf_counter()
-        evaluate(subject, data, METHODS, list(HIDES), out=tempfile.mkdtemp(), progress=False)
+        profile = profiled(run) if chosen.profile else run()
         print(f"{what}: {time.perf_counter() - begun:.1f} s with journal and tables")
+        if isinstance(profile, Profile):
+            print("\n".join(profile.lines()))
         return
     ours, naive = compare(subject, list(data), with_loop=True)
     apart = max(abs(value - naive.numbers[key]) for key, value in ours.numbers.items())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cost import leaks, peers, timing
+from benchmarks.cost.kernels import Event, Profile
 from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, image_cases, token_outputs
 from tests.helpers.conllu import ENGLISH
@@ -22,7 +23,7 @@ from whyformer.datasets import open_dataset
 from whyformer.models.loading import Subject, load
 
 ROOT = Path(__file__).parents[2]
-SHARED = {"cost/timing.py", "tables/shared.py", "texts.py"}
+SHARED = {"cost/kernels.py", "cost/timing.py", "tables/shared.py", "texts.py"}
 TESTED_ELSEWHERE = {"tools/call_graph.py", "tools/matrix.py"}  # contract/test_call_graph.py and test_matrix.py
 TINY = "--layers 1 --tokens 8 --batches 1 --rounds 1"
 SCRIPTS = {  # what each is given, and what it prints
@@ -293,6 +294,20 @@ def test_intervals_draw_rounds_for_all_samples_at_once() -> None:
     slow = [1.0, 3.0] * 8
     assert timing.interval(timing.ratio, [[2 * each for each in slow], slow], 2) == "[2.00, 2.00]"
     assert timing.interval(timing.ratio, [slow, slow[:-1]], 2) == "[0.33, 3.00]"
+
+
+def test_a_profile_tells_when_a_gpu_had_nothing_to_do() -> None:
+    """Kernels that run beside each other are counted once in the time, and each by its kind."""
+    kernels = [Event("sm80_xmma_gemm_f32", 1, 3), Event("fmha_cutlassF", 5, 6), Event("ampere_sgemm", 2, 4)]
+    calls = [Event("cudaLaunchKernel", 0, 1e-5), Event("cudaLaunchKernel", 3, 3.25)]
+    profile = Profile(kernels, calls, 8.0)
+    assert profile.busy == [(1, 4), (5, 6)]
+    text = "\n".join(profile.lines())
+    assert "computed for 4.00 s of 8.00: it had nothing to do for 1.00 s\n" in text
+    assert "at the beginning, 2.00 s at the end, 1.00 s in between." in text
+    assert "| matrix products | 2 | 4.00 |\n| attention | 1 | 1.00 |" in text
+    assert "| calls of 50 ms and more | number | s |\n|---|---|---|\n| cudaLaunchKernel | 1 | 0.25 |" in text
+    assert "calls of" not in "\n".join(Profile(kernels, calls[:1], 8.0).lines())
 
 
 def test_a_slope_is_what_is_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
