@@ -10,7 +10,9 @@ from whyformer.inputs.input import TensorInput
 def dense_batches(inputs: Sequence[TensorInput], budget: int, most: int, call: int) -> list[list[TensorInput]]:
     """Inputs in batches, the largest first: if memory is short, that is seen at once.
 
-    Of the others the small ones come first: a GPU has still to do when Python has launched the last. A batch has at most `budget` tokens, padding among them, and at most so many inputs. Inputs of one length stay
+    Of the others the small ones come first: a GPU has still to do when Python has launched the last.
+
+    A batch has at most `budget` tokens, padding among them, and at most so many inputs. Inputs of one length stay
     together; neighbouring lengths share batches where their padding costs less than another call, which costs as much
     as `call` tokens beside its own.
     """
