@@ -24,7 +24,7 @@ if not __package__:  # run as a script
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from benchmarks.cost.kernels import Profile, profiled
+from benchmarks.cost.kernels import profiled
 from whyformer.datasets import Example, open_dataset
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
@@ -149,11 +149,12 @@ def main() -> None:
     what += ", TF32" if chosen.tf32 else ""
     if chosen.skip_loop:
         run = partial(evaluate, subject, data, METHODS, list(HIDES), out=tempfile.mkdtemp(), progress=False)
+        if chosen.profile:
+            print(what, *profiled(run).lines(), sep="\n")
+            return
         begun = time.perf_counter()
-        profile = profiled(run) if chosen.profile else run()
+        run()
         print(f"{what}: {time.perf_counter() - begun:.1f} s with journal and tables")
-        if isinstance(profile, Profile):
-            print("\n".join(profile.lines()))
         return
     ours, naive = compare(subject, list(data), with_loop=True)
     apart = max(abs(value - naive.numbers[key]) for key, value in ours.numbers.items())

@@ -58,7 +58,7 @@ class Profile:
 
     def lines(self) -> Iterator[str]:
         """What people read; kernels that run beside each other are counted each."""
-        busy = self.busy
+        busy = self.busy or [(self.seconds, self.seconds)]
         computed, first, last = sum(stop - start for start, stop in busy), busy[0][0], busy[-1][1]
         yield f"The GPU computed for {computed:.2f} s of {self.seconds:.2f}: it had nothing to do for {first:.2f} s"
         yield f"at the beginning, {self.seconds - last:.2f} s at the end, {last - first - computed:.2f} s in between."

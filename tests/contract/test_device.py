@@ -14,7 +14,7 @@ import whyformer
 from tests.helpers import cases, evaluated, families, zoo
 from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, on_device, told
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
-from whyformer.evaluation.rehearsal import rehearsed
+from whyformer.evaluation.rehearsal import _steps
 from whyformer.perturb import flights
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS
@@ -66,7 +66,8 @@ def test_a_rehearsal_raises_nothing() -> None:
     """Evaluations would go on without it, and be slower."""
     subject = replace(cases.subject(), model=on_gpu(cases.subject().model))
     plan = evaluated.measuring("attcat,transformer_attribution,attn_lrp,random,occlusion", "aopc", subject)
-    rehearsed(plan, evaluated.examples(evaluated.texts(3, longest=12)))
+    for step in _steps(plan, plan.pending(0, 3, evaluated.examples(evaluated.texts(3, longest=12)), {}, ()).items):
+        step()
 
 
 def test_what_is_explained_goes_ahead_of_what_is_on_its_way() -> None:

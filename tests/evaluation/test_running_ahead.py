@@ -8,18 +8,19 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
 
 from tests.helpers import cases, evaluated
-from whyformer.datasets import Example
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import evaluate as evaluate_module
 from whyformer.evaluation import plan as plan_module
 from whyformer.evaluation import rehearsal
 from whyformer.evaluation.chunk import Asked, ChunkRun, Runs, measured_chunk, measured_chunks
+from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.table import Results
 from whyformer.inputs.input import TensorInput
@@ -116,6 +117,18 @@ def test_of_small_batches_twice_as_many_are_on_their_way(
     outcomes.run()
     assert set(before) == {ahead}  # a run waits for no more of them
     assert outcomes.counts.run == len(rows)
+
+
+def test_what_is_computed_is_not_on_its_way_any_more(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS)
+    assert outcomes.has_little
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance()
+    assert not outcomes.has_little
+    for moment in slow:
+        moment.synchronize()
+    assert outcomes.has_little  # before it is taken
 
 
 def test_what_is_not_wanted_yet_is_not_waited_for(slow: list[Later]) -> None:
@@ -345,9 +358,9 @@ def test_methods_that_wait_for_a_gpu_are_asked_last(monkeypatch: pytest.MonkeyPa
 def test_a_gpu_is_made_ready_while_the_first_texts_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     order, others, ask, table = list[str](), threading.active_count(), Asked.of, Results.table
 
-    def slowly(plan: Plan, examples: Sequence[Example]) -> None:
+    def slowly(plan: Plan, items: Sequence[Item], is_ended: Any) -> None:
         time.sleep(1)
-        order.append(f"{len(examples)} texts")
+        order.append(f"{len(items)} texts")
 
     def noted(spec: MethodSpec, runs: Runs) -> Asked:
         order.append("asked")
@@ -358,7 +371,7 @@ def test_a_gpu_is_made_ready_while_the_first_texts_are_read(monkeypatch: pytest.
         assert threading.active_count() == others  # no thread is left
         return table(self)
 
-    monkeypatch.setattr(evaluate_module, "rehearsed", slowly)
+    monkeypatch.setattr(rehearsal, "rehearse", slowly)
     monkeypatch.setattr(Asked, "of", noted)
     monkeypatch.setattr(Results, "table", noted_table)
     evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", progress=False)
@@ -367,10 +380,86 @@ def test_a_gpu_is_made_ready_while_the_first_texts_are_read(monkeypatch: pytest.
     monkeypatch.setitem(flights.AHEAD, "cpu", 2)
     for _ in range(2):  # the second time nothing is missing
         evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", out=tmp_path, progress=False)
-    assert order == ["3 texts", "asked", "table", "3 texts", "table"]
+    assert order == ["3 texts", "asked", "table", "table"]
 
 
-def test_what_takes_one_pass_is_rehearsed_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def unrehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "_REHEARSED", WeakKeyDictionary())
+
+
+def test_a_rehearsal_ends_where_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch, unrehearsed: None) -> None:
+    """As it does where an evaluation is left before anything was measured."""
+    begun, go_on, steps = threading.Event(), threading.Event(), list[int]()
+
+    def step() -> None:
+        steps.append(len(steps))
+        begun.set()
+        go_on.wait(10)
+
+    monkeypatch.setattr(rehearsal, "_steps", lambda *_: [step] * 5)
+    plan, others = evaluated.measuring(METHODS), threading.active_count()
+    going = rehearsal.Rehearsal(plan, evaluated.examples(TEXTS[:2]))
+    begun.wait(10)
+    threading.Timer(0.2, go_on.set).start()
+    going.end()
+    assert steps == [0]
+    time.sleep(0.3)  # the timer's own thread
+    assert threading.active_count() == others
+    rehearsal.rehearse(plan, ())
+    rehearsal.rehearse(plan, ())
+    assert len(steps) == 6  # what was ended is not known, what was done is
+
+
+def test_whoever_leaves_an_evaluation_leaves_no_rehearsal_behind(
+    monkeypatch: pytest.MonkeyPatch, unrehearsed: None
+) -> None:
+    steps, others = list[float](), threading.active_count()
+
+    def step() -> None:
+        time.sleep(0.1)
+        steps.append(time.monotonic())
+
+    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
+    monkeypatch.setattr(rehearsal, "_steps", lambda *_: [step] * 50)
+    with pytest.raises(BadInput, match="row 4"):
+        evaluate_module.evaluate(cases.subject(), [*TEXTS[:4], ""], "attcat", "aopc", progress=False)
+    assert threading.active_count() == others
+    assert len(steps) < 50
+
+
+def test_what_fails_in_a_rehearsal_stops_nothing_else(monkeypatch: pytest.MonkeyPatch, unrehearsed: None) -> None:
+    def failing(*_: Any) -> None:
+        raise torch.OutOfMemoryError("short")
+
+    plan, called, call = evaluated.measuring(METHODS), list[str](), MethodSpec.__call__
+
+    def noted(self: MethodSpec, prediction: Prediction) -> Any:
+        called.append(self.label)
+        return call(self, prediction)
+
+    monkeypatch.setattr(rehearsal, "_multiplied", failing)
+    monkeypatch.setattr(MethodSpec, "__call__", noted)
+    items = plan.pending(0, 2, evaluated.examples(TEXTS[:2]), {}, ()).items
+    rehearsal.rehearse(plan, items)
+    assert called == METHODS.split(",")
+
+
+def test_no_more_is_rehearsed_at_once_than_is_explained(monkeypatch: pytest.MonkeyPatch, unrehearsed: None) -> None:
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=1))
+    plan, sizes = evaluated.measuring("attcat"), list[int]()
+
+    def noted(self: MethodSpec, prediction: Prediction) -> None:
+        sizes.append(len(prediction.batch.examples))
+
+    monkeypatch.setattr(MethodSpec, "__call__", noted)
+    rehearsal.rehearse(plan, plan.pending(0, 3, evaluated.examples(TEXTS[:3]), {}, ()).items)
+    assert sizes == [1]
+
+
+def test_what_takes_one_pass_is_rehearsed_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, unrehearsed: None
+) -> None:
     methods, rehearsals = "attcat,picky,occlusion,attn_lrp", list[tuple[str, int]]()
 
     def picky(prediction: Prediction) -> torch.Tensor:
@@ -392,7 +481,7 @@ def test_what_takes_one_pass_is_rehearsed_and_changes_nothing(monkeypatch: pytes
         monkeypatch.setattr(MethodSpec, "__call__", noted)
         found = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
         assert rehearsals == [("attcat", 3), ("picky", 3), ("attn_lrp", 3)]
-        monkeypatch.setattr(rehearsal, "_explained", lambda *_: 1 / 0)
+        monkeypatch.setattr(rehearsal, "_steps", lambda *_: 1 / 0)
         again = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
     for table in (found, again):
         for method in methods.split(","):
@@ -571,6 +660,29 @@ def test_questions_of_later_texts_are_begun_where_little_is_on_its_way(
     monkeypatch.undo()
     whole = measured_chunk(plan, next(chunks(plan, TEXTS)))
     assert evaluated.alike(first.records, whole.records)
+
+
+def test_what_earlier_texts_left_waiting_is_begun_before_all_is_asked_about_later_ones(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=3))
+    plan, seen = evaluated.measuring(METHODS, tokens_per_batch=10**6), list[tuple[bool, int, int]]()
+    run, ask = ChunkRun(plan, next(chunks(plan, TEXTS, size=6))), ChunkRun._ask_about
+
+    def noted(self: ChunkRun, items: Any) -> None:
+        before, waiting = self.outcomes.counts.batches, self.outcomes.waiting
+        self.advance()
+        assert self.outcomes.counts.batches == before  # there is enough to do
+        self.advance(urgent=True)
+        seen.append((self.has_left_over, waiting, self.outcomes.counts.batches - before))
+        ask(self, items)
+
+    monkeypatch.setattr(ChunkRun, "_ask_about", noted)
+    run.ask()
+    assert seen[0] == (False, 0, 0)
+    has_left_over, waiting, batches = seen[1]
+    assert waiting > 0 < batches
+    assert not has_left_over  # it is on its way
 
 
 def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:

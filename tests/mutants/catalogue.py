@@ -1383,16 +1383,27 @@ of(
 of(
     "evaluation.evaluate",
     f"{AHEAD}::test_a_gpu_is_made_ready_while_the_first_texts_are_read",
-    ("_results", "                wait_until_ready()\n", ""),
-    ("_results", "        stack.callback(wait_until_ready)\n", ""),
-    ("_rehearsing", " or plan.subject.device.type not in AHEAD", ""),
-    ("_rehearsing", ", EXAMPLES)", ", 1)"),
+    ("_results", "rehearsal.wait()", "pass"),
+    (
+        "_results",
+        "stack.callback(rehearsal.end)",
+        "pass",
+        f"{AHEAD}::test_whoever_leaves_an_evaluation_leaves_no_rehearsal_behind",
+    ),
+    ("_results", " if journal is None or not len(journal) else None", ""),
+    ("_rehearsal", " or plan.subject.device.type not in AHEAD", ""),
+    ("_rehearsal", "first + EXAMPLES", "first + 1"),
 )
 of(
     "evaluation.rehearsal",
-    f"{AHEAD}::test_what_takes_one_pass_is_rehearsed_and_changes_nothing",
-    ("_explained", ' if spec.of.passes == "one"', ""),
-    ("_explained", "suppress(WhyformerError)", "suppress(KeyError)"),
+    AHEAD,
+    ("_steps", ' if spec.of.passes == "one"', ""),
+    ("_steps", "islice(batches(whole, limits_of(subject.device, subject.model), 0), 1)", "[whole]"),
+    ("rehearse", "suppress(WhyformerError, RuntimeError)", "suppress(WhyformerError)"),
+    ("rehearse", "suppress(WhyformerError, RuntimeError)", "suppress(RuntimeError)"),
+    ("rehearse", "if is_ended():", "if False:"),
+    ("rehearse", "    known |= labels\n", ""),
+    ("Rehearsal.end", "self._ended.set()", "pass"),
 )
 of(
     "evaluation.chunk",
@@ -2929,7 +2940,8 @@ of(
     ("Flights._may_fly", " < self._enough", " < 10**9"),
     ("Flights._are_more_than", "not self._may_fly(count)", "count > self._most"),
     ("Flights.has_little", " < self._little", " < 0"),
-    ("Flights.has_little", "self.is_idle or ", ""),
+    ("Flights.has_little", "not left or ", ""),
+    ("Flights.has_little", " if not flight.is_over", ""),
 )
 of(
     "evaluation.chunk",
@@ -2941,7 +2953,9 @@ of(
     ("ChunkRun.advance", "if self.has_failed:", "if False:"),
     ("ChunkRun.advance", "not self.is_asking or ", ""),
     ("ChunkRun.advance", "urgent and ", ""),
-    ("ChunkRun.advance", " and self.outcomes.waiting >= MANY", ""),
+    ("ChunkRun.advance", "self.outcomes.waiting_tokens >= MANY", "True"),
+    ("ChunkRun.advance", "self.has_left_over or ", ""),
+    ("ChunkRun.advance", "self.has_left_over &= not begin", "pass"),
     ("ChunkRun._ask_about", "if self.meanwhile():", "if False:"),
     ("ChunkRun.measure", "self.outcomes.forget()", "pass"),
     (

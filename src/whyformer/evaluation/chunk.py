@@ -43,7 +43,7 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs
 
 ScoresFor = ClassScores | DocumentScores
-MANY = 4096  # inputs, which a GPU takes longer for than Python for some methods
+MANY = 2**17  # tokens, which a GPU takes longer for than Python for some methods
 
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
@@ -187,6 +187,7 @@ class ChunkRun:
         self.metric_facts: dict[str, dict[str, Any]] = {}
         self.is_asked = False
         self.is_asking = False
+        self.has_left_over = False  # what was asked about earlier items
         self.has_failed = False  # ahead of time
 
     def ask(self) -> None:
@@ -206,14 +207,17 @@ class ChunkRun:
     def advance(self, *, urgent: bool = False) -> None:
         """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
 
-        Where it is `urgent`, because there is little else to do, it is given many inputs before all was asked.
+        Where it is `urgent`, because there is little else to do, it is given many inputs before all was asked, and what
+        is left over of items about which all was.
         An error must not end another chunk, which is being explained: from then on all that is left waits for
         `result`, which runs it, and raises what is wrong.
         """
         if self.has_failed:
             return
         try:
-            begin = not self.is_asking or (urgent and self.outcomes.waiting >= MANY)
+            is_worth_it = self.has_left_over or self.outcomes.waiting_tokens >= MANY
+            begin = not self.is_asking or (urgent and is_worth_it)
+            self.has_left_over &= not begin
             with listening(None):
                 self.outcomes.advance(begin=begin)
         except Exception:  # noqa: BLE001 - whatever it is, `result` meets it again
@@ -277,7 +281,7 @@ class ChunkRun:
             del self.measured[key]
 
     def _explain(self, items: Sequence[Item]) -> None:
-        self.is_asking = True
+        self.is_asking, self.has_left_over = True, self.outcomes.waiting > 0
         try:
             self._ask_about(items)
         finally:

@@ -1,10 +1,9 @@
 """evaluate: data × methods × metrics → journal → Table."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import islice
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +18,7 @@ from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import KnownKeys, PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
-from whyformer.evaluation.rehearsal import EXAMPLES, rehearsed
+from whyformer.evaluation.rehearsal import EXAMPLES, Rehearsal
 from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
@@ -216,9 +215,10 @@ def _results(
     results, measure = Results(), engine_named(engine)
     _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
-        wait_until_ready = _rehearsing(evaluation, engine)
-        stack.callback(wait_until_ready)
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
+        rehearsal = _rehearsal(evaluation, engine) if journal is None or not len(journal) else None
+        if rehearsal is not None:
+            stack.callback(rehearsal.end)
         for chunk in () if journal is None else journal.chunks():
             results.add(chunk)
         before = results.rows()
@@ -235,7 +235,8 @@ def _results(
                     advance()
                     continue
                 _refuse_two_ways(chunk, before, out)
-                wait_until_ready()
+                if rehearsal is not None:
+                    rehearsal.wait()
                 if not announced and evaluation.plan.settings.ceiling:
                     _announce(evaluation, chunk)
                 announced = True
@@ -250,12 +251,13 @@ def _results(
     return results
 
 
-def _rehearsing(evaluation: Evaluation, engine: str) -> Callable[[], None]:
-    """Let a GPU of this process load what it will need, in another thread; what is given back waits for that."""
-    plan = evaluation.plan
-    if engine != "local" or plan.subject.device.type not in AHEAD:  # workers have their own
-        return lambda: None
-    return beforehand(partial(rehearsed, plan, list(islice(evaluation.data, EXAMPLES)))).join
+def _rehearsal(evaluation: Evaluation, engine: str) -> Rehearsal | None:
+    """What a GPU of this process, if there is one, loads beforehand; workers have their own."""
+    plan, data = evaluation.plan, evaluation.data
+    if engine != "local" or plan.subject.device.type not in AHEAD:
+        return None
+    first, _ = evaluation.ranges[0]
+    return Rehearsal(plan, data.rows(first, first + EXAMPLES))
 
 
 def _beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack, *, drawn: bool) -> Iterator[PendingChunk]:

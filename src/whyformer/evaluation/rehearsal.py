@@ -6,62 +6,97 @@ while the first texts are read, some are explained by every method that takes on
 are computed, since libraries choose among kernels by size. Nothing of it is kept.
 """
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
+from threading import Event
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from whyformer.datasets import Example
-from whyformer.errors import WhyformerError
+from whyformer.errors import BadInput, WhyformerError
+from whyformer.evaluation.beforehand import beforehand
+from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import Plan
 from whyformer.inputs.encoding import collate
+from whyformer.models.limits import limits_of
 from whyformer.prediction import Prediction
-from whyformer.progress import listening
 from whyformer.recorder import Needs
 from whyformer.recorder.captures import capturing
 
-EXAMPLES = 3  # of which some are padded
+EXAMPLES = 3
 SHAPES = 4  # of linear maps: those of a layer
 COUNTS = (64, 512, 2048, 8192)  # tokens
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)  # over which a softmax goes
 
-
-def rehearsed(plan: Plan, examples: Sequence[Example]) -> None:
-    """Compute on the model's device what most evaluations need, and what this one asks of its first examples."""
-    _multiplied(plan.subject.model, plan.subject.device)
-    _softened(plan.subject.device)
-    with capturing(False), listening(None):
-        _explained(plan, examples)
+_REHEARSED: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()  # the methods, by the model
 
 
-def _explained(plan: Plan, examples: Sequence[Example]) -> None:
-    """Every method that takes one pass; what it refuses is told when it is measured."""
+class Rehearsal:
+    """What another thread computes with the first texts; images are read once, so nothing is rehearsed with them."""
+
+    def __init__(self, plan: Plan, examples: Sequence[Example]):
+        items: tuple[Item, ...] = ()
+        if not plan.subject.takes_images:
+            with suppress(BadInput):  # which is told when all are read
+                items = plan.pending(0, len(examples), examples, {}, ()).items
+        self._ended = Event()
+        self._thread = beforehand(lambda: rehearse(plan, items, self._ended.is_set))
+
+    def wait(self) -> None:
+        """Wait until everything is loaded."""
+        self._thread.join()
+
+    def end(self) -> None:
+        """Leave out what is not loaded yet."""
+        self._ended.set()
+        self._thread.join()
+
+
+def rehearse(plan: Plan, items: Sequence[Item], is_ended: Callable[[], bool] = lambda: False) -> None:
+    """Compute on the model's device what this evaluation needs, with some items; once for a model and its methods."""
+    known = _REHEARSED.setdefault(plan.subject.model, set())
+    labels = {spec.label for spec in plan.methods}
+    if labels <= known:
+        return
+    with capturing(False):
+        for step in _steps(plan, items):
+            if is_ended():
+                return
+            with suppress(WhyformerError, RuntimeError):  # whoever measures meets it again
+                step()
+    known |= labels
+    gc.collect(1)  # graphs hold memory of the device
+
+
+def _steps(plan: Plan, items: Sequence[Item]) -> Iterator[Callable[[], object]]:
+    """Products with weights of the model, softmaxes, and every method that takes one pass."""
+    subject = plan.subject
+    weights = [module.weight.detach() for module in subject.model.modules() if isinstance(module, nn.Linear)]
+    there = {w.shape: w for w in weights if w.is_floating_point() and w.device == subject.device}  # not packed, or away
+    for number, weight in enumerate(islice(there.values(), SHAPES)):
+        yield from (partial(_multiplied, weight, count) for count in COUNTS)
+        yield from (partial(_softened, weight, length) for length in LENGTHS if not number)
+    whole = [item for item in items if not item.windows]
     methods = [spec for spec in plan.methods if spec.of.passes == "one"]
-    pending = plan.pending(0, len(examples), examples, {}, ())
-    items = [item.ready(plan.subject) for item in pending.items if not item.windows]
-    needs = replace(Needs.of_all([spec.needs for spec in methods]), once=False)
-    prediction = Prediction(plan.subject.model, collate(plan.subject, [item.encoded for item in items]), needs=needs)
-    for spec in methods:
-        with suppress(WhyformerError):
-            spec(prediction)
+    for some in islice(batches(whole, limits_of(subject.device, subject.model), 0), 1):
+        needs = replace(Needs.of_all([spec.needs for spec in methods]), once=False)
+        prediction = Prediction(subject.model, collate(subject, [item.encoded for item in some]), needs=needs)
+        yield from (partial(spec, prediction) for spec in methods)
 
 
-def _multiplied(model: nn.Module, device: torch.device) -> None:
-    """Products with weights of the model, as forward and backward passes take them."""
-    weights = (module.weight.detach() for module in model.modules() if isinstance(module, nn.Linear))
-    by_shape = {w.shape: w for w in weights if w.is_floating_point() and w.device == device}  # neither packed nor away
-    for weight in islice(by_shape.values(), SHAPES):
-        for count in COUNTS:
-            given = torch.ones(count, weight.shape[1], dtype=weight.dtype, device=device)
-            torch.mm(F.linear(given, weight, weight[:, 0].contiguous()), weight)
+def _multiplied(weight: Tensor, count: int) -> None:
+    """As forward and backward passes multiply."""
+    given = torch.ones(count, weight.shape[1], dtype=weight.dtype, device=weight.device)
+    torch.mm(F.linear(given, weight, weight[:, 0].contiguous()), weight)
 
 
-def _softened(device: torch.device) -> None:
-    """Softmax, and its backward pass."""
-    for length in LENGTHS:
-        scores = torch.ones(1, length, device=device, requires_grad=True)
-        torch.autograd.grad(scores.softmax(-1)[0, 0], scores)
+def _softened(like: Tensor, length: int) -> None:
+    scores = torch.ones(1, length, dtype=like.dtype, device=like.device, requires_grad=True)
+    torch.autograd.grad(scores.softmax(-1)[0, 0], scores)

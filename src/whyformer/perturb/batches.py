@@ -8,7 +8,7 @@ from whyformer.inputs.input import TensorInput
 
 
 def dense_batches(inputs: Sequence[TensorInput], budget: int, most: int, call: int) -> list[list[TensorInput]]:
-    """Inputs in batches, the largest first: if memory is short, that is seen at once.
+    """Inputs in batches, that of the most tokens first: if memory is short, that is mostly seen at once.
 
     Of the others the small ones come first: a GPU has still to do when Python has launched the last.
 
@@ -27,7 +27,7 @@ def dense_batches(inputs: Sequence[TensorInput], budget: int, most: int, call: i
         size = math.ceil(len(together) / calls)
         batches += [together[start : start + size] for start in range(0, len(together), size)]
         first = ends[first]
-    batches.sort(key=lambda batch: len(batch) * len(batch[0]))
+    batches.sort(key=lambda batch: (len(batch) * len(batch[0]), len(batch[0])))
     return batches[-1:] + batches[:-1]
 
 

@@ -68,14 +68,10 @@ class Flights:
         return self._may_fly(len(self._flying) + 1)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the device could work ahead, and has nothing to do."""
-        return self.run_ahead and not self._flying
-
-    @property
     def has_little(self) -> bool:
         """Whether the device could work ahead, and will soon have nothing to do."""
-        return self.is_idle or (self.run_ahead and sum(flight.tokens for flight in self._flying) < self._little)
+        left = [flight.tokens for flight in self._flying if not flight.is_over]
+        return self.run_ahead and (not left or sum(left) < self._little)
 
     def begin(self) -> None:
         """What was launched before, as changes to weights, is done before what is launched from now on."""

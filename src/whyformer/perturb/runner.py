@@ -199,6 +199,11 @@ class Runner:
         return len(self._waiting) - len(self._launched)
 
     @property
+    def waiting_tokens(self) -> int:
+        """About how many tokens these have, if one of the first inputs is as long as others."""
+        return self.waiting * len(next(iter(self._waiting.values()))) if self.waiting else 0
+
+    @property
     def has_little(self) -> bool:
         """Whether a GPU has little of this to do, or nothing."""
         return self._flights.has_little
