@@ -610,7 +610,10 @@ def test_a_chunk_that_was_measured_holds_no_inputs_any_more(slow: list[Later]) -
     assert before[-1] < before[0]
 
 
-def test_a_gpu_that_waits_is_given_questions_as_they_come(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["MANY", "MUCH"])
+def test_a_gpu_that_waits_is_given_questions_as_they_come(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     """Many inputs are launched before all methods were asked, if there is little else to do; else when all were."""
     methods = "attcat,rollout,cp_lrp,attn_lrp"
     plan, order = evaluated.measuring(methods, tokens_per_batch=40), list[str]()
@@ -626,11 +629,11 @@ def test_a_gpu_that_waits_is_given_questions_as_they_come(slow: list[Later], mon
 
     monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(noted_asked))
     monkeypatch.setattr(Outcomes, "_launch", noted_launch)
-    monkeypatch.setattr(chunk_module, "MANY", 2)
+    monkeypatch.setattr(chunk_module, limit, 2)
     early = list(measured_chunks(plan, chunks(plan, TEXTS)))
     assert order[:3] == ["asked", "launched", "launched"]
     order.clear()
-    monkeypatch.setattr(chunk_module, "MANY", 10**9)
+    monkeypatch.setattr(chunk_module, limit, 10**9)
     late = list(measured_chunks(plan, chunks(plan, TEXTS)))
     assert order[:5] == ["asked"] * 4 + ["launched"]
     assert evaluated.alike([chunk.records for chunk in early], [chunk.records for chunk in late])

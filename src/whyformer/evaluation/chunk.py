@@ -43,7 +43,7 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs
 
 ScoresFor = ClassScores | DocumentScores
-MANY = 2**17  # tokens, which a GPU takes longer for than Python for some methods
+MANY, MUCH = 4096, 2**18  # inputs, or tokens, which a GPU takes longer for than Python for some methods
 
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
@@ -215,7 +215,8 @@ class ChunkRun:
         if self.has_failed:
             return
         try:
-            is_worth_it = self.has_left_over or self.outcomes.waiting_tokens >= MANY
+            is_much = self.outcomes.waiting >= MANY or self.outcomes.waiting_tokens >= MUCH
+            is_worth_it = self.has_left_over or is_much
             begin = not self.is_asking or (urgent and is_worth_it)
             self.has_left_over &= not begin
             with listening(None):

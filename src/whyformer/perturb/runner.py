@@ -200,7 +200,7 @@ class Runner:
 
     @property
     def waiting_tokens(self) -> int:
-        """About how many tokens these have, if one of the first inputs is as long as others."""
+        """How many tokens these have at most, if none is longer than one of the first inputs, which is whole."""
         return self.waiting * len(next(iter(self._waiting.values()))) if self.waiting else 0
 
     @property
