@@ -91,6 +91,7 @@ def _advance(going: Iterable["ChunkRun"]) -> bool:
 
 
 def _have_little(going: Iterable["ChunkRun"]) -> bool:
+    """Whether a GPU has little to do for each of these chunks."""
     return all(run.outcomes.has_little for run in going)
 
 

@@ -79,10 +79,12 @@ def _steps(plan: Plan, items: Sequence[Item]) -> Iterator[Callable[[], object]]:
     """Products with weights of the model, softmaxes, and every method that takes one pass."""
     subject = plan.subject
     weights = [module.weight.detach() for module in subject.model.modules() if isinstance(module, nn.Linear)]
-    there = {w.shape: w for w in weights if w.is_floating_point() and w.device == subject.device}  # not packed, or away
-    for number, weight in enumerate(islice(there.values(), SHAPES)):
+    usable = [w for w in weights if w.is_floating_point() and w.device == subject.device]  # not packed, not offloaded
+    by_shape = {weight.shape: weight for weight in usable}
+    for weight in islice(by_shape.values(), SHAPES):
         yield from (partial(_multiplied, weight, count) for count in COUNTS)
-        yield from (partial(_softened, weight, length) for length in LENGTHS if not number)
+    for weight in usable[:1]:
+        yield from (partial(_softened, weight, length) for length in LENGTHS)
     whole = [item for item in items if not item.windows]
     methods = [spec for spec in plan.methods if spec.of.passes == "one"]
     for some in islice(batches(whole, limits_of(subject.device, subject.model), 0), 1):
@@ -92,11 +94,12 @@ def _steps(plan: Plan, items: Sequence[Item]) -> Iterator[Callable[[], object]]:
 
 
 def _multiplied(weight: Tensor, count: int) -> None:
-    """As forward and backward passes multiply."""
-    given = torch.ones(count, weight.shape[1], dtype=weight.dtype, device=weight.device)
-    torch.mm(F.linear(given, weight, weight[:, 0].contiguous()), weight)
+    """A linear map of so many tokens, and the product that takes a gradient back through it."""
+    states = torch.ones(count, weight.shape[1], dtype=weight.dtype, device=weight.device)
+    torch.mm(F.linear(states, weight, weight[:, 0].contiguous()), weight)
 
 
 def _softened(like: Tensor, length: int) -> None:
+    """A softmax over so many scores, of the type and on the device of a weight, and its gradient."""
     scores = torch.ones(1, length, dtype=like.dtype, device=like.device, requires_grad=True)
     torch.autograd.grad(scores.softmax(-1)[0, 0], scores)
