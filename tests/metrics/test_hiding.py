@@ -1,5 +1,7 @@
 """Every way to hide, on every kind of tokenizer; and the engine that runs what is left."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from whyformer import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.input import TensorInput
-from whyformer.metrics import Case, measure
+from whyformer.metrics import Annotation, Case, measure
 from whyformer.metrics.registry import metric_named
 from whyformer.models.limits import CPU
 from whyformer.perturb import Outcomes, count_of, hide_named, runner
@@ -205,3 +207,38 @@ def test_a_case_needs_scores_for_every_unit() -> None:
     prediction = predicted(TEXTS)
     with pytest.raises(BadInput, match="a case needs scores of shape"):
         Case(prediction, torch.zeros(4, 3), Outcomes(prediction.model))
+
+
+def test_what_a_metric_asks_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called twice: first what it asks is noted, and then it gets the answers, of a case without its graph."""
+    outcomes, calls, without = Outcomes(subject().model), list[int](), Outcomes.without
+
+    def noted(self: Outcomes, whole: TensorInput, steps: Any, hide: Any) -> list[TensorInput]:
+        calls.append(len(steps))
+        return without(self, whole, steps, hide)
+
+    monkeypatch.setattr(Outcomes, "without", noted)
+    one = case(outcomes=outcomes)
+    with outcomes.planning():
+        metric_named("aopc")(one)
+    assert calls == [11] * len(TEXTS)
+    found = metric_named("aopc")(one.settled(one.prediction.settled()))
+    assert calls == [11] * len(TEXTS)
+    torch.testing.assert_close(found.values, metric_named("aopc")(case()).values)
+
+
+def test_what_one_metric_asks_is_not_taken_for_what_another_does() -> None:
+    words: dict[str, Any] = {"units": "word"}
+    authors: dict[str, Any] = {"protocol": "attcat", "min_tokens": 0}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        *(("aopc", {}), ("aopc", {"hide": "pad"}), ("aopc", {"fractions": [0.5]}), ("aopc", {"target": "gold"})),
+        *(("aopc", words), ("aopc", {**words, "combine": "max"}), ("aopc", authors)),
+        *(("aopc", {**authors, "special_tokens": True}), ("comprehensiveness", {}), ("sufficiency", {})),
+    ]
+    gold = [Annotation(gold=2)] * len(TEXTS)
+    shared, values = case(annotations=gold), set[tuple[float, ...]]()
+    for name, options in asked:
+        found = metric_named(name)(shared, **options).values
+        torch.testing.assert_close(found, metric_named(name)(case(annotations=gold), **options).values)
+        values.add(tuple(found.tolist()))
+    assert len(values) == len(asked)

@@ -1,8 +1,8 @@
 """Case: what a metric is given: explained predictions, what people said of them, what the model says without units."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ Explained = Literal["predicted", "gold", "explained"]
 Floats = NDArray[np.float64]
 LARGEST_ODDS = 700.0  # beyond it a probability in float64 is 0 or 1
 PIXELS = "pixels"  # where a method reports the scores of pixels
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Case:
     signed: bool = True
     _other: dict[tuple[int, ...], Scores] = field(default_factory=dict, repr=False)
     _orders: dict[tuple[str, ...], list[list[list[int]]]] = field(default_factory=dict, init=False, repr=False)
+    _planned: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         expected = tuple(self.prediction.padding.shape)
@@ -189,7 +191,14 @@ class Case:
         """The same case, small enough to be kept until it is asked the same again: a prediction without its graph."""
         settled = replace(self, prediction=prediction, scores_for=None if self.scores_for is None else _let_go)
         settled._orders.update(self._orders)
+        settled._planned.update(self._planned)
         return settled
+
+    def planned(self, key: Hashable, make: Callable[[], V]) -> V:
+        """What a metric made of this case when it was first called: it need not be made again for the answers."""
+        if key not in self._planned:
+            self._planned[key] = make()
+        return cast(V, self._planned[key])
 
     def without_padding(self, scores: Tensor) -> list[Floats]:
         """Scores [batch, units] of each example, without padding."""
@@ -231,14 +240,14 @@ class Case:
 
     def probabilities(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[Tensor]:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
-        return self.answers(self._without(without, hide))
+        return self.answers(self.without(without, hide))
 
     def log_odds(self, without: Sequence[Sequence[Places]], hide: str | Hide, classes: Tensor) -> list[Tensor]:
         """The log-odds of a class of each example with these places hidden: [steps] for each.
 
         They are those of the logits, since of a probability near 1 too few digits are left; at most `LARGEST_ODDS`.
         """
-        inputs = self._without(without, hide)
+        inputs = self.without(without, hide)
         logits = self.outcomes.logits([one for steps in inputs for one in steps], self.classes)
         odds = [
             self.outcomes.task.log_odds(of_steps, index.expand(len(of_steps)))
@@ -246,7 +255,7 @@ class Case:
         ]
         return [one.clamp(-LARGEST_ODDS, LARGEST_ODDS) for one in odds]
 
-    def _without(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[list[TensorInput]]:
+    def without(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[list[TensorInput]]:
         """Each example with these places hidden."""
         way = hide_named(hide)
         steps_of = zip(self.inputs, without, strict=True)

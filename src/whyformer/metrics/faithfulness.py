@@ -1,16 +1,18 @@
 """Faithfulness: how far the prediction falls when the units that an explanation ranks highest are hidden."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadOption
+from whyformer.inputs.input import TensorInput
 from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
 from whyformer.metrics.registry import Measured, metric
 from whyformer.perturb import HideName, HideNameOrNone, count_of
@@ -183,7 +185,8 @@ def sufficiency(
 
 def _eraser(case: Case, deletion: Deletion, revealing: bool) -> Measured:
     at = deletion.at(ERASER)
-    falls = _probabilities(case, deletion.steps(case, at, revealing=revealing, up=True), deletion, at)
+    steps = partial(deletion.steps, case, at, revealing=revealing, up=True)
+    falls = _probabilities(case, deletion, at, steps, revealing)
     return falls.measured(falls.whole[:, None] - falls.after, torch.ones(len(case), dtype=torch.bool))
 
 
@@ -193,9 +196,10 @@ def _falls(case: Case, deletion: Deletion, protocol: Protocol | None, special_to
     if protocol is not None:
         refuse_together(protocol, units=None if deletion.units == "token" else deletion.units)
         at = tuple(np.linspace(0, 1, AUTHORS_STEPS)[1:].tolist())
-        return _probabilities(case, _authors_steps(case, deletion.target, special_tokens), deletion, at)
+        authors = partial(_authors_steps, case, deletion.target, special_tokens)
+        return _probabilities(case, deletion, at, authors, (protocol, special_tokens))
     at = deletion.at(TENTHS)
-    return _probabilities(case, deletion.steps(case, at), deletion, at)
+    return _probabilities(case, deletion, at, partial(deletion.steps, case, at), None)
 
 
 def _authors_steps(case: Case, target: Explained, special_tokens: bool) -> list[list[list[int]]]:
@@ -213,12 +217,26 @@ def _authors_steps(case: Case, target: Explained, special_tokens: bool) -> list[
     return steps
 
 
+class _Asked(NamedTuple):
+    """What is asked of the model: the inputs for each text, the first of them whole, and how many of them are steps."""
+
+    inputs: list[list[TensorInput]]
+    steps: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, case: Case, steps: Sequence[Sequence[list[int]]], hide: str) -> "_Asked":
+        hidden = [of_one if of_one and not of_one[0] else [[], *of_one] for of_one in steps]
+        return cls(case.without(hidden, hide), np.array([len(of_one) for of_one in steps]))
+
+
 def _probabilities(
-    case: Case, steps: Sequence[Sequence[list[int]]], deletion: Deletion, at: tuple[float, ...]
+    case: Case, deletion: Deletion, at: tuple[float, ...], steps: Callable[[], list[list[list[int]]]], way: Hashable
 ) -> Falls:
-    asked = [hidden if hidden and not hidden[0] else [[], *hidden] for hidden in steps]  # the first is the whole text
-    lengths, counts = (np.array([len(of_one) for of_one in each]) for each in (asked, steps))
-    shares = torch.cat(case.probabilities(asked, deletion.hide)).numpy()
+    """The probabilities at each of the `steps`, which are made once for a case, a deletion and a `way` to make them."""
+    key = (deletion.hide, deletion.target, deletion.units, deletion.combine, at, way)
+    asked = case.planned(key, lambda: _Asked.of(case, steps(), deletion.hide))
+    counts, lengths = asked.steps, np.array([len(of_one) for of_one in asked.inputs])
+    shares = torch.cat(case.answers(asked.inputs)).numpy()
     of_class = shares[np.arange(len(shares)), case.chosen(deletion.target).numpy().repeat(lengths)]
     firsts = lengths.cumsum() - lengths
     is_step = np.ones(len(of_class), dtype=bool)
@@ -232,7 +250,7 @@ def _kept(
     case: Case, falls: Falls, protocol: Protocol | None, min_tokens: int | None, min_probability: float
 ) -> Tensor:
     shortest = min_tokens if min_tokens is not None else SHORTEST.get(protocol or "", 0)
-    lengths = torch.tensor([len(real) for real in case.real])
+    lengths = torch.tensor([len(one) for one in case.inputs])
     return (lengths >= shortest) & (falls.whole >= min_probability)
 
 
