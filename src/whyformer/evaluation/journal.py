@@ -239,20 +239,19 @@ def _packed(key: str) -> bytes | str:
     return bytes.fromhex(key) if HEX.fullmatch(key) else key
 
 
-def _dumped(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain)
-
-
 def _plain(value: Any) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{value!r} of {type(value).__name__} cannot be written as JSON")
 
 
+_dumped = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_plain).encode  # made once for all records
+
+
 def _lines(chunk: Chunk) -> bytes:
     """A chunk as it is written: its records, what else there is, and the checksum of all that."""
     usual = {field.name: field.default for field in fields_of(Record)}
-    records = [{n: v for n, d in usual.items() if (v := getattr(record, n)) is not d} for record in chunk.records]
+    records = [{n: v for n, v in vars(record).items() if v is not usual[n]} for record in chunk.records]
     commit = {f.name: getattr(chunk, f.name) for f in fields_of(Chunk) if f.name != "records"}
     sealed = "".join(f"{_dumped(record)}\n" for record in records)
     sealed += f'{{"commit":{_dumped(commit)},"records":{len(records)}'
