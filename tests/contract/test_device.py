@@ -14,7 +14,6 @@ import whyformer
 from tests.helpers import cases, evaluated, families, zoo
 from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, on_device, told
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
-from whyformer.evaluation.rehearsal import _steps
 from whyformer.perturb import flights
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS
@@ -60,14 +59,6 @@ def test_an_evaluation_finds_the_same_while_the_next_chunk_is_explained() -> Non
     chunks = [plan.pending(n, n + 8, rows[n : n + 8], {}, frozenset()) for n in range(0, len(rows), 8)]
     ahead, one_by_one = measured_chunks(plan, chunks), [measured_chunk(plan, chunk) for chunk in chunks]
     assert evaluated.alike([c.records for c in ahead], [c.records for c in one_by_one], torch.float32)
-
-
-def test_a_rehearsal_raises_nothing() -> None:
-    """Evaluations would go on without it, and be slower."""
-    subject = replace(cases.subject(), model=on_gpu(cases.subject().model))
-    plan = evaluated.measuring("attcat,transformer_attribution,attn_lrp,random,occlusion", "aopc", subject)
-    for step in _steps(plan, plan.pending(0, 3, evaluated.examples(evaluated.texts(3, longest=12)), {}, ()).items):
-        step()
 
 
 def test_what_is_explained_goes_ahead_of_what_is_on_its_way() -> None:

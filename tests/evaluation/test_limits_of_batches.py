@@ -36,8 +36,11 @@ def test_a_batch_of_texts_holds_no_more_tokens_than_it_may() -> None:
     assert in_order == sorted(in_order, reverse=True)  # neighbours are of nearly one length
 
 
-def test_batches_are_of_one_size() -> None:
-    assert [len(batch) for batch in batches(given(11), replace(CPU, texts=5), ceiling=0)] == [4, 4, 3]
+def test_a_batch_holds_no_more_texts_than_it_may() -> None:
+    few = replace(CPU, texts=5, traced_call=10**6)  # padding costs nothing beside another run
+    sizes = [len(batch) for batch in batches(given(11), few, ceiling=0)]
+    assert (len(sizes), sum(sizes)) == (3, 11)
+    assert max(sizes) <= 5
     assert not list(batches([], CPU, ceiling=0))
 
 
@@ -50,15 +53,19 @@ def test_batches_are_of_no_size_that_would_take_more_of_them() -> None:
     """Where tokens cut the longest off alone, as many of the others go together as may."""
     long, *short = sorted(given(12), key=lambda item: -len(item.encoded.units))
     long = stretched(long, 20)
-    few = replace(CPU, texts=11, traced_tokens=11 * max(lengths(short)))
+    few = replace(CPU, texts=11, traced_tokens=11 * max(lengths(short)), traced_call=10**6)
     assert 2 * len(long.encoded.units) > few.traced_tokens
     assert [len(batch) for batch in batches([*short, long], few, ceiling=0)] == [1, 11]
 
 
-def test_batches_are_of_no_size_that_would_pad_more() -> None:
+def test_long_texts_stand_apart_where_padding_costs_more_than_another_run() -> None:
+    """The best of all cuts is found by `perturb.batches`."""
     texts = given(8)
     texts = [stretched(text, 20) for text in texts[:5]] + texts[5:]
-    assert [len(batch) for batch in batches(texts, replace(CPU, texts=5, traced_tokens=10**6), ceiling=0)] == [5, 3]
+    padding = sum(max(lengths(texts)) - length for length in lengths(texts[5:]))
+    for call, expected in ((padding + 1000, [8]), (padding - 1000, [5, 3])):
+        limits = replace(CPU, traced_tokens=10**6, traced_call=call)
+        assert [len(batch) for batch in batches(texts, limits, ceiling=0)] == expected
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch, memory: int, model: torch.nn.Module | None = None) -> Limits:

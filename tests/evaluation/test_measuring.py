@@ -21,7 +21,7 @@ from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperatio
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.examples import batches, item_of
 from whyformer.metrics import Idf
-from whyformer.models.limits import CPU
+from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
@@ -174,7 +174,9 @@ def test_a_text_that_a_method_refuses_is_refused_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [NoAttention, UncoveredOperation, UnsupportedModel])
-def test_a_model_that_a_method_refuses_is_refused_for_every_text(kind: type[UnsupportedModel]) -> None:
+def test_a_model_that_a_method_refuses_is_refused_for_every_text(
+    kind: type[UnsupportedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each text is tried alone, so that what a batch looks like decides nothing."""
     calls = []
 
@@ -184,6 +186,7 @@ def test_a_model_that_a_method_refuses_is_refused_for_every_text(kind: type[Unsu
         raise kind("this model has no soul")
 
     registered(unable)
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, traced_call=10**6))  # all in one batch
     chunk = chunk_of(measuring("unable,rollout", "aopc,log_odds"), examples(TEXTS))
     refused = [record for record in chunk.records if record.method == "unable"]
     assert [record.refused for record in refused] == ["this model has no soul"] * 2 * len(TEXTS)

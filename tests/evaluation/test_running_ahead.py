@@ -3,12 +3,13 @@
 import gc
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -18,11 +19,8 @@ from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import evaluate as evaluate_module
 from whyformer.evaluation import plan as plan_module
-from whyformer.evaluation import rehearsal
 from whyformer.evaluation.chunk import Asked, ChunkRun, Runs, measured_chunk, measured_chunks
-from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
-from whyformer.evaluation.table import Results
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.specs import MethodSpec
 from whyformer.models import fingerprint, memory
@@ -355,139 +353,6 @@ def test_methods_that_wait_for_a_gpu_are_asked_last(monkeypatch: pytest.MonkeyPa
     assert [record.method for record in chunk.records if record.row == 0] == methods.split(",")
 
 
-def test_a_gpu_is_made_ready_while_the_first_texts_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    order, others, ask, table = list[str](), threading.active_count(), Asked.of, Results.table
-
-    def slowly(plan: Plan, items: Sequence[Item], is_ended: Any) -> None:
-        time.sleep(1)
-        order.append(f"{len(items)} texts")
-
-    def noted(spec: MethodSpec, runs: Runs) -> Asked:
-        order.append("asked")
-        return ask(spec, runs)
-
-    def noted_table(self: Results) -> Any:
-        order.append("table")
-        assert threading.active_count() == others  # no thread is left
-        return table(self)
-
-    monkeypatch.setattr(rehearsal, "rehearse", slowly)
-    monkeypatch.setattr(Asked, "of", noted)
-    monkeypatch.setattr(Results, "table", noted_table)
-    evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", progress=False)
-    assert order == ["asked", "table"]  # a CPU is ready
-    order.clear()
-    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
-    for _ in range(2):  # the second time nothing is missing
-        evaluate_module.evaluate(cases.subject(), TEXTS, "attcat", "aopc", out=tmp_path, progress=False)
-    assert order == ["3 texts", "asked", "table", "table"]
-
-
-@pytest.fixture
-def unrehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "_REHEARSED", WeakKeyDictionary())
-
-
-def test_a_rehearsal_ends_where_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch, unrehearsed: None) -> None:
-    """As it does where an evaluation is left before anything was measured."""
-    begun, go_on, steps = threading.Event(), threading.Event(), list[int]()
-
-    def step() -> None:
-        steps.append(len(steps))
-        begun.set()
-        go_on.wait(10)
-
-    monkeypatch.setattr(rehearsal, "_steps", lambda *_: [step] * 5)
-    plan, others = evaluated.measuring(METHODS), threading.active_count()
-    going = rehearsal.Rehearsal(plan, evaluated.examples(TEXTS[:2]))
-    begun.wait(10)
-    threading.Timer(0.2, go_on.set).start()
-    going.end()
-    assert steps == [0]
-    time.sleep(0.3)  # the timer's own thread
-    assert threading.active_count() == others
-    rehearsal.rehearse(plan, ())
-    rehearsal.rehearse(plan, ())
-    assert len(steps) == 6  # what was ended is not known, what was done is
-
-
-def test_whoever_leaves_an_evaluation_leaves_no_rehearsal_behind(
-    monkeypatch: pytest.MonkeyPatch, unrehearsed: None
-) -> None:
-    steps, others = list[float](), threading.active_count()
-
-    def step() -> None:
-        time.sleep(0.1)
-        steps.append(time.monotonic())
-
-    monkeypatch.setitem(flights.AHEAD, "cpu", 2)
-    monkeypatch.setattr(rehearsal, "_steps", lambda *_: [step] * 50)
-    with pytest.raises(BadInput, match="row 4"):
-        evaluate_module.evaluate(cases.subject(), [*TEXTS[:4], ""], "attcat", "aopc", progress=False)
-    assert threading.active_count() == others
-    assert len(steps) < 50
-
-
-def test_what_fails_in_a_rehearsal_stops_nothing_else(monkeypatch: pytest.MonkeyPatch, unrehearsed: None) -> None:
-    def failing(*_: Any) -> None:
-        raise torch.OutOfMemoryError("short")
-
-    plan, called, call = evaluated.measuring(METHODS), list[str](), MethodSpec.__call__
-
-    def noted(self: MethodSpec, prediction: Prediction) -> Any:
-        called.append(self.label)
-        return call(self, prediction)
-
-    monkeypatch.setattr(rehearsal, "_multiplied", failing)
-    monkeypatch.setattr(MethodSpec, "__call__", noted)
-    items = plan.pending(0, 2, evaluated.examples(TEXTS[:2]), {}, ()).items
-    rehearsal.rehearse(plan, items)
-    assert called == METHODS.split(",")
-
-
-def test_no_more_is_rehearsed_at_once_than_is_explained(monkeypatch: pytest.MonkeyPatch, unrehearsed: None) -> None:
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=1))
-    plan, sizes = evaluated.measuring("attcat"), list[int]()
-
-    def noted(self: MethodSpec, prediction: Prediction) -> None:
-        sizes.append(len(prediction.batch.examples))
-
-    monkeypatch.setattr(MethodSpec, "__call__", noted)
-    rehearsal.rehearse(plan, plan.pending(0, 3, evaluated.examples(TEXTS[:3]), {}, ()).items)
-    assert sizes == [1]
-
-
-def test_what_takes_one_pass_is_rehearsed_and_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, unrehearsed: None
-) -> None:
-    methods, rehearsals = "attcat,picky,occlusion,attn_lrp", list[tuple[str, int]]()
-
-    def picky(prediction: Prediction) -> torch.Tensor:
-        """Explains texts one by one."""
-        if len(prediction.batch.examples) > 1:
-            raise UnsupportedModel("one by one")
-        return evaluated.in_order(prediction)
-
-    def noted(self: MethodSpec, prediction: Prediction) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            rehearsals.append((self.label, len(prediction.batch.examples)))
-        return call(self, prediction)
-
-    call = MethodSpec.__call__
-    with evaluated.own_registry():
-        evaluated.registered(picky)
-        plain = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
-        monkeypatch.setitem(flights.AHEAD, "cpu", 2)
-        monkeypatch.setattr(MethodSpec, "__call__", noted)
-        found = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
-        assert rehearsals == [("attcat", 3), ("picky", 3), ("attn_lrp", 3)]
-        monkeypatch.setattr(rehearsal, "_steps", lambda *_: 1 / 0)
-        again = evaluate_module.evaluate(cases.subject(), TEXTS, methods, "aopc", progress=False)
-    for table in (found, again):
-        for method in methods.split(","):
-            assert table[method, "aopc"].mean == pytest.approx(plain[method, "aopc"].mean, abs=1e-6)
-
-
 def test_an_engine_that_fails_is_not_tried_again_before_its_numbers_are_wanted(
     slow: list[Later], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -580,7 +445,7 @@ def test_the_collector_looks_at_what_is_new_where_it_rests(monkeypatch: pytest.M
     with uncollected():
         pass
     monkeypatch.setattr(gc, "collect", looks.append)
-    memory.collect_now()
+    memory.collect_now(everything=True)
     assert looks == []  # it looks by itself
     with uncollected():
         memory.collect_now()
@@ -588,16 +453,17 @@ def test_the_collector_looks_at_what_is_new_where_it_rests(monkeypatch: pytest.M
         monkeypatch.setattr(memory, "MUCH", -1)
         memory.collect_now()
         memory.collect_now()
+        memory.collect_now(everything=True)
         monkeypatch.setattr(memory, "LONGEST_PAUSE", -1)
         memory.collect_now()
-    assert looks == [1, 1, 2]
+    assert looks == [1, 1, 2, 2]
     gc.disable()
     try:
         with uncollected():
             memory.collect_now()  # who switched it off has reasons
     finally:
         gc.enable()
-    assert looks == [1, 1, 2]
+    assert looks == [1, 1, 2, 2]
 
 
 def test_a_chunk_that_was_measured_holds_no_inputs_any_more(slow: list[Later]) -> None:
@@ -614,7 +480,10 @@ def test_a_chunk_that_was_measured_holds_no_inputs_any_more(slow: list[Later]) -
 def test_a_gpu_that_waits_is_given_questions_as_they_come(
     slow: list[Later], monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Many inputs are launched before all methods were asked, if there is little else to do; else when all were."""
+    """Many inputs are launched before all methods were asked, if there is little else to do; else when all were.
+
+    Of the first texts all are asked before: what they load waits for a GPU that is at work.
+    """
     methods = "attcat,rollout,cp_lrp,attn_lrp"
     plan, order = evaluated.measuring(methods, tokens_per_batch=40), list[str]()
     asked, launch = chunk_module.Asked.of, Outcomes._launch
@@ -627,17 +496,85 @@ def test_a_gpu_that_waits_is_given_questions_as_they_come(
         order.append("launched")
         launch(self, batch)
 
+    def turns() -> list[int]:
+        """How many methods were asked before anything was launched, and then before anything more was."""
+        return [len(list(alike)) for what, alike in groupby(order) if what == "asked"]
+
     monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(noted_asked))
     monkeypatch.setattr(Outcomes, "_launch", noted_launch)
+    monkeypatch.setitem(flights.LITTLE, "cpu", 10**9)
+    monkeypatch.setitem(flights.AHEAD, "cpu", 10**6)  # a GPU to which everything can be given
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=1))
     monkeypatch.setattr(chunk_module, limit, 2)
     early = list(measured_chunks(plan, chunks(plan, TEXTS)))
-    assert order[:3] == ["asked", "launched", "launched"]
+    assert turns()[0] == 4
+    assert max(turns()[1:]) < 4  # two, where the second asks nothing that the first did not
     order.clear()
     monkeypatch.setattr(chunk_module, limit, 10**9)
     late = list(measured_chunks(plan, chunks(plan, TEXTS)))
-    assert order[:5] == ["asked"] * 4 + ["launched"]
+    assert turns() == [4] * 6
     assert evaluated.alike([chunk.records for chunk in early], [chunk.records for chunk in late])
     assert sum(chunk.counts["run"] for chunk in early) == sum(chunk.counts["run"] for chunk in late)
+
+
+def test_a_gpu_has_enough_to_do_while_something_is_on_its_way(slow: list[Later]) -> None:
+    outcomes, rows = engine(TEXTS[:3])
+    assert not outcomes.has_enough
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    assert not outcomes.has_enough  # nothing is on its way
+    outcomes.advance()
+    assert outcomes.has_enough  # two of three
+    slow[0].synchronize()
+    slow[1].synchronize()
+    outcomes.advance()
+    assert outcomes.counts.run == 3
+    assert outcomes.has_enough  # the last one
+    slow[2].synchronize()
+    outcomes.advance()
+    assert not outcomes.has_enough
+
+
+def test_a_cpu_never_has_enough_to_do() -> None:
+    outcomes, rows = engine(TEXTS[:3])
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance()
+    assert not outcomes.has_enough
+
+
+def test_errands_are_done_once_while_a_gpu_has_enough_to_do(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, done = evaluated.measuring(METHODS, tokens_per_batch=40), list[int]()
+
+    def errand(number: int) -> None:
+        assert not all(moment.is_past for moment in slow)
+        done.append(number)
+
+    list(measured_chunks(plan, chunks(plan, TEXTS), [partial(errand, number) for number in range(3)]))
+    assert done == [0, 1, 2]
+    monkeypatch.undo()
+    list(measured_chunks(plan, chunks(plan, TEXTS), [lambda: 1 / 0]))  # a CPU is waited for by nobody
+
+
+def test_what_draws_is_imported_while_a_gpu_is_busy(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done, looks = list[str](), list[int]()
+
+    def failing() -> None:
+        done.append("imported")
+        raise ImportError("no such file")
+
+    monkeypatch.setattr(evaluate_module, "imported", failing)
+    monkeypatch.setattr(evaluate_module, "drawn_once", lambda: done.append("drawn"))
+    monkeypatch.setattr(gc, "collect", looks.append)
+    arguments: Any = (cases.subject(), TEXTS, "attcat", "aopc")
+    evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, progress=False)
+    assert not done  # nothing will be drawn
+    assert looks == [2]
+    evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, out=tmp_path, progress=False)
+    assert done == ["imported", "drawn"]
+    assert (tmp_path / "curves-aopc.png").exists()
 
 
 @pytest.mark.parametrize(("little", "begun"), [(0, False), (10**9, True)])

@@ -939,14 +939,32 @@ of(
 of(
     "perturb.batches",
     "metrics/test_batches.py",
-    ("_fitting", "budget // len(longest)", "2 * budget // len(longest)"),
+    ("_fitting", "budget // longest", "2 * budget // longest"),
     ("_ends", "padding + calls * call + costs[end]", "padding + call + costs[end]"),
     ("_ends", "padding + calls * call + costs[end]", "padding + calls * call"),
     ("_ends", "if padding > call * (end - first - 1)", "if padding > call"),
     ("dense_batches", "reverse=True", "reverse=False"),
-    ("dense_batches", "batches[-1:] + batches[:-1]", "batches"),
-    ("dense_batches", "len(batch) * len(batch[0])", "-len(batch) * len(batch[0])"),
-    ("dense_batches", "math.ceil(len(together) / calls)", "_fitting(together[0], budget, most)"),
+    ("dense_batches", "math.ceil(len(together) / calls)", "_fitting(longest_first[first], budget, most)"),
+    ("in_turns", "if number % 2", "if False"),
+    ("in_turns", "if number % 2", "if not number % 2"),
+    ("in_turns", "len(batch) * len(batch[0])", "len(batch)"),
+)
+of(
+    "metrics.faithfulness",
+    f"{HIDING}::test_what_one_metric_asks_is_not_taken_for_what_another_does",
+    ("_probabilities", "(deletion.hide, ", "("),
+    ("_probabilities", "deletion.target, deletion.units", "deletion.units"),
+    ("_probabilities", "deletion.units, ", ""),
+    ("_probabilities", "deletion.combine, ", ""),
+    ("_probabilities", "at, way)", "way)"),
+    ("_probabilities", "at, way)", "at)"),
+    ("_falls", "(protocol, special_tokens)", "protocol"),
+)
+of(
+    "metrics.case",
+    f"{HIDING}::test_what_a_metric_asks_is_made_once",
+    ("Case.settled", "settled._planned.update(self._planned)", "pass"),
+    ("Case.planned", "if key not in self._planned:", "if True:"),
 )
 of(
     "perturb.prefixes",
@@ -1353,17 +1371,9 @@ of(
     "evaluation.examples",
     "evaluation/test_pitfalls.py::test_a_smaller_window_is_not_taken_for_the_same",
     ("item_of", "[tensors, [unit.special for unit in encoded.units]]", "[]"),
-    (
-        "_cut",
-        "len(batch) == most or (len(batch) + 1)",
-        "len(batch) == most or 0 * (len(batch) + 1)",
-        BATCH_LIMITS,
-    ),
-    ("_cut", "len(batch) == most or ", "", BATCH_LIMITS),
-    ("_batches", "-len(item.encoded.units)", "item.row", BATCH_LIMITS),
-    ("_batches", "math.ceil(len(in_order) / max(1, len(full)))", "limits.texts", BATCH_LIMITS),
-    ("_batches", "min(full, even, key=lambda cut: (len(cut), _tokens(cut)))", "even", BATCH_LIMITS),
-    ("_batches", "(len(cut), _tokens(cut))", "-len(cut)", BATCH_LIMITS),
+    ("_batches", "limits.traced_tokens", "10**9", BATCH_LIMITS),
+    ("_batches", "limits.texts", "10**9", BATCH_LIMITS),
+    ("_batches", "limits.traced_call", "0", BATCH_LIMITS),
 )
 of(
     "models.limits",
@@ -1382,28 +1392,29 @@ of(
 
 of(
     "evaluation.evaluate",
-    f"{AHEAD}::test_a_gpu_is_made_ready_while_the_first_texts_are_read",
-    ("_results", "rehearsal.wait()", "pass"),
-    (
-        "_results",
-        "stack.callback(rehearsal.end)",
-        "pass",
-        f"{AHEAD}::test_whoever_leaves_an_evaluation_leaves_no_rehearsal_behind",
-    ),
-    ("_results", " if journal is None or not len(journal) else None", ""),
-    ("_rehearsal", " or plan.subject.device.type not in AHEAD", ""),
-    ("_rehearsal", "first + EXAMPLES", "first + 1"),
+    f"{AHEAD}::test_what_draws_is_imported_while_a_gpu_is_busy",
+    ("_results", "drawn=out is not None", "drawn=True"),
+    ("_errands", "suppress(Exception)", "suppress(KeyError)"),
+    ("_errands", "everything=True", "everything=False"),
 )
 of(
-    "evaluation.rehearsal",
-    AHEAD,
-    ("_steps", ' if spec.of.passes == "one"', ""),
-    ("_steps", "islice(batches(whole, limits_of(subject.device, subject.model), 0), 1)", "[whole]"),
-    ("rehearse", "suppress(WhyformerError, RuntimeError)", "suppress(WhyformerError)"),
-    ("rehearse", "suppress(WhyformerError, RuntimeError)", "suppress(RuntimeError)"),
-    ("rehearse", "if is_ended():", "if False:"),
-    ("rehearse", "    known |= labels\n", ""),
-    ("Rehearsal.end", "self._ended.set()", "pass"),
+    "perturb.runner",
+    f"{AHEAD}::test_a_gpu_has_enough_to_do_while_something_is_on_its_way",
+    ("Runner.has_enough", " and not self.has_little", ""),
+    ("Runner.has_enough", "self._flights.run_ahead and ", "", f"{AHEAD}::test_a_cpu_never_has_enough_to_do"),
+)
+of(
+    "evaluation.chunk",
+    f"{AHEAD}::test_a_gpu_that_waits_is_given_questions_as_they_come",
+    ("ChunkRun._ask_about", "not self.is_first and ", ""),
+    ("ChunkRun._ask_about", "        self.is_first = False\n", ""),
+    ("measured_chunks", "            is_first = False\n", ""),
+    (
+        "measured_chunks",
+        "errands=left",
+        "errands=deque(errands)",
+        f"{AHEAD}::test_errands_are_done_once_while_a_gpu_has_enough_to_do",
+    ),
 )
 of(
     "evaluation.chunk",
@@ -2958,7 +2969,7 @@ of(
     ("ChunkRun.advance", " or self.outcomes.waiting_tokens >= MUCH", ""),
     ("ChunkRun.advance", "self.has_left_over or ", ""),
     ("ChunkRun.advance", "self.has_left_over &= not begin", "pass"),
-    ("ChunkRun._ask_about", "if self.meanwhile():", "if False:"),
+    ("ChunkRun._ask_about", "if not self.is_first and self.meanwhile():", "if False:"),
     ("ChunkRun.measure", "self.outcomes.forget()", "pass"),
     (
         "ChunkRun.measure",

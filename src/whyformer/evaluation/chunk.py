@@ -43,6 +43,7 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs
 
 ScoresFor = ClassScores | DocumentScores
+Errand = Callable[[], object]  # what Python has to do once, at any time
 MANY, MUCH = 4096, 2**18  # inputs, or tokens, which a GPU takes longer for than Python for some methods
 
 
@@ -54,21 +55,23 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
         return run.result()
 
 
-def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
+def measured_chunks(plan: Plan, pending: Iterable[PendingChunk], errands: Iterable[Errand] = ()) -> Iterator[Chunk]:
     """Chunks one after the other; a GPU runs what the metrics of one ask while the next one is explained.
 
-    Whatever ends it while the next one is read or explained, the one before is measured still.
+    Whatever ends it while the next one is read or explained, the one before is measured still. The errands are done
+    while a GPU has enough to do; those for which there was no such moment are not.
     """
     most = 2 if plan.subject.device.type in AHEAD else 1
     going: deque[ChunkRun] = deque()
-    chunks = iter(pending)
+    chunks, is_first, left = iter(pending), True, deque(errands)
     while True:
         try:
             chunk = next(chunks, None)
             if chunk is None:
                 break
             _advance(going)
-            going.append(ChunkRun(plan, chunk, partial(_advance, going)))
+            going.append(ChunkRun(plan, chunk, partial(_advance, going), errands=left, is_first=is_first))
+            is_first = False
             going[-1].ask()
         except (Exception, KeyboardInterrupt):
             if going and going[0].is_asked:
@@ -174,8 +177,18 @@ class Numbers(NamedTuple):
 class ChunkRun:
     """One chunk while it is measured: the metrics that wait for the model, and what they found."""
 
-    def __init__(self, plan: Plan, pending: PendingChunk, meanwhile: Callable[[], bool] = lambda: False):
+    def __init__(
+        self,
+        plan: Plan,
+        pending: PendingChunk,
+        meanwhile: Callable[[], bool] = lambda: False,
+        *,
+        errands: deque[Errand] | None = None,
+        is_first: bool = False,
+    ):
         self.plan, self.pending, self.meanwhile = plan, pending, meanwhile
+        self.errands = deque[Errand]() if errands is None else errands
+        self.is_first = is_first  # kernels are yet to be loaded, for which a GPU that is at work is waited for
         self.pairs = {pair for of_row in pending.missing.values() for pair in of_row}
         subject = plan.subject
         self.outcomes = Outcomes(subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
@@ -297,9 +310,10 @@ class ChunkRun:
         others: dict[tuple[int, ...], Prediction] = {}
         for spec in wanted:
             asked.append(Asked.of(spec, runs))
-            if self.meanwhile():  # a GPU is given something to do before all methods were asked
+            if not self.is_first and self.meanwhile():  # a GPU that waits is not kept waiting until all were asked
                 self._plan_all(self._calls_about(asked, runs, items, others), runs)
                 asked.clear()
+        self.is_first = False
         self._note(runs.whole, items)  # a GPU is waited for
         calls = self._calls_about(asked, runs, items, others)
         self._plan_all([*calls, *self._references(runs.settled, items)], runs)
@@ -531,11 +545,18 @@ class ChunkRun:
     def measure(self) -> None:
         """Measure, while the model runs on what was asked about later calls."""
         for call in self.waiting:
+            while self.errands and self.outcomes.has_enough:
+                self.errands.popleft()()
+                self._advance_all()
             self._keep(call, call.metric(call.case))
-            self.advance()
-            self.meanwhile()
+            self._advance_all()
         self.waiting.clear()
         self.outcomes.forget()
+
+    def _advance_all(self) -> None:
+        """Keep a GPU busy with this chunk and others."""
+        self.advance()
+        self.meanwhile()
 
     def _keep(self, call: MetricCall, measured: Measured) -> None:
         spec = call.metric

@@ -5,35 +5,47 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
-from whyformer.evaluation.chunk import measured_chunk, measured_chunks
+from whyformer.evaluation.chunk import Errand, measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.results.records import Chunk
-
-Engine = Callable[[Plan, Iterable[PendingChunk], int | None], Iterator[Chunk]]
 
 CHUNKS_AT_ONCE = 1000  # given to Ray; so the memory needed does not grow with the data
 IMAGE_CHUNKS_AT_ONCE = 50
 CHUNKS_PER_WORKER = 2  # the one that it measures, and the next
 
 
-def local(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
+class Engine(Protocol):
+    """Measures chunks. Errands are done while a GPU of this process has enough to do."""
+
+    def __call__(
+        self, plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None, errands: Sequence[Errand] = ()
+    ) -> Iterator[Chunk]:
+        """The chunks, measured."""
+        ...
+
+
+def local(
+    plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None, errands: Sequence[Errand] = ()
+) -> Iterator[Chunk]:
     """One after the other, here."""
     if workers not in (None, 1):
         raise BadOption(f"workers={workers}: the local engine has one; use engine='ray' (--engine ray)")
-    return measured_chunks(plan, pending)
+    return measured_chunks(plan, pending, errands)
 
 
-def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
+def on_ray(
+    plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None, errands: Sequence[Errand] = ()
+) -> Iterator[Chunk]:
     """On workers of Ray, here or on a cluster; the chunks come as they are done."""
     if workers is not None and workers < 1:
         raise BadOption(f"workers={workers}: at least one is needed; leave it out for as many as there is room for")

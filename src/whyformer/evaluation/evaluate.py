@@ -1,9 +1,9 @@
 """evaluate: data × methods × metrics → journal → Table."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,13 +12,12 @@ from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption, nearest
-from whyformer.evaluation.beforehand import beforehand
+from whyformer.evaluation.chunk import Errand
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import KnownKeys, PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
-from whyformer.evaluation.rehearsal import EXAMPLES, Rehearsal
 from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
@@ -26,13 +25,12 @@ from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
-from whyformer.models.memory import uncollected
-from whyformer.perturb.flights import AHEAD
+from whyformer.models.memory import collect_now, uncollected
 from whyformer.progress import tell
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
-from whyformer.show.pictures import drawn_once
+from whyformer.show.pictures import drawn_once, imported
 from whyformer.tasks.task import RUNNER_UP, Explains
 
 EVERY_ROW = 2**62
@@ -216,9 +214,6 @@ def _results(
     _ = evaluation.data.digest  # what is wrong with the data is said before anything is measured
     with ExitStack() as stack:
         journal = None if out is None else stack.enter_context(Journal.open(out, lambda: evaluation.run))
-        rehearsal = _rehearsal(evaluation, engine) if journal is None or not len(journal) else None
-        if rehearsal is not None:
-            stack.callback(rehearsal.end)
         for chunk in () if journal is None else journal.chunks():
             results.add(chunk)
         before = results.rows()
@@ -235,15 +230,13 @@ def _results(
                     advance()
                     continue
                 _refuse_two_ways(chunk, before, out)
-                if rehearsal is not None:
-                    rehearsal.wait()
                 if not announced and evaluation.plan.settings.ceiling:
                     _announce(evaluation, chunk)
                 announced = True
                 yield chunk
 
-        chunks = _beside(pending(), evaluation.plan, stack, drawn=out is not None)
-        for chunk in measure(evaluation.plan, chunks, workers):
+        chunks = _hashing_beside(pending(), evaluation.plan, stack)
+        for chunk in measure(evaluation.plan, chunks, workers, _errands(drawn=out is not None)):
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
@@ -251,23 +244,25 @@ def _results(
     return results
 
 
-def _rehearsal(evaluation: Evaluation, engine: str) -> Rehearsal | None:
-    """What a GPU of this process, if there is one, loads beforehand; workers have their own."""
-    plan, data = evaluation.plan, evaluation.data
-    if engine != "local" or plan.subject.device.type not in AHEAD:
-        return None
-    first, _ = evaluation.ranges[0]
-    return Rehearsal(plan, data.rows(first, first + EXAMPLES))
-
-
-def _beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack, *, drawn: bool) -> Iterator[PendingChunk]:
-    """The chunks; while a GPU is busy with the first, weights are hashed, and with the last, what draws is imported."""
+def _hashing_beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack) -> Iterator[PendingChunk]:
+    """The chunks; while a GPU is busy with the first, weights are hashed."""
     for number, chunk in enumerate(chunks):
         yield chunk
         if not number:
             stack.callback(plan.know_facts_soon())
-    if drawn:
-        stack.callback(beforehand(drawn_once).join)
+
+
+def _errands(*, drawn: bool) -> list[Errand]:
+    """What will be wanted in the end: a look for garbage, and what draws, if anything is drawn."""
+
+    def quietly(errand: Errand) -> None:
+        with suppress(Exception):  # whoever draws meets it again
+            errand()
+
+    return [
+        *(partial(quietly, errand) for errand in (imported, drawn_once) if drawn),
+        partial(collect_now, everything=True),
+    ]
 
 
 def _announce(evaluation: Evaluation, first: PendingChunk) -> None:

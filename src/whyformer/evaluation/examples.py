@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,7 @@ from whyformer.metrics.case import Annotation, Rationale, answer_tokens
 from whyformer.models.limits import Limits
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH
+from whyformer.perturb.batches import dense_batches
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def seen_mask(mask: NDArray[np.uint8], picture: Picture) -> NDArray[np.uint8]:
 
 
 def batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[list[Item]]:
-    """Items of nearly the same length, the longest first, or images of one size; those with a ceiling stand alone."""
+    """Items of nearly one length, the longest first, or images of one size; those with a ceiling stand alone."""
     sizes: dict[tuple[int, ...], list[Item]] = {}
     for item in items:
         size = tuple(item.encoded.pixels.shape) if isinstance(item.encoded, ImageInput) else ()
@@ -152,28 +152,8 @@ def batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[lis
 def _batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[list[Item]]:
     for searched in (True, False):
         of_kind = [item for item in items if (item.row < ceiling and item.searchable) is searched]
-        in_order = sorted(of_kind, key=lambda item: -len(item.encoded.units))
-        full = list(_cut(in_order, limits.texts, limits.traced_tokens))
-        even = list(_cut(in_order, math.ceil(len(in_order) / max(1, len(full))), limits.traced_tokens))
-        yield from min(full, even, key=lambda cut: (len(cut), _tokens(cut)))
-
-
-def _tokens(batches: Sequence[Sequence[Item]]) -> int:
-    """How many are run, padding among them."""
-    return sum(len(batch) * len(batch[0].encoded.units) for batch in batches)
-
-
-def _cut(items: Sequence[Item], most: int, tokens: int) -> Iterator[list[Item]]:
-    """Items in order, in batches of at most so many, and so many tokens, padding among them."""
-    batch: list[Item] = []
-    for item in items:
-        longest = len((batch[0] if batch else item).encoded.units)
-        if batch and (len(batch) == most or (len(batch) + 1) * longest > tokens):
-            yield batch
-            batch = []
-        batch.append(item)
-    if batch:
-        yield batch
+        lengths = [len(item.encoded.units) for item in of_kind]
+        yield from dense_batches(of_kind, lengths, limits.traced_tokens, limits.texts, limits.traced_call)
 
 
 def _rationale(example: Example) -> Rationale | None:

@@ -2,47 +2,60 @@
 
 import itertools
 import math
+from collections import defaultdict, deque
 from collections.abc import Sequence
+from typing import TypeVar
 
 from whyformer.inputs.input import TensorInput
 
+T = TypeVar("T")
 
-def dense_batches(inputs: Sequence[TensorInput], budget: int, most: int, call: int) -> list[list[TensorInput]]:
-    """Inputs in batches, that of the most tokens first: if memory is short, that is mostly seen at once.
 
-    Of the others the small ones come first: a GPU has still to do when Python has launched the last.
+def dense_batches(items: Sequence[T], lengths: Sequence[int], budget: int, most: int, call: int) -> list[list[T]]:
+    """Items of these lengths in batches, those of the longest ones first.
 
-    A batch has at most `budget` tokens, padding among them, and at most so many inputs. Inputs of one length stay
+    A batch has at most `budget` tokens, padding among them, and at most so many items. Items of one length stay
     together; neighbouring lengths share batches where their padding costs less than another call, which costs as much
     as `call` tokens beside its own.
     """
-    in_order = sorted(inputs, key=len, reverse=True)
-    by_length = [list(alike) for _, alike in itertools.groupby(in_order, key=len)]
-    ends = _ends(by_length, budget, most, call)
-    batches: list[list[TensorInput]] = []
+    by_length = defaultdict[int, list[T]](list)
+    for item, length in zip(items, lengths, strict=True):
+        by_length[length].append(item)
+    longest_first = sorted(by_length, reverse=True)
+    ends = _ends([(length, len(by_length[length])) for length in longest_first], budget, most, call)
+    batches: list[list[T]] = []
     first = 0
-    while first < len(by_length):
-        together = list(itertools.chain(*by_length[first : ends[first]]))
-        calls = math.ceil(len(together) / _fitting(together[0], budget, most))
+    while first < len(ends):
+        together = list(itertools.chain(*(by_length[length] for length in longest_first[first : ends[first]])))
+        calls = math.ceil(len(together) / _fitting(longest_first[first], budget, most))
         size = math.ceil(len(together) / calls)
         batches += [together[start : start + size] for start in range(0, len(together), size)]
         first = ends[first]
-    batches.sort(key=lambda batch: (len(batch) * len(batch[0]), len(batch[0])))
-    return batches[-1:] + batches[:-1]
+    return batches
 
 
-def _ends(by_length: Sequence[Sequence[TensorInput]], budget: int, most: int, call: int) -> list[int]:
+def in_turns(batches: Sequence[list[TensorInput]]) -> list[list[TensorInput]]:
+    """Large and small batches in turns: whichever a GPU is given, together they take it about as long.
+
+    The largest comes first: if memory is short, that is mostly seen at once.
+    """
+    left = deque(sorted(batches, key=lambda batch: (len(batch) * len(batch[0]), len(batch[0]))))
+    return [left.popleft() if number % 2 else left.pop() for number in range(len(left))]
+
+
+def _ends(by_length: Sequence[tuple[int, int]], budget: int, most: int, call: int) -> list[int]:
     """For each length, where the lengths end that it shares batches with, if it is the longest of them.
 
-    The cheapest way to cut the shortest lengths is known before that of longer ones is looked for.
+    They are given with how many items have them. The cheapest way to cut the shortest lengths is known before that of
+    longer ones is looked for.
     """
     costs, ends = [0] * (len(by_length) + 1), [0] * len(by_length)
     for first in reversed(range(len(by_length))):
-        longest = by_length[first][0]
+        longest, _ = by_length[first]
         rows, padding, ways = 0, 0, list[tuple[int, int]]()
-        for end, alike in enumerate(by_length[first:], first + 1):
-            rows += len(alike)
-            padding += len(alike) * (len(longest) - len(alike[0]))
+        for end, (length, count) in enumerate(by_length[first:], first + 1):
+            rows += count
+            padding += count * (longest - length)
             if padding > call * (end - first - 1):  # each length by itself would cost less
                 break
             calls = math.ceil(rows / _fitting(longest, budget, most))
@@ -51,6 +64,6 @@ def _ends(by_length: Sequence[Sequence[TensorInput]], budget: int, most: int, ca
     return ends
 
 
-def _fitting(longest: TensorInput, budget: int, most: int) -> int:
-    """How many inputs fit in a batch: one at least."""
-    return max(1, min(most, budget // len(longest)))
+def _fitting(longest: int, budget: int, most: int) -> int:
+    """How many items fit in a batch: one at least."""
+    return max(1, min(most, budget // longest))

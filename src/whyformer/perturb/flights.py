@@ -13,7 +13,7 @@ from torch import Tensor
 from whyformer.inputs.input import TensorInput
 
 AHEAD = {"cuda": 4}  # batches that a type of device has to do: it works on while Python reads the next examples
-ENOUGH = {"cuda": 2**17}  # tokens: while there are fewer in all, twice as many batches may be on their way
+ENOUGH = {"cuda": 2**18}  # tokens: while there are fewer in all, twice as many batches may be on their way
 LITTLE = {"cuda": 2**15}  # tokens: with fewer on their way, it may have nothing to do before Python asks again
 STREAMS = 2  # that take turns
 

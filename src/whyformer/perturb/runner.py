@@ -21,7 +21,7 @@ from whyformer.models.borrow import borrowed, lock_of
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.models.state import State
-from whyformer.perturb.batches import dense_batches
+from whyformer.perturb.batches import dense_batches, in_turns
 from whyformer.perturb.dropping import dropping
 from whyformer.perturb.flights import Flights
 from whyformer.perturb.prefixes import Behind, Prefixes
@@ -213,6 +213,11 @@ class Runner:
         """Whether a GPU, or what there is in place of one, is given no more of this for now."""
         return not self._flights.has_room
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether there is a GPU, and it has more than a little of this to do: Python may do something else."""
+        return self._flights.run_ahead and not self.has_little
+
     def _learn(self, most: int | None = None) -> None:
         """Take what is there; it is waited until at most so many batches are on their way."""
         for flight in self._flights.arrived(most):
@@ -303,7 +308,8 @@ class Runner:
             for batch in plan.batches:
                 yield batch._replace(prefix=prefix)
         call = limits_of(self.device).call
-        for together in dense_batches(left, self.budget, self.most or len(left), call):
+        lengths = list(map(len, left))
+        for together in in_turns(dense_batches(left, lengths, self.budget, self.most or len(left), call)):
             yield Behind(together)
 
     def _launch(self, batch: Behind) -> None:

@@ -38,9 +38,15 @@ def curve_legend(figure: Any, axes: Any, **options: Any) -> None:
     figure.legend(lines, names, fontsize=9 if len(names) <= 12 else 8, frameon=False, **options)
 
 
+def imported() -> None:
+    """Import what draws."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure  # noqa: F401
+
+
 @cache
 def drawn_once() -> bytes:
-    """A small figure: the first one that is drawn takes a second, with what is imported and which fonts are found."""
+    """A small figure: the first one that is drawn takes longer, until fonts are found."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(1, 1), layout="constrained")
