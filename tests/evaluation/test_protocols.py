@@ -134,14 +134,16 @@ def test_special_tokens_of_pairs_are_hidden_by_a_slip() -> None:
     scores[0, 0] = 100  # which counts as 0: the first special token is hidden last but one
     scores[0, 3] = -1
     case = Case(prediction, scores, Outcomes(subject.model))
-    steps = _authors_steps(case, "predicted", True)[0]
+    steps, kept = (
+        [set(np.flatnonzero(gone).tolist()) for gone in _authors_steps(case, "predicted", special)[0]]
+        for special in (True, False)
+    )
     order = sorted(range(len(text.units)), key=lambda place: -(0 if place == 0 else float(scores[0, place])))
     counts = sorted({round(share * len(order)) for share in np.linspace(0, 1, 10)})[1:]
-    assert steps == [order[:-1][:count] for count in counts]
-    separators = [place for place, unit in enumerate(text.units) if unit.special][1:]
-    assert set(separators) <= set(steps[-1])
-    kept = _authors_steps(case, "predicted", False)[0]
-    assert not set(separators) & set(kept[-1])
+    assert steps == [set(order[:-1][:count]) for count in counts]
+    separators = {place for place, unit in enumerate(text.units) if unit.special and place}
+    assert separators <= steps[-1]
+    assert not separators & kept[-1]
     with pytest.raises(BadOption, match="special_tokens=true is of protocol='attcat'"):
         metric_named("aopc")(case, special_tokens=True)
 

@@ -59,8 +59,8 @@ def test_hidden_tokens(name: str, kind: str) -> None:
     assert order.tolist() == STORED[f"{name}.order"].tolist()
     steps = faithfulness._authors_steps(one, "gold", False)[0]
     assert len(steps) == len(STORED[f"{name}.ks"])
-    for count, places in zip(STORED[f"{name}.ks"].tolist(), steps, strict=True):
-        row = one.inputs[0].without(places, hide_named(HIDES[kind]))
+    for count, gone in zip(STORED[f"{name}.ks"].tolist(), steps, strict=True):
+        row = one.inputs[0].without(np.flatnonzero(gone).tolist(), hide_named(HIDES[kind]))
         assert row.tensors["input_ids"].tolist() == STORED[f"{name}.k{count}.{kind}_ids"][0].tolist()
 
 

@@ -10,7 +10,7 @@ from tests.helpers.cases import predicted
 from whyformer.errors import BadOption
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Delete, Fill, Hide
-from whyformer.inputs.input import Places, TensorInput, flags_at
+from whyformer.inputs.input import Places, TensorInput, flags_of
 from whyformer.perturb import Outcomes, hide_named
 
 FILLERS = Fillers(pad=7, mask=8, alone=9)
@@ -23,8 +23,7 @@ def ready(**more: Any) -> TensorInput:
 
 
 def gone(whole: TensorInput, several: list[list[int]]) -> Any:
-    flags = b"".join(flags_at(places, len(whole)) for places in several)
-    return np.frombuffer(flags, dtype=bool).reshape(len(several), len(whole))
+    return flags_of(several, len(whole))
 
 
 def content(one: TensorInput) -> dict[str, list[int]]:
@@ -104,9 +103,9 @@ def test_what_is_hidden_already_is_not_hidden_again() -> None:
 def test_an_engine_makes_each_input_once() -> None:
     own = predicted(cases.TEXTS)
     engine, (one, other, *_) = Outcomes(own.model), own.inputs
-    first = engine.without(one, [[1, 2], [2, 1], [1]], hide_named("delete"))
+    first = engine.without(one, gone(one, [[1, 2], [2, 1], [1]]), hide_named("delete"))
     assert first[0] is first[1]
-    assert engine.without(one, [[2, 1]], hide_named("delete")) == [first[0]]
-    assert engine.without(one, [[2, 1]], hide_named("mask"))[0] is not first[0]
-    assert engine.without(other, [[2, 1]], hide_named("delete"))[0] is not first[0]
-    assert engine.without(one, [], hide_named("delete")) == []
+    assert engine.without(one, gone(one, [[2, 1]]), hide_named("delete")) == [first[0]]
+    assert engine.without(one, gone(one, [[2, 1]]), hide_named("mask"))[0] is not first[0]
+    assert engine.without(other, gone(other, [[2, 1]]), hide_named("delete"))[0] is not first[0]
+    assert engine.without(one, gone(one, []), hide_named("delete")) == []

@@ -73,6 +73,12 @@ def test_the_order_of_words_is_that_of_their_highest_token_where_scores_are_rank
     ranks = Case(one.prediction, scores, one.outcomes, ranks=True)
     assert plain.ranked("predicted", "word") == [[[1, 2], [3]]]
     assert ranks.ranked("predicted", "word") == [[[3], [1, 2]]]
+    for ranked, expected in (
+        (plain, [2, 0, 0, 1, 2]),
+        (ranks, [2, 1, 1, 0, 2]),
+    ):  # the turns of special tokens never come
+        ((turns, count),) = ranked.turns("predicted", "word")
+        assert (turns.tolist(), count) == (expected, 2)
 
 
 def test_a_row_that_was_answered_is_not_run_again() -> None:

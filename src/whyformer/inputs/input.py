@@ -256,6 +256,12 @@ def flags_at(places: Places, units: int) -> bytes:
     return bytes(flags)
 
 
+def flags_of(several: Sequence[Places], units: int) -> Flags:
+    """Which of so many units are at some places, each time others, [times, units]."""
+    flags = b"".join([flags_at(places, units) for places in several])
+    return np.frombuffer(flags, dtype=bool).reshape(len(several), units)
+
+
 def _bytes(values: Numbers | Tensor) -> bytes:
     if not isinstance(values, Tensor):
         return values.tobytes()

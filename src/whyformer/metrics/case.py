@@ -1,6 +1,6 @@
 """Case: what a metric is given: explained predictions, what people said of them, what the model says without units."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast
 
@@ -14,7 +14,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import TextInput
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput, upsampled
-from whyformer.inputs.input import Flags, Kind, Places, TensorInput
+from whyformer.inputs.input import Flags, Kind, Places, TensorInput, flags_of
 from whyformer.inputs.units import Span
 from whyformer.methods.registry import Scores
 from whyformer.metrics.idf import Idf
@@ -27,6 +27,7 @@ Groups = Literal["token", "word", "cell"]  # a cell holds patches that are hidde
 Combine = Literal["sum", "max"]
 Explained = Literal["predicted", "gold", "explained"]
 Floats = NDArray[np.float64]
+Steps = Sequence[Places] | Flags  # what is hidden of one example, each time something else: places, or [steps, units]
 LARGEST_ODDS = 700.0  # beyond it a probability in float64 is 0 or 1
 PIXELS = "pixels"  # where a method reports the scores of pixels
 V = TypeVar("V")
@@ -81,7 +82,7 @@ class Case:
     pixels: Tensor | None = None
     signed: bool = True
     _other: dict[tuple[int, ...], Scores] = field(default_factory=dict, repr=False)
-    _orders: dict[tuple[str, ...], list[list[list[int]]]] = field(default_factory=dict, init=False, repr=False)
+    _orders: dict[tuple[str, ...], list[NDArray[np.intp]]] = field(default_factory=dict, init=False, repr=False)
     _planned: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -221,28 +222,47 @@ class Case:
 
     def ranked(self, target: Explained, units: Units = "token", combine: Combine = "sum") -> list[list[list[int]]]:
         """The units of each example, highest score first, ties in order of position."""
+        orders = zip(self.units(units), self._order(target, units, combine), strict=True)
+        return [[groups[unit] for unit in order.tolist()] for groups, order in orders]
+
+    def turns(
+        self, target: Explained, units: Units = "token", combine: Combine = "sum"
+    ) -> list[tuple[NDArray[np.intp], int]]:
+        """When the turn of each place comes, [units], that of the highest score first; and how many turns there are.
+
+        That is the turn of a place that is never ranked.
+        """
+        turns = []
+        texts = zip(self.inputs, self.units(units), self._order(target, units, combine), strict=True)
+        for one, groups, order in texts:
+            of_one = np.full(len(one), len(groups))
+            sizes = [len(groups[unit]) for unit in order] if units == "word" else 1
+            places = [place for unit in order.tolist() for place in groups[unit]]
+            of_one[places] = np.arange(len(groups)).repeat(sizes)
+            turns.append((of_one, len(groups)))
+        return turns
+
+    def _order(self, target: Explained, units: Units, combine: Combine) -> list[NDArray[np.intp]]:
+        """The numbers of each example's units, highest score first."""
         key = target, units, combine
         if key not in self._orders:
-            self._orders[key] = self._ranked(target, units, combine)
+            self._orders[key] = [np.argsort(-felt, kind="stable") for felt in self._felt(target, units, combine)]
         return self._orders[key]
 
-    def _ranked(self, target: Explained, units: Units, combine: Combine) -> list[list[list[int]]]:
-        scores = self.scores_of(self.chosen(target))
+    def _felt(self, target: Explained, units: Units, combine: Combine) -> Iterator[Floats]:
+        """The scores of each example's units."""
         reduce = np.sum if combine == "sum" and not self.ranks else np.max
-        orders = []
-        for groups, row in zip(self.units(units), scores, strict=True):
+        for groups, row in zip(self.units(units), self.scores_of(self.chosen(target)), strict=True):
             if units == "token":
-                felt = row[[place for (place,) in groups]]
+                yield row[[place for (place,) in groups]]
             else:
-                felt = np.array([float(reduce(row[group])) for group in groups])
-            orders.append([groups[place] for place in np.argsort(-felt, kind="stable").tolist()])
-        return orders
+                yield np.array([float(reduce(row[group])) for group in groups])
 
-    def probabilities(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[Tensor]:
+    def probabilities(self, without: Sequence[Steps], hide: str | Hide) -> list[Tensor]:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
         return self.answers(self.without(without, hide))
 
-    def log_odds(self, without: Sequence[Sequence[Places]], hide: str | Hide, classes: Tensor) -> list[Tensor]:
+    def log_odds(self, without: Sequence[Steps], hide: str | Hide, classes: Tensor) -> list[Tensor]:
         """The log-odds of a class of each example with these places hidden: [steps] for each.
 
         They are those of the logits, since of a probability near 1 too few digits are left; at most `LARGEST_ODDS`.
@@ -255,11 +275,13 @@ class Case:
         ]
         return [one.clamp(-LARGEST_ODDS, LARGEST_ODDS) for one in odds]
 
-    def without(self, without: Sequence[Sequence[Places]], hide: str | Hide) -> list[list[TensorInput]]:
+    def without(self, without: Sequence[Steps], hide: str | Hide) -> list[list[TensorInput]]:
         """Each example with these places hidden."""
-        way = hide_named(hide)
-        steps_of = zip(self.inputs, without, strict=True)
-        return [self.outcomes.without(one, steps, way) for one, steps in steps_of]
+        way, inputs = hide_named(hide), []
+        for one, steps in zip(self.inputs, without, strict=True):
+            gone = steps if isinstance(steps, np.ndarray) else flags_of(steps, len(one))
+            inputs.append(self.outcomes.without(one, gone, way))
+        return inputs
 
     def without_pixels(self, covered: Sequence[Sequence[Flags]], hide: str) -> list[Tensor]:
         """What the model says of each image with these pixels hidden, [height, width]: [steps, classes] for each."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import BadOption
-from whyformer.inputs.input import TensorInput
+from whyformer.inputs.input import Flags, TensorInput, flags_of
 from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
 from whyformer.metrics.registry import Measured, metric
 from whyformer.perturb import HideName, HideNameOrNone, count_of
@@ -57,21 +57,19 @@ class Deletion:
             raise BadOption(f"fractions lie between 0 and 1; found {wrong[0]}")
         return tuple(float(q) for q in (self.fractions or usual))
 
-    def steps(
-        self, case: Case, at: Sequence[float], *, revealing: bool = False, up: bool = False
-    ) -> list[list[list[int]]]:
-        """The places of each example that are hidden at each step: its highest units, or all others if `revealing`."""
+    def steps(self, case: Case, at: Sequence[float], *, revealing: bool = False, up: bool = False) -> list[Flags]:
+        """Which places of each example are hidden at each step: its highest units, or all others if `revealing`."""
         steps = []
-        for order in case.ranked(self.target, self.units, self.combine):
-            places, ends = flat(order), [0, *accumulate(map(len, order))]
-            counts = _counts(tuple(at), len(order), up)
-            steps.append([places[ends[n] :] if revealing else places[: ends[n]] for n in counts])
+        for turns, units in case.turns(self.target, self.units, self.combine):
+            count = _counts(tuple(at), units, up)
+            steps.append((turns >= count) & (turns < units) if revealing else turns < count)
         return steps
 
 
 @lru_cache
-def _counts(at: tuple[float, ...], units: int, up: bool) -> tuple[int, ...]:
-    return tuple(count_of(share, units, up=up) for share in at)
+def _counts(at: tuple[float, ...], units: int, up: bool) -> NDArray[np.intp]:
+    """How many of so many units are hidden at each step, [steps, 1]."""
+    return np.array([[count_of(share, units, up=up)] for share in at])
 
 
 @metric(
@@ -202,7 +200,7 @@ def _falls(case: Case, deletion: Deletion, protocol: Protocol | None, special_to
     return _probabilities(case, deletion, at, partial(deletion.steps, case, at), None)
 
 
-def _authors_steps(case: Case, target: Explained, special_tokens: bool) -> list[list[list[int]]]:
+def _authors_steps(case: Case, target: Explained, special_tokens: bool) -> list[Flags]:
     """What AttCAT's and Mask-LRP's code hides: special tokens are counted and ranked, but skipped when hiding.
 
     Where they are not skipped, the first has the score 0, as the code gives it.
@@ -213,7 +211,7 @@ def _authors_steps(case: Case, target: Explained, special_tokens: bool) -> list[
         order = np.argsort(-ranked, kind="stable")[:-1]  # the last is never reached
         hideable = [place for place in order.tolist() if special_tokens or place in rankable]
         counts = np.unique(np.round(np.linspace(0, 1, AUTHORS_STEPS) * len(scores)).astype(int))[1:]
-        steps.append([hideable[:count] for count in counts])
+        steps.append(flags_of([hideable[:count] for count in counts], len(scores)))
     return steps
 
 
@@ -224,13 +222,13 @@ class _Asked(NamedTuple):
     steps: NDArray[np.int64]
 
     @classmethod
-    def of(cls, case: Case, steps: Sequence[Sequence[list[int]]], hide: str) -> "_Asked":
-        hidden = [of_one if of_one and not of_one[0] else [[], *of_one] for of_one in steps]
-        return cls(case.without(hidden, hide), np.array([len(of_one) for of_one in steps]))
+    def of(cls, case: Case, steps: Sequence[Flags], hide: str) -> "_Asked":
+        asked = [np.insert(gone, 0, False, axis=0) if gone[0].any() else gone for gone in steps]
+        return cls(case.without(asked, hide), np.array([len(gone) for gone in steps]))
 
 
 def _probabilities(
-    case: Case, deletion: Deletion, at: tuple[float, ...], steps: Callable[[], list[list[list[int]]]], way: Hashable
+    case: Case, deletion: Deletion, at: tuple[float, ...], steps: Callable[[], list[Flags]], way: Hashable
 ) -> Falls:
     """The probabilities at each of the `steps`, which are made once for a case, a deletion and a `way` to make them."""
     key = (deletion.hide, deletion.target, deletion.units, deletion.combine, at, way)

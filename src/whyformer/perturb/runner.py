@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
-from whyformer.inputs.input import Numbers, Places, TensorInput, flags_at, present
+from whyformer.inputs.input import Flags, Numbers, TensorInput, present
 from whyformer.models.borrow import borrowed, lock_of
 from whyformer.models.limits import limits_of
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
@@ -122,13 +122,13 @@ class Runner:
         self._planning = False
         self._made: dict[tuple[bytes, Hide], dict[bytes, TensorInput]] = defaultdict(dict)  # by what is hidden
 
-    def without(self, whole: TensorInput, steps: Sequence[Places], hide: Hide) -> list[TensorInput]:
-        """An input with the units hidden of each step: what is hidden in two of them is hidden once."""
-        made, units = self._made[whole.key, hide], len(whole)
-        keys = [flags_at(places, units) for places in steps]
-        if missing := [key for key in keys if key not in made]:
-            gone = np.frombuffer(b"".join(missing), dtype=bool).reshape(len(missing), units)
-            made.update(zip(missing, whole.without_each(gone, hide), strict=True))
+    def without(self, whole: TensorInput, gone: Flags, hide: Hide) -> list[TensorInput]:
+        """An input with other units hidden in each, [inputs, units]: what is hidden in two of them is hidden once."""
+        made, units, flags = self._made[whole.key, hide], len(whole), gone.tobytes()
+        keys = [flags[start : start + units] for start in range(0, len(flags), units)]
+        if missing := [key for key in dict.fromkeys(keys) if key not in made]:
+            some = np.frombuffer(b"".join(missing), dtype=bool).reshape(len(missing), units)
+            made.update(zip(missing, whole.without_each(some, hide), strict=True))
         return [made[key] for key in keys]
 
     @contextmanager
