@@ -32,7 +32,9 @@ def test_a_batch_of_texts_holds_no_more_tokens_than_it_may() -> None:
     for batch in found:
         assert len(batch) == 1 or len(batch) * max(lengths(batch)) <= 30
     assert any(len(batch) > 1 for batch in found)
-    in_order = [length for batch in found for length in lengths(batch)]
+    tokens = [len(batch) * max(lengths(batch)) for batch in found]
+    assert tokens == sorted(tokens, reverse=True)
+    in_order = [length for batch in sorted(map(lengths, found), reverse=True) for length in batch]
     assert in_order == sorted(in_order, reverse=True)  # neighbours are of nearly one length
 
 

@@ -1107,8 +1107,15 @@ of(
     ),
     ("_kept", "lengths >= shortest", "lengths > shortest", "metrics/test_left_out.py"),
     ("_kept", "falls.whole >= min_probability", "falls.whole <= min_probability", "metrics/test_left_out.py"),
-    ("Deletion.steps", "_counts(tuple(at), len(order), up)", "_counts(tuple(at), len(order) - 1, up)"),
-    ("Deletion.steps", "places[ends[n] :] if revealing", "places[: ends[n]] if revealing", f"{METRICS}::test_games"),
+    ("Deletion.steps", "_counts(tuple(at), units, up)", "_counts(tuple(at), units - 1, up)"),
+    ("Deletion.steps", "(turns >= count) & ", "(turns < count) & ", f"{METRICS}::test_games"),
+    ("Deletion.steps", " & (turns < units)", "", f"{METRICS}::test_games"),
+    (
+        "_Asked.of",
+        "if gone[0].any()",
+        "if False",
+        f"{METRICS}::test_comprehensiveness_and_sufficiency_as_eraser_defines_them",
+    ),
     ("Falls.measured", "curve.nanmean(1)", "curve.nansum(1)"),
     (
         "area_weights",
@@ -1187,7 +1194,9 @@ of(
 of(
     "metrics.case",
     f"{METRICS}::test_aopc",
-    ("Case._ranked", "np.argsort(-felt", "np.argsort(felt"),
+    ("Case._order", "np.argsort(-felt", "np.argsort(felt"),
+    ("Case.turns", "np.full(len(one), len(groups))", "np.full(len(one), 0)"),
+    ("Case.turns", ".repeat(sizes)", "", f"{METRICS}::test_words_are_hidden_together"),
     ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
     (
         "Case.ordered",
@@ -1374,6 +1383,7 @@ of(
     ("_batches", "limits.traced_tokens", "10**9", BATCH_LIMITS),
     ("_batches", "limits.texts", "10**9", BATCH_LIMITS),
     ("_batches", "limits.traced_call", "0", BATCH_LIMITS),
+    ("_batches", "-len(batch) * ", "len(batch) * ", BATCH_LIMITS),
 )
 of(
     "models.limits",
@@ -1760,7 +1770,7 @@ of(
 of(
     "metrics.case",
     f"{METRIC_EDGES}::test_the_order_of_words_is_that_of_their_highest_token_where_scores_are_ranks",
-    ("Case._ranked", 'combine == "sum" and not self.ranks', 'combine == "sum"'),
+    ("Case._felt", 'combine == "sum" and not self.ranks', 'combine == "sum"'),
 )
 of(
     "inputs.encoding",

@@ -314,6 +314,7 @@ class ChunkRun:
                 self._plan_all(self._calls_about(asked, runs, items, others), runs)
                 asked.clear()
         self.is_first = False
+        self._do_errand()
         self._note(runs.whole, items)  # a GPU is waited for
         calls = self._calls_about(asked, runs, items, others)
         self._plan_all([*calls, *self._references(runs.settled, items)], runs)
@@ -545,18 +546,19 @@ class ChunkRun:
     def measure(self) -> None:
         """Measure, while the model runs on what was asked about later calls."""
         for call in self.waiting:
-            while self.errands and self.outcomes.has_enough:
-                self.errands.popleft()()
-                self._advance_all()
+            self._do_errand()
             self._keep(call, call.metric(call.case))
-            self._advance_all()
+            self.advance()
+            self.meanwhile()
         self.waiting.clear()
         self.outcomes.forget()
 
-    def _advance_all(self) -> None:
-        """Keep a GPU busy with this chunk and others."""
-        self.advance()
-        self.meanwhile()
+    def _do_errand(self) -> None:
+        """Do one of those things before a GPU is waited for, if it has enough to do."""
+        if self.errands and self.outcomes.has_enough:
+            self.errands.popleft()()
+            self.advance()
+            self.meanwhile()
 
     def _keep(self, call: MetricCall, measured: Measured) -> None:
         spec = call.metric

@@ -140,7 +140,7 @@ def seen_mask(mask: NDArray[np.uint8], picture: Picture) -> NDArray[np.uint8]:
 
 
 def batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[list[Item]]:
-    """Items of nearly one length, the longest first, or images of one size; those with a ceiling stand alone."""
+    """Items of nearly one length, or images of one size, most tokens first; those with a ceiling stand alone."""
     sizes: dict[tuple[int, ...], list[Item]] = {}
     for item in items:
         size = tuple(item.encoded.pixels.shape) if isinstance(item.encoded, ImageInput) else ()
@@ -153,7 +153,8 @@ def _batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[li
     for searched in (True, False):
         of_kind = [item for item in items if (item.row < ceiling and item.searchable) is searched]
         lengths = [len(item.encoded.units) for item in of_kind]
-        yield from dense_batches(of_kind, lengths, limits.traced_tokens, limits.texts, limits.traced_call)
+        cut = dense_batches(of_kind, lengths, limits.traced_tokens, limits.texts, limits.traced_call)
+        yield from sorted(cut, key=lambda batch: -len(batch) * len(batch[0].encoded.units))
 
 
 def _rationale(example: Example) -> Rationale | None:
