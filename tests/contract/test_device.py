@@ -14,6 +14,8 @@ import whyformer
 from tests.helpers import cases, evaluated, families, zoo
 from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, on_device, told
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
+from whyformer.models import limits
+from whyformer.models.limits import LIMITS
 from whyformer.perturb import flights
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS
@@ -52,12 +54,20 @@ def test_costs_are_those_of_the_device() -> None:
     assert 2**20 < (table["attcat", 64].memory or 0) < 2**28
 
 
-def test_an_evaluation_finds_the_same_while_the_next_chunk_is_explained() -> None:
+@pytest.mark.parametrize("texts", [256, 4])
+def test_an_evaluation_finds_the_same_while_the_next_texts_are_explained(
+    monkeypatch: pytest.MonkeyPatch, texts: int
+) -> None:
     subject = replace(cases.subject(), model=on_gpu(cases.subject().model))
-    plan = evaluated.measuring("attcat,rollout,attn_lrp", "aopc,log_odds", subject, tokens_per_batch=300)
+    methods = "attcat,rollout,attn_lrp,transformer_attribution,random"
+    plan = evaluated.measuring(methods, "aopc,log_odds", subject, tokens_per_batch=300)
     rows = evaluated.examples(evaluated.texts(64, longest=40))
-    chunks = [plan.pending(n, n + 8, rows[n : n + 8], {}, frozenset()) for n in range(0, len(rows), 8)]
-    ahead, one_by_one = measured_chunks(plan, chunks), [measured_chunk(plan, chunk) for chunk in chunks]
+    chunks = [plan.pending(n, n + 16, rows[n : n + 16], {}, frozenset()) for n in range(0, len(rows), 16)]
+    plain = replace(LIMITS["large cuda"], texts=texts, graphs=1)
+    monkeypatch.setattr(limits, "LIMITS", {"cuda": plain, "large cuda": plain})
+    one_by_one = [measured_chunk(plan, chunk) for chunk in chunks]
+    monkeypatch.setattr(limits, "LIMITS", dict.fromkeys(("cuda", "large cuda"), replace(plain, graphs=2)))
+    ahead = measured_chunks(plan, chunks)
     assert evaluated.alike([c.records for c in ahead], [c.records for c in one_by_one], torch.float32)
 
 
@@ -74,6 +84,26 @@ def test_what_is_explained_goes_ahead_of_what_is_on_its_way() -> None:
     assert torch.equal(doubled, work + work)  # ahead of what reads it
     with pytest.raises(RuntimeError), flights.ahead_of_flights(device):
         raise RuntimeError
+    assert torch.cuda.current_stream() == before
+
+
+def test_whoever_waits_for_one_turn_does_not_wait_for_the_next() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    before = torch.cuda.current_stream()
+    with flights.ahead_of_flights(device):
+        small = torch.ones(4, device="cuda")
+        with flights.ahead_of_flights(device, 1):
+            later = torch.cuda.current_stream()
+            torch.cuda._sleep(10**9)  # cycles: half a second
+        small.cpu()
+        assert not later.query()
+        flights.behind_other_turns(device)
+        (2 * small).cpu()
+        assert later.query()
+        with flights.ahead_of_flights(device, 1):
+            torch.cuda._sleep(10**9)
+    (3 * small).cpu()  # behind all turns
+    assert later.query()
     assert torch.cuda.current_stream() == before
 
 

@@ -3,7 +3,7 @@
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import evaluate as evaluate_module
 from whyformer.evaluation import plan as plan_module
 from whyformer.evaluation.chunk import Asked, ChunkRun, Runs, measured_chunk, measured_chunks
+from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.specs import MethodSpec
@@ -445,25 +446,26 @@ def test_the_collector_looks_at_what_is_new_where_it_rests(monkeypatch: pytest.M
     with uncollected():
         pass
     monkeypatch.setattr(gc, "collect", looks.append)
-    memory.collect_now(everything=True)
+    monkeypatch.setattr(memory, "LONGEST_PAUSE", -1)
+    memory.collect_now()
     assert looks == []  # it looks by itself
+    monkeypatch.setattr(memory, "LONGEST_PAUSE", 60)
     with uncollected():
         memory.collect_now()
         assert looks == []  # there is little to look at
         monkeypatch.setattr(memory, "MUCH", -1)
         memory.collect_now()
         memory.collect_now()
-        memory.collect_now(everything=True)
         monkeypatch.setattr(memory, "LONGEST_PAUSE", -1)
         memory.collect_now()
-    assert looks == [1, 1, 2, 2]
+    assert looks == [1, 1, 2]
     gc.disable()
     try:
         with uncollected():
             memory.collect_now()  # who switched it off has reasons
     finally:
         gc.enable()
-    assert looks == [1, 1, 2, 2]
+    assert looks == [1, 1, 2]
 
 
 def test_a_chunk_that_was_measured_holds_no_inputs_any_more(slow: list[Later]) -> None:
@@ -559,7 +561,7 @@ def test_errands_are_done_once_while_a_gpu_has_enough_to_do(slow: list[Later], m
 def test_what_draws_is_imported_while_a_gpu_is_busy(
     slow: list[Later], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    done, looks = list[str](), list[int]()
+    done = list[str]()
 
     def failing() -> None:
         done.append("imported")
@@ -567,11 +569,9 @@ def test_what_draws_is_imported_while_a_gpu_is_busy(
 
     monkeypatch.setattr(evaluate_module, "imported", failing)
     monkeypatch.setattr(evaluate_module, "drawn_once", lambda: done.append("drawn"))
-    monkeypatch.setattr(gc, "collect", looks.append)
     arguments: Any = (cases.subject(), TEXTS, "attcat", "aopc")
     evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, progress=False)
     assert not done  # nothing will be drawn
-    assert looks == [2]
     evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, out=tmp_path, progress=False)
     assert done == ["imported", "drawn"]
     assert (tmp_path / "curves-aopc.png").exists()
@@ -607,22 +607,120 @@ def test_what_earlier_texts_left_waiting_is_begun_before_all_is_asked_about_late
 ) -> None:
     monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=3))
     plan, seen = evaluated.measuring(METHODS, tokens_per_batch=10**6), list[tuple[bool, int, int]]()
-    run, ask = ChunkRun(plan, next(chunks(plan, TEXTS, size=6))), ChunkRun._ask_about
+    run, calls_about = ChunkRun(plan, next(chunks(plan, TEXTS, size=6))), ChunkRun._calls_about
 
-    def noted(self: ChunkRun, items: Any) -> None:
+    def noted(self: ChunkRun, *asked: Any) -> Any:
         before, waiting = self.outcomes.counts.batches, self.outcomes.waiting
         self.advance()
         assert self.outcomes.counts.batches == before  # there is enough to do
         self.advance(urgent=True)
         seen.append((self.has_left_over, waiting, self.outcomes.counts.batches - before))
-        ask(self, items)
+        return calls_about(self, *asked)
 
-    monkeypatch.setattr(ChunkRun, "_ask_about", noted)
+    monkeypatch.setattr(ChunkRun, "_calls_about", noted)
     run.ask()
     assert seen[0] == (False, 0, 0)
     has_left_over, waiting, batches = seen[1]
     assert waiting > 0 < batches
     assert not has_left_over  # it is on its way
+
+
+@pytest.fixture
+def two_graphs(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """In which order methods and metrics are asked, where two texts are explained at once, and two graphs have room."""
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2, traced_call=10**6, graphs=2))
+    order, asked, calls_about = list[str](), chunk_module.Asked.of, ChunkRun._calls_about
+
+    def noted(method: Any, runs: Any) -> Any:
+        order.append("method")
+        return asked(method, runs)
+
+    def noted_calls(self: ChunkRun, several: Any, batch: Any) -> Any:
+        order.append("metrics")
+        return calls_about(self, several, batch)
+
+    monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(noted))
+    monkeypatch.setattr(ChunkRun, "_calls_about", noted_calls)
+    return order
+
+
+def test_metrics_are_asked_about_one_batch_while_a_gpu_explains_the_next(two_graphs: list[str]) -> None:
+    plan, (chunk,) = evaluated.measuring("attcat", tokens_per_batch=40), chunks(evaluated.measuring("attcat"), TEXTS, 6)
+    run = ChunkRun(plan, chunk)
+    run.ask()
+    assert two_graphs == ["method", "method", "metrics", "method", "metrics", "metrics"]
+    assert run.last is None
+    expected = measured_chunk(plan, chunk)
+    assert evaluated.alike(run.result().records, expected.records)
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        (6, ["method"] * 2 + ["metrics"] + ["method"] * 3 + ["metrics", "method", "metrics"]),  # of the batch before
+        (4, ["method"] * 2 + ["metrics", "method", "metrics"] + ["method"] * 3 + ["metrics"] * 2),  # of its own
+    ],
+)
+def test_a_gpu_that_waits_is_given_what_was_asked_first(
+    two_graphs: list[str], moment: int, expected: list[str]
+) -> None:
+    plan = evaluated.measuring(METHODS)
+    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)), lambda: len(two_graphs) in (2, moment), is_first=True)
+    run.ask()
+    assert two_graphs == expected
+
+
+@pytest.mark.parametrize(("metrics", "ceiling"), [("kendall_tau", 0), ("aopc", 6)])
+def test_metrics_that_run_the_model_are_asked_at_once(two_graphs: list[str], metrics: str, ceiling: int) -> None:
+    plan = evaluated.measuring("attcat", metrics, ceiling=ceiling)
+    ChunkRun(plan, next(chunks(plan, TEXTS, 6))).ask()
+    assert two_graphs == ["method", "metrics"] * 3
+
+
+@pytest.mark.parametrize("short", ["method", "metrics"])
+@pytest.mark.parametrize("number", range(2, 7))
+def test_short_memory_for_two_graphs_loses_nothing(
+    two_graphs: list[str], monkeypatch: pytest.MonkeyPatch, short: str, number: int
+) -> None:
+    """Whichever call it is short for."""
+    plan = evaluated.measuring(METHODS, "aopc,log_odds", tokens_per_batch=40)
+    (expected,) = measured_chunks(plan, chunks(plan, TEXTS, 6))
+    calls = list[int]()
+
+    def failing(call: Any) -> Any:
+        def sometimes(*given: Any) -> Any:
+            calls.append(len(calls))
+            if len(calls) == number:
+                raise torch.OutOfMemoryError("short")
+            return call(*given)
+
+        return sometimes
+
+    if short == "method":
+        monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(failing(chunk_module.Asked.of)))
+    else:
+        monkeypatch.setattr(ChunkRun, "_plan", failing(ChunkRun._plan))
+    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)))
+    run.ask()
+    found = run.result()
+    assert len(calls) > number
+    assert {len(numbers) for numbers in run.measured.values()} == {1}
+    assert evaluated.alike(found.records, expected.records)
+
+
+def test_the_batch_before_gives_its_memory_first(two_graphs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its graph is let go of before less is tried of the next one."""
+    plan, ask, tried = evaluated.measuring(METHODS), ChunkRun._ask_about, list[tuple[int, bool]]()
+
+    def short(self: ChunkRun, items: Sequence[Item]) -> Any:
+        tried.append((len(items), self.last is None))
+        if len(tried) == 2:
+            raise torch.OutOfMemoryError("short")
+        return ask(self, items)
+
+    monkeypatch.setattr(ChunkRun, "_ask_about", short)
+    ChunkRun(plan, next(chunks(plan, TEXTS[:4], 4))).ask()
+    assert tried == [(2, True), (2, False), (1, True), (1, False)]
 
 
 def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1403,9 +1403,45 @@ of(
 of(
     "evaluation.evaluate",
     f"{AHEAD}::test_what_draws_is_imported_while_a_gpu_is_busy",
-    ("_results", "drawn=out is not None", "drawn=True"),
-    ("_errands", "suppress(Exception)", "suppress(KeyError)"),
-    ("_errands", "everything=True", "everything=False"),
+    ("_results", "[] if out is None else ", ""),
+    ("_quietly", "suppress(Exception)", "suppress(KeyError)"),
+)
+of(
+    "evaluation.chunk",
+    f"{AHEAD}::test_short_memory_for_two_graphs_loses_nothing",
+    ("ChunkRun._forget", "not rows.issuperset", "rows.issuperset"),
+    ("ChunkRun._plan_last", "self.again.append(last.items)", "pass"),
+    ("ChunkRun._plan_last", "self._forget(last.items)", "pass"),
+    (
+        "ChunkRun.ask",
+        "            self._plan_last()\n",
+        "",
+        f"{AHEAD}::test_metrics_are_asked_about_one_batch_while_a_gpu_explains_the_next",
+    ),
+    (
+        "ChunkRun.explain",
+        "self._plan_last()  # the graph of the batch before takes memory",
+        "pass",
+        f"{AHEAD}::test_the_batch_before_gives_its_memory_first",
+    ),
+    (
+        "ChunkRun.may_wait",
+        "self.plan.settings.ceiling or ",
+        "",
+        f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
+    ),
+    (
+        "ChunkRun.may_wait",
+        'any("classes" in metric.of.needs for metric in self.plan.metrics)',
+        "False",
+        f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
+    ),
+    (
+        "ChunkRun._ask_about",
+        "if self.last is None:",
+        "if True:",
+        f"{AHEAD}::test_a_gpu_that_waits_is_given_what_was_asked_first",
+    ),
 )
 of(
     "perturb.runner",
@@ -1439,7 +1475,7 @@ of(
 of(
     "evaluation.chunk",
     "evaluation/test_merged_documents.py::test_a_document_is_explained_by_fewer_windows_at_once_where_memory_is_short",
-    ("ChunkRun.explain_document", "self._forget([item], waiting)", "pass"),
+    ("ChunkRun.explain_document", "self._forget([item])", "pass"),
 )
 
 # Trust

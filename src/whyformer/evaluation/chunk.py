@@ -3,8 +3,8 @@
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
 from whyformer.perturb import ORDERS, Outcomes, in_parts, with_fewer
-from whyformer.perturb.flights import AHEAD, ahead_of_flights
+from whyformer.perturb.flights import AHEAD, ahead_of_flights, behind_other_turns
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
@@ -166,6 +166,17 @@ class Asked:
         return self.answer
 
 
+@dataclass
+class AskedBatch:
+    """Items that every method was asked about; the metrics are not yet, because they need the scores."""
+
+    items: Sequence[Item]
+    runs: Runs
+    turn: int
+    asked: list[Asked] = field(default_factory=list)  # of which no metric was asked
+    others: dict[tuple[int, ...], Prediction] = field(default_factory=dict)  # for other classes
+
+
 class Numbers(NamedTuple):
     """What a metric found of one example: a number, those that it is the mean of, and what a corpus metric needs."""
 
@@ -188,6 +199,9 @@ class ChunkRun:
     ):
         self.plan, self.pending, self.meanwhile = plan, pending, meanwhile
         self.errands = deque[Errand]() if errands is None else errands
+        self.last: AskedBatch | None = None  # whose scores a GPU computes while the next one is asked about
+        self.again: list[Sequence[Item]] = []  # to be explained
+        self.turn = 0
         self.is_first = is_first  # kernels are yet to be loaded, for which a GPU that is at work is waited for
         self.pairs = {pair for of_row in pending.missing.values() for pair in of_row}
         subject = plan.subject
@@ -213,6 +227,9 @@ class ChunkRun:
             texts = [item for item in self.wanted if not self.is_merged(item)]
             for batch in batches(texts, limits_of(plan.subject.device, plan.subject.model), plan.settings.ceiling):
                 self.explain(batch)
+            self._plan_last()
+            for items in self.again:
+                self.explain(items, at_once=True)
             for item in self.wanted:
                 if self.is_merged(item):
                     self.explain_document(item)
@@ -257,12 +274,11 @@ class ChunkRun:
     @contextmanager
     def _quietly(self) -> Iterator[None]:
         """In it, whoever counts chunks is not told of the steps of every method, and a GPU does these first."""
-        with (
-            capturing(self.plan.settings.capture),
-            listening(None),
-            ahead_of_flights(self.plan.subject.device),
-        ):
+        with capturing(self.plan.settings.capture), listening(None), self._in_turn(0):
             yield
+
+    def _in_turn(self, turn: int) -> AbstractContextManager[None]:
+        return ahead_of_flights(self.plan.subject.device, turn)
 
     def in_windows(self, items: Sequence[Item]) -> list[Item]:
         """The items, each with the window of its context that is explained, where that does not fit as a whole."""
@@ -276,48 +292,92 @@ class ChunkRun:
         """Whether it is a document that is explained by all its windows."""
         return self.plan.settings.windows.merge and bool(item.windows)
 
-    def explain(self, items: Sequence[Item]) -> None:
-        """Run the model on a batch, explain it by every method, and note what the metrics ask."""
+    def explain(self, items: Sequence[Item], *, at_once: bool = False) -> None:
+        """Run the model on a batch, and explain it by every method; then note what the metrics ask of the one before.
+
+        Or of this one, `at_once`: a GPU is waited for.
+        """
+        at_once = at_once or not self.may_wait
         for attempt in in_parts(items):
-            waiting = len(self.waiting)
             with attempt as part:
                 try:
-                    self._explain(part)
+                    self._explain(part, at_once)
                 except torch.OutOfMemoryError:  # whatever was asked about these items is asked again
-                    self._forget(part, waiting)
+                    self._forget(part)
+                    self._plan_last()  # the graph of the batch before takes memory
                     raise
             collect_now()  # graphs hold memory of the device
+        if self.meanwhile():
+            self._plan_last()
 
-    def _forget(self, items: Sequence[Item], waiting: int) -> None:
-        """Forget what was asked about some items, and found, since so many metrics waited."""
-        del self.waiting[waiting:]
+    @cached_property
+    def may_wait(self) -> bool:
+        """Whether metrics can be asked about a batch while a GPU explains the next: not if they run the model too."""
+        runs_model = self.plan.settings.ceiling or any("classes" in metric.of.needs for metric in self.plan.metrics)
+        return limits_of(self.plan.subject.device, self.plan.subject.model).graphs > 1 and not runs_model
+
+    def _forget(self, items: Sequence[Item]) -> None:
+        """Forget what was asked about some items, and found."""
+        self.is_asking = False
         rows = {item.row for item in items}
+        self.waiting = [call for call in self.waiting if not rows.issuperset(item.row for item in call.items)]
         for key in [key for key in self.measured if key[0] in rows]:
             del self.measured[key]
 
-    def _explain(self, items: Sequence[Item]) -> None:
-        self.is_asking, self.has_left_over = True, self.outcomes.waiting > 0
-        try:
-            self._ask_about(items)
-        finally:
-            self.is_asking = False
+    def _explain(self, items: Sequence[Item], at_once: bool) -> None:
+        self.turn += 1
+        with self._in_turn(self.turn):
+            batch = self._ask_about(items)
+        self._plan_last()
+        if at_once:
+            self._plan_about(batch)
+        else:
+            self.last = batch
+
+    def _ask_about(self, items: Sequence[Item]) -> AskedBatch:
+        wanted = self._missing_methods
+        batch = AskedBatch(items, self._runs(items, Needs.of_all([spec.needs for spec in wanted])), self.turn)
+        for spec in wanted:
+            batch.asked.append(Asked.of(spec, batch.runs))
+            if not self.is_first and self.meanwhile():  # a GPU that waits is not kept waiting until all were asked
+                if self.last is None:
+                    self._plan_asked(batch)
+                else:
+                    self._plan_last()
+        self.is_first = False
+        return batch
+
+    def _plan_last(self) -> None:
+        """Note what the metrics ask of the batch before, if that was not done.
+
+        If memory is short for that, because the graph of another one is there, it is explained again behind all others.
+        """
+        last, self.last = self.last, None
+        if last is not None:
+            try:
+                self._plan_about(last)
+            except torch.OutOfMemoryError:
+                self._forget(last.items)
+                self.again.append(last.items)
+
+    def _plan_about(self, batch: AskedBatch) -> None:
+        """Note what the metrics ask of a batch."""
+        with self._in_turn(batch.turn):
+            self._do_errand()
+            self._note(batch.runs.whole, batch.items)  # a GPU is waited for
+            try:
+                self._plan_asked(batch)
+                self._plan_all(self._references(batch.runs.settled, batch.items), batch.runs)
+            finally:
+                self.is_asking = False
         self.meanwhile()
 
-    def _ask_about(self, items: Sequence[Item]) -> None:
-        wanted = self._missing_methods
-        runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
-        asked: list[Asked] = []
-        others: dict[tuple[int, ...], Prediction] = {}
-        for spec in wanted:
-            asked.append(Asked.of(spec, runs))
-            if not self.is_first and self.meanwhile():  # a GPU that waits is not kept waiting until all were asked
-                self._plan_all(self._calls_about(asked, runs, items, others), runs)
-                asked.clear()
-        self.is_first = False
-        self._do_errand()
-        self._note(runs.whole, items)  # a GPU is waited for
-        calls = self._calls_about(asked, runs, items, others)
-        self._plan_all([*calls, *self._references(runs.settled, items)], runs)
+    def _plan_asked(self, batch: AskedBatch) -> None:
+        """Note what the metrics ask of the methods that were asked so far."""
+        if not self.is_asking:
+            self.is_asking, self.has_left_over = True, self.outcomes.waiting > 0
+        asked, batch.asked = batch.asked, []
+        self._plan_all(self._calls_about(asked, batch), batch.runs)
 
     def _plan_all(self, calls: Iterable[MetricCall], runs: Runs) -> None:
         """Ask every metric once; what is asked about a prediction is kept without its graph."""
@@ -326,6 +386,7 @@ class ChunkRun:
             self.meanwhile()
 
     def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
+        behind_other_turns(self.plan.subject.device)
         protocol = self.plan.settings.protocol
         needs = replace(needs, once=False)  # metrics may ask about other classes
         whole = self._prediction(items, needs if protocol is None else Needs(maps=False))
@@ -346,12 +407,11 @@ class ChunkRun:
         limits = limits_of(self.plan.subject.device, self.plan.subject.model)
         size = max(1, min(limits.texts, limits.traced_tokens // len(item.windows[0])))
         for attempt in with_fewer(size):
-            waiting = len(self.waiting)
             with attempt as some:
                 try:
                     self._explain_document(item, len(some))
                 except torch.OutOfMemoryError:
-                    self._forget([item], waiting)
+                    self._forget([item])
                     raise
 
     def _explain_document(self, item: Item, size: int) -> None:
@@ -422,15 +482,9 @@ class ChunkRun:
         answer = gold_answer(item.answer, item.annotation.unanswered, item.text.texts)
         return facts | ({} if answer is None else {"answer": answer})
 
-    def _calls_about(
-        self,
-        several: Iterable[Asked],
-        runs: Runs,
-        items: Sequence[Item],
-        others: dict[tuple[int, ...], Prediction],
-    ) -> list[MetricCall]:
+    def _calls_about(self, several: Iterable[Asked], batch: AskedBatch) -> list[MetricCall]:
         """Every metric about several methods, once all of these have their scores."""
-        return [call for asked in several for call in self._calls(asked, runs, items, others)]
+        return [call for asked in several for call in self._calls(asked, batch.runs, batch.items, batch.others)]
 
     def _calls(
         self,

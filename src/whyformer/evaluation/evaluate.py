@@ -25,7 +25,7 @@ from whyformer.methods.specs import FAST, MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
-from whyformer.models.memory import collect_now, uncollected
+from whyformer.models.memory import uncollected
 from whyformer.progress import tell
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
@@ -236,7 +236,8 @@ def _results(
                 yield chunk
 
         chunks = _hashing_beside(pending(), evaluation.plan, stack)
-        for chunk in measure(evaluation.plan, chunks, workers, _errands(drawn=out is not None)):
+        errands = [] if out is None else [partial(_quietly, errand) for errand in (imported, drawn_once)]
+        for chunk in measure(evaluation.plan, chunks, workers, errands):
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
@@ -252,17 +253,9 @@ def _hashing_beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack
             stack.callback(plan.know_facts_soon())
 
 
-def _errands(*, drawn: bool) -> list[Errand]:
-    """What will be wanted in the end: a look for garbage, and what draws, if anything is drawn."""
-
-    def quietly(errand: Errand) -> None:
-        with suppress(Exception):  # whoever draws meets it again
-            errand()
-
-    return [
-        *(partial(quietly, errand) for errand in (imported, drawn_once) if drawn),
-        partial(collect_now, everything=True),
-    ]
+def _quietly(errand: Errand) -> None:
+    with suppress(Exception):  # whoever draws meets it again
+        errand()
 
 
 def _announce(evaluation: Evaluation, first: PendingChunk) -> None:

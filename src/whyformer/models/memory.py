@@ -48,15 +48,12 @@ def uncollected() -> Iterator[None]:
                 gc.enable()
 
 
-def collect_now(*, everything: bool = False) -> None:
-    """Where the collector is paused, let it look at what was made since, if that is much; at everything once a minute.
-
-    Or now: it will look for a while when it goes on, which takes the longer the more is left to look at.
-    """
+def collect_now() -> None:
+    """Where the collector is paused, let it look at what was made since, if that is much, and once a minute at all."""
     with _PAUSED.lock:
         if not _PAUSED.count or not _PAUSED.collecting:
             return
-        is_late = everything or time.monotonic() - _PAUSED.looked > LONGEST_PAUSE
+        is_late = time.monotonic() - _PAUSED.looked > LONGEST_PAUSE
         if is_late:
             _PAUSED.looked = time.monotonic()
     if is_late or gc.get_count()[0] > MUCH:

@@ -119,24 +119,38 @@ class Flights:
 
 
 @contextmanager
-def ahead_of_flights(device: torch.device) -> Iterator[None]:
-    """What is asked of a GPU here is done ahead of what is on its way: it does not wait until a batch is computed."""
+def ahead_of_flights(device: torch.device, turn: int = 0) -> Iterator[None]:
+    """What is asked of a GPU here is done ahead of what is on its way: it does not wait until a batch is computed.
+
+    Whoever waits for what was asked in one turn does not wait for the next one. Within a turn another one may come.
+    """
     if device.type != "cuda":
         yield
         return
-    around, first = torch.cuda.current_stream(device), _first_stream(device)
-    first.wait_stream(around)
+    around, firsts = torch.cuda.current_stream(device), _first_streams(device)
+    others = [] if around in firsts else list(firsts)
+    for stream in others:
+        stream.wait_stream(around)
     try:
-        with torch.cuda.stream(first):
+        with torch.cuda.stream(firsts[turn % len(firsts)]):
             yield
     finally:
-        around.wait_stream(first)
+        for stream in others:
+            around.wait_stream(stream)
+
+
+def behind_other_turns(device: torch.device) -> None:
+    """What is asked of a GPU from now on, in this turn, is done behind what was asked in others: it may read of it."""
+    if device.type == "cuda":
+        current = torch.cuda.current_stream(device)
+        for stream in _first_streams(device):
+            current.wait_stream(stream)
 
 
 @lru_cache
-def _first_stream(device: torch.device) -> torch.cuda.Stream:
-    """One of a priority that neither flights nor captures have."""
-    return torch.cuda.Stream(device, priority=-2)
+def _first_streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
+    """Those that take turns, of a priority that neither flights nor captures have."""
+    return tuple(torch.cuda.Stream(device, priority=-2) for _ in range(STREAMS))
 
 
 @lru_cache
