@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import WhyformerError
+from whyformer.landing import Landing
 
 
 def is_far(tensor: Tensor) -> bool:
@@ -21,15 +22,22 @@ class Checks:
     def __init__(self) -> None:
         self.flags: list[Tensor] = []
         self.errors: list[WhyformerError] = []
+        self._landing: Landing | None = None
 
     def joined(self) -> Tensor | None:
         """The flags in one tensor, if there are any."""
         return torch.stack(self.flags) if self.flags else None
 
+    def land(self) -> None:
+        """Let the flags come to the CPU, before somebody asks for them."""
+        flags = self.joined()
+        self._landing = None if flags is None else Landing(flags)
+
     def make(self) -> None:
         """Raise the first error whose flag is true: one copy to the CPU."""
-        flags = self.joined()
-        found = [] if flags is None else flags.tolist()
+        if self._landing is None:
+            self.land()
+        found = [] if self._landing is None else self._landing.tensors[0].tolist()
         error = next((error for flag, error in zip(found, self.errors, strict=True) if flag), None)
         if error is not None:
             raise error
@@ -38,6 +46,7 @@ class Checks:
         """Make these checks too."""
         self.flags.extend(flags)
         self.errors.extend(errors)
+        self._landing = None
 
 
 _GATHERED: ContextVar[Checks | None] = ContextVar("gathered checks", default=None)

@@ -4,10 +4,11 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from whyformer.caching import cached_property
@@ -17,6 +18,7 @@ from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.input import TensorInput
 from whyformer.inputs.tensors import CONTENT
+from whyformer.landing import Landing
 from whyformer.models.loading import text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
 from whyformer.recorder.captures import Begun, Replay, replay_of
@@ -187,14 +189,24 @@ class Prediction:
             trace.patches = self.patches
         chosen = self.target, self.versus
         settled = Prediction(self.model, self.batch, chosen=chosen, padding=self.padding, trace=trace)
-        settled.inputs = self.inputs
+        settled.inputs, settled.landing, settled.landing_padding = self.inputs, self.landing, self.landing_padding
         return settled
+
+    @cached_property
+    def landing(self) -> Landing:
+        """`predicted` and `target` on their way to the CPU, from when this is first asked for."""
+        return Landing(self.predicted, self.target)
+
+    @cached_property
+    def landing_padding(self) -> Landing:
+        """The same of `padding`."""
+        return Landing(self.padding)
 
     @cached_property
     def inputs(self) -> tuple[TensorInput, ...]:
         """The examples, each without its padding."""
         fillers = Fillers.of(self.model, self.batch.tokenizer)
-        return self.batch.inputs(self.padding, fillers, self.patches)
+        return self.batch.inputs(self.landing_padding.tensors[0], fillers, self.patches)
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -482,17 +494,21 @@ class Prediction:
 
     def generators(self, seed: int) -> list[torch.Generator]:
         """A random stream for each example; it depends on the seed and on the example's own tokens alone."""
-        content = next(self.batch.tensors[name] for name in CONTENT if name in self.batch.tensors)
-        if self.batch.is_images:
-            content = (content.double() * SHADES).round()  # an image that was saved is the same but for rounding
-        if content.is_floating_point():
-            content = content.to(torch.float32)
+        name = next(name for name in CONTENT if name in self.batch.tensors)
+        content = self.batch.by_token[name] if name in self.batch.by_token else self._plain_content(name)
         streams = []
-        for row, padding in zip(content.cpu(), self.padding.cpu(), strict=True):
+        for row, padding in zip(content, self.landing_padding.tensors[0].numpy(), strict=True):
             tokens = row if self.batch.masked is None else row[~padding]
-            digest = hashlib.blake2b(tokens.contiguous().numpy().tobytes() + str(seed).encode(), digest_size=7)
+            digest = hashlib.blake2b(tokens.tobytes() + str(seed).encode(), digest_size=7)
             streams.append(torch.Generator().manual_seed(int.from_bytes(digest.digest())))
         return streams
+
+    def _plain_content(self, name: str) -> NDArray[Any]:
+        """What is not a token: an image that was saved is the same but for rounding."""
+        content = self.batch.tensors[name]
+        if self.batch.is_images:
+            content = (content.double() * SHADES).round()
+        return (content.to(torch.float32) if content.is_floating_point() else content).cpu().numpy()
 
     def _embedding_leaf(self) -> Tensor:
         if self.trace.embeddings is None:

@@ -86,3 +86,14 @@ def test_what_is_made_of_numbers_waits_for_their_checks() -> None:
             check(WRONG, "numbers")
         with pytest.raises(UnsupportedModel, match="numbers"):
             raise_postponed()
+
+
+def test_a_check_that_comes_later_is_made_too() -> None:
+    with postponed() as checks:
+        with gathered():
+            check(RIGHT, "none")
+        checks.land()
+        with gathered():
+            check(WRONG, "later")
+    with pytest.raises(UnsupportedModel, match="later"):
+        checks.make()

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from tests.helpers import cases, evaluated
+from whyformer import checks
+from whyformer import prediction as prediction_module
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import evaluate as evaluate_module
@@ -23,7 +25,8 @@ from whyformer.evaluation.chunk import Asked, ChunkRun, Runs, measured_chunk, me
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
-from whyformer.methods.specs import MethodSpec
+from whyformer.landing import Landing
+from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models import fingerprint, memory
 from whyformer.models.fingerprint import with_weights
 from whyformer.models.limits import CPU, LIMITS
@@ -49,17 +52,24 @@ class Later:
         self.is_past = True
 
 
+def late_landing(moments: list[Later]) -> type[Landing]:
+    """One whose tensors arrive late; the moments at which they do are noted."""
+
+    class LateLanding(Landing):
+        def __init__(self, *tensors: torch.Tensor):
+            super().__init__(*tensors)
+            moments.append(Later())
+            self._landed: list[Any] = [moments[-1]]
+
+    return LateLanding
+
+
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[Later]:
     """A CPU whose outputs arrive late, two batches at a time; the moments at which they do."""
     moments: list[Later] = []
-
-    def landing(outputs: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        moments.append(Later())
-        return outputs.double(), moments[-1]
-
     monkeypatch.setitem(flights.AHEAD, "cpu", 2)
-    monkeypatch.setattr(flights, "_landing", landing)
+    monkeypatch.setattr(flights, "Landing", late_landing(moments))
     return moments
 
 
@@ -519,33 +529,44 @@ def test_a_gpu_that_waits_is_given_questions_as_they_come(
     assert sum(chunk.counts["run"] for chunk in early) == sum(chunk.counts["run"] for chunk in late)
 
 
-def test_a_gpu_has_enough_to_do_while_something_is_on_its_way(slow: list[Later]) -> None:
+def test_a_gpu_has_much_to_do_while_something_is_on_its_way(slow: list[Later]) -> None:
     outcomes, rows = engine(TEXTS[:3])
-    assert not outcomes.has_enough
+    assert not outcomes.has_much
     with outcomes.planning():
         outcomes.of(rows, 3)
-    assert not outcomes.has_enough  # nothing is on its way
+    assert not outcomes.has_much  # nothing is on its way
     outcomes.advance()
-    assert outcomes.has_enough  # two of three
+    assert outcomes.has_much  # two of three
     slow[0].synchronize()
     slow[1].synchronize()
     outcomes.advance()
     assert outcomes.counts.run == 3
-    assert outcomes.has_enough  # the last one
+    assert outcomes.has_much  # the last one
     slow[2].synchronize()
-    outcomes.advance()
-    assert not outcomes.has_enough
+    assert not outcomes.has_much
 
 
-def test_a_cpu_never_has_enough_to_do() -> None:
+@pytest.mark.parametrize(("much", "has_much"), [(5, True), (10**6, False)])
+def test_some_tokens_are_not_much(
+    slow: list[Later], monkeypatch: pytest.MonkeyPatch, much: int, has_much: bool
+) -> None:
+    monkeypatch.setitem(flights.MUCH, "cpu", much)
     outcomes, rows = engine(TEXTS[:3])
     with outcomes.planning():
         outcomes.of(rows, 3)
     outcomes.advance()
-    assert not outcomes.has_enough
+    assert outcomes.has_much is has_much
 
 
-def test_errands_are_done_once_while_a_gpu_has_enough_to_do(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_never_has_much_to_do() -> None:
+    outcomes, rows = engine(TEXTS[:3])
+    with outcomes.planning():
+        outcomes.of(rows, 3)
+    outcomes.advance()
+    assert not outcomes.has_much
+
+
+def test_errands_are_done_once_while_a_gpu_has_much_to_do(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
     plan, done = evaluated.measuring(METHODS, tokens_per_batch=40), list[int]()
 
     def errand(number: int) -> None:
@@ -568,12 +589,11 @@ def test_what_draws_is_imported_while_a_gpu_is_busy(
         raise ImportError("no such file")
 
     monkeypatch.setattr(evaluate_module, "imported", failing)
-    monkeypatch.setattr(evaluate_module, "drawn_once", lambda: done.append("drawn"))
     arguments: Any = (cases.subject(), TEXTS, "attcat", "aopc")
     evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, progress=False)
     assert not done  # nothing will be drawn
     evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, out=tmp_path, progress=False)
-    assert done == ["imported", "drawn"]
+    assert done == ["imported"]
     assert (tmp_path / "curves-aopc.png").exists()
 
 
@@ -655,19 +675,48 @@ def test_metrics_are_asked_about_one_batch_while_a_gpu_explains_the_next(two_gra
 
 
 @pytest.mark.parametrize(
-    ("moment", "expected"),
+    ("moments", "expected"),
     [
-        (6, ["method"] * 2 + ["metrics"] + ["method"] * 3 + ["metrics", "method", "metrics"]),  # of the batch before
-        (4, ["method"] * 2 + ["metrics", "method", "metrics"] + ["method"] * 3 + ["metrics"] * 2),  # of its own
+        ({6}, ["metrics", "method", "metrics", "method", "metrics"]),  # of the batch before
+        ({5}, ["metrics", "metrics", "method", "method", "metrics"]),  # of that, before the next is explained
+        ({5, 7}, ["metrics", "metrics", "method", "metrics", "method", "metrics"]),  # of its own
     ],
 )
 def test_a_gpu_that_waits_is_given_what_was_asked_first(
-    two_graphs: list[str], moment: int, expected: list[str]
+    two_graphs: list[str], moments: set[int], expected: list[str]
 ) -> None:
+    """But nothing before two batches are explained, for which kernels are loaded."""
     plan = evaluated.measuring(METHODS)
-    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)), lambda: len(two_graphs) in (2, moment), is_first=True)
+    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)), lambda: len(two_graphs) in {1, 2, 3} | moments, is_first=True)
     run.ask()
-    assert two_graphs == expected
+    assert two_graphs == ["method"] * 4 + expected
+
+
+def test_whoever_wants_what_lands_waits_for_it_and_for_nothing_else() -> None:
+    moments: list[Later] = []
+    first, second = (late_landing(moments)(torch.tensor([float(number)])) for number in range(2))
+    assert not first.is_over
+    assert [one.tolist() for one in second.tensors] == [[1.0]]
+    assert [moment.is_past for moment in moments] == [False, True]
+    assert second.is_over
+    assert Landing(torch.zeros(1)).is_over  # it was on the CPU
+
+
+def test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments: list[Later] = []
+    for module in (chunk_module, checks, prediction_module):
+        monkeypatch.setattr(module, "Landing", late_landing(moments))
+    prediction = cases.predicted(TEXTS[:3])
+    (spec,) = method_specs(["attcat"])
+    asked = Asked.of(spec, Runs(prediction, prediction))
+    begun = len(moments)
+    assert begun == 4  # flags, classes, padding and scores
+    assert not any(moment.is_past for moment in moments)
+    scores = asked.scores()
+    assert [moment.is_past for moment in moments] == [True, False, False, True]
+    monkeypatch.undo()
+    torch.testing.assert_close(scores.total, spec(cases.predicted(TEXTS[:3])).total)
+    assert len(moments) == begun
 
 
 @pytest.mark.parametrize(("metrics", "ceiling"), [("kendall_tau", 0), ("aopc", 6)])

@@ -1,11 +1,14 @@
 """Padding, unknown words and apostrophes, each at its edge."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from tests.helpers import cases
 from whyformer.errors import BadInput
-from whyformer.inputs.encoding import Batch, _gap
+from whyformer.inputs.encoding import Batch, _gap, collate, encode
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.units import split_words
 
@@ -27,6 +30,21 @@ def test_what_is_masked_is_padding_unless_it_is_special_or_read(
     batch = Batch({"input_ids": torch.tensor([[5, 6, 7, 8]])}, MASKED, flags)
     found = batch.padding(torch.tensor([reader], dtype=torch.float32), 0)
     assert found[0].nonzero().flatten().tolist() == padding
+
+
+def test_what_a_batch_of_texts_knows_is_what_its_tensors_hold() -> None:
+    subject = cases.subject()
+    batch = collate(subject, [encode(subject, text) for text in ("a good film", "bad")])
+    read_back = replace(batch)  # which knows nothing
+    assert batch.by_token.keys() == read_back.by_token.keys()
+    for name, numbers in batch.by_token.items():
+        np.testing.assert_array_equal(numbers, read_back.by_token[name], strict=True)
+    np.testing.assert_array_equal(batch._special, read_back._special, strict=True)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    (kept,) = {
+        tuple(inputs[1].special.tolist()) for inputs in (b.inputs(padding, Fillers()) for b in (batch, read_back))
+    }
+    assert kept == (True, False, True)
 
 
 def test_padding_is_taken_out_of_rows_for_each_token_however_wide_they_are() -> None:

@@ -1444,22 +1444,53 @@ of(
     ),
 )
 of(
-    "perturb.runner",
-    f"{AHEAD}::test_a_gpu_has_enough_to_do_while_something_is_on_its_way",
-    ("Runner.has_enough", " and not self.has_little", ""),
-    ("Runner.has_enough", "self._flights.run_ahead and ", "", f"{AHEAD}::test_a_cpu_never_has_enough_to_do"),
+    "perturb.flights",
+    f"{AHEAD}::test_a_gpu_has_much_to_do_while_something_is_on_its_way",
+    ("Flights.has_much", "max(1, self._much)", "0"),
+    ("Flights.has_much", "max(1, self._much)", "1", f"{AHEAD}::test_some_tokens_are_not_much"),
+    ("Flights._left", " if not flight.is_over", ""),
+)
+of(
+    "evaluation.chunk",
+    f"{AHEAD}::test_a_gpu_that_waits_is_given_what_was_asked_first",
+    ("ChunkRun.explain", "if not self.to_load and self.meanwhile():", "if self.meanwhile():"),
+    ("ChunkRun.__init__", "2 if self.may_wait else 1", "1"),
+    ("ChunkRun._ask_about", "not self.to_load and ", ""),
+)
+of(
+    "landing",
+    AHEAD,
+    ("Landing.is_over", "event.query()", "True"),
+    ("Landing.wait", "event.synchronize()", "pass"),
+    ("Landing.tensors", "        self.wait()\n", ""),
+)
+of(
+    "evaluation.chunk",
+    f"{AHEAD}::test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted",
+    ("Asked.of", "        checks.land()\n", ""),
+    (
+        "Asked.of",
+        "        _ = runs.whole.landing, runs.whole.landing_padding  # which come with the first scores\n",
+        "",
+    ),
+    ("Asked.scores", "self.answer if self.landing is None else ", "self.answer if True else "),
+)
+of(
+    "checks",
+    "contract/test_checks.py",
+    ("Checks.add", "        self._landing = None\n", ""),
 )
 of(
     "evaluation.chunk",
     f"{AHEAD}::test_a_gpu_that_waits_is_given_questions_as_they_come",
-    ("ChunkRun._ask_about", "not self.is_first and ", ""),
-    ("ChunkRun._ask_about", "        self.is_first = False\n", ""),
+    ("ChunkRun._ask_about", "not self.to_load and ", ""),
+    ("ChunkRun._ask_about", "max(0, self.to_load - 1)", "self.to_load"),
     ("measured_chunks", "            is_first = False\n", ""),
     (
         "measured_chunks",
         "errands=left",
         "errands=deque(errands)",
-        f"{AHEAD}::test_errands_are_done_once_while_a_gpu_has_enough_to_do",
+        f"{AHEAD}::test_errands_are_done_once_while_a_gpu_has_much_to_do",
     ),
 )
 of(
@@ -2991,14 +3022,13 @@ of(
 of(
     "perturb.flights",
     AHEAD,
-    ("Flights.arrived", "flight.landed.synchronize()", "pass"),
+    ("Flights.arrived", "flight.landing.wait()", "pass"),
     ("Flights._may_fly", "count <= 2 * self._most:", "count <= self._most:"),
     ("Flights._may_fly", "count - 1", "count"),
     ("Flights._may_fly", " < self._enough", " < 10**9"),
     ("Flights._are_more_than", "not self._may_fly(count)", "count > self._most"),
-    ("Flights.has_little", " < self._little", " < 0"),
-    ("Flights.has_little", "not left or ", ""),
-    ("Flights.has_little", " if not flight.is_over", ""),
+    ("Flights.has_little", "max(1, self._little)", "1"),
+    ("Flights.has_little", "max(1, self._little)", "self._little"),
 )
 of(
     "evaluation.chunk",
@@ -3015,7 +3045,7 @@ of(
     ("ChunkRun.advance", " or self.outcomes.waiting_tokens >= MUCH", ""),
     ("ChunkRun.advance", "self.has_left_over or ", ""),
     ("ChunkRun.advance", "self.has_left_over &= not begin", "pass"),
-    ("ChunkRun._ask_about", "if not self.is_first and self.meanwhile():", "if False:"),
+    ("ChunkRun._ask_about", "if not self.to_load and self.meanwhile():", "if False:"),
     ("ChunkRun.measure", "self.outcomes.forget()", "pass"),
     (
         "ChunkRun.measure",

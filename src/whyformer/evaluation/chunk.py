@@ -19,6 +19,7 @@ from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.protocols import as_explained
 from whyformer.inputs.encoding import collate
 from whyformer.inputs.images import ImageInput
+from whyformer.landing import Landing
 from whyformer.methods.documents import Document
 from whyformer.methods.registry import Scores, method_named
 from whyformer.methods.specs import MethodSpec
@@ -143,27 +144,34 @@ class Runs:
 
 @dataclass(frozen=True)
 class Asked:
-    """A method that was asked for its scores: a GPU may still be computing them, or the checks of their numbers."""
+    """A method that was asked for its scores: a GPU may still be computing them, or the checks of their numbers.
+
+    Those of texts are on their way to the CPU; those of images are made into maps where they are.
+    """
 
     method: MethodSpec
     answer: Scores | WhyformerError
     checks: Checks
+    landing: Landing | None = None
 
     @classmethod
     def of(cls, method: MethodSpec, runs: Runs) -> "Asked":
         """Ask a method."""
         with postponed() as checks:
             try:
-                return cls(method, scores_by(method, runs.explained), checks)
+                scores = scores_by(method, runs.explained)
             except WhyformerError as error:
                 return cls(method, error, checks)
+        checks.land()
+        _ = runs.whole.landing, runs.whole.landing_padding  # which come with the first scores
+        return cls(method, scores, checks, None if runs.explained.batch.is_images else Landing(scores.values))
 
     def scores(self) -> Scores:
         """The scores, or the error that there is in place of them."""
         if isinstance(self.answer, WhyformerError):
             raise self.answer
         self.checks.make()
-        return self.answer
+        return self.answer if self.landing is None else replace(self.answer, values=self.landing.tensors[0])
 
 
 @dataclass
@@ -172,6 +180,7 @@ class AskedBatch:
 
     items: Sequence[Item]
     runs: Runs
+    logits: Landing
     turn: int
     asked: list[Asked] = field(default_factory=list)  # of which no metric was asked
     others: dict[tuple[int, ...], Prediction] = field(default_factory=dict)  # for other classes
@@ -202,7 +211,6 @@ class ChunkRun:
         self.last: AskedBatch | None = None  # whose scores a GPU computes while the next one is asked about
         self.again: list[Sequence[Item]] = []  # to be explained
         self.turn = 0
-        self.is_first = is_first  # kernels are yet to be loaded, for which a GPU that is at work is waited for
         self.pairs = {pair for of_row in pending.missing.values() for pair in of_row}
         subject = plan.subject
         self.outcomes = Outcomes(subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
@@ -217,6 +225,8 @@ class ChunkRun:
         self.is_asking = False
         self.has_left_over = False  # what was asked about earlier items
         self.has_failed = False  # ahead of time
+        # batches for which kernels are yet to be loaded: a GPU that is at work would be waited for
+        self.to_load = (2 if self.may_wait else 1) if is_first else 0
 
     def ask(self) -> None:
         """Explain everything that is wanted, and note what the metrics ask of the model."""
@@ -307,7 +317,7 @@ class ChunkRun:
                     self._plan_last()  # the graph of the batch before takes memory
                     raise
             collect_now()  # graphs hold memory of the device
-        if self.meanwhile():
+        if not self.to_load and self.meanwhile():
             self._plan_last()
 
     @cached_property
@@ -336,15 +346,16 @@ class ChunkRun:
 
     def _ask_about(self, items: Sequence[Item]) -> AskedBatch:
         wanted = self._missing_methods
-        batch = AskedBatch(items, self._runs(items, Needs.of_all([spec.needs for spec in wanted])), self.turn)
+        runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
+        batch = AskedBatch(items, runs, Landing(runs.whole.outputs.logits), self.turn)
         for spec in wanted:
             batch.asked.append(Asked.of(spec, batch.runs))
-            if not self.is_first and self.meanwhile():  # a GPU that waits is not kept waiting until all were asked
+            if not self.to_load and self.meanwhile():  # a GPU that waits is not kept waiting until all were asked
                 if self.last is None:
                     self._plan_asked(batch)
                 else:
                     self._plan_last()
-        self.is_first = False
+        self.to_load = max(0, self.to_load - 1)
         return batch
 
     def _plan_last(self) -> None:
@@ -363,8 +374,7 @@ class ChunkRun:
     def _plan_about(self, batch: AskedBatch) -> None:
         """Note what the metrics ask of a batch."""
         with self._in_turn(batch.turn):
-            self._do_errand()
-            self._note(batch.runs.whole, batch.items)  # a GPU is waited for
+            self._note(batch.runs.whole, batch.logits, batch.items)  # a GPU is waited for
             try:
                 self._plan_asked(batch)
                 self._plan_all(self._references(batch.runs.settled, batch.items), batch.runs)
@@ -419,7 +429,7 @@ class ChunkRun:
         subject = self.plan.subject
         needs = Needs.of_all([spec.needs for spec in self._missing_methods])
         document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, needs=needs)
-        self._note(document.prediction, [item])
+        self._note(document.prediction, Landing(document.prediction.outputs.logits), [item])
         for spec in self._missing_methods:
             by_class = DocumentScores(spec, document)
             try:
@@ -445,10 +455,10 @@ class ChunkRun:
         each = (ExampleOutputs(outputs, row, example) for row, example in enumerate(batch.examples))
         return prediction.towards([task.best_in(one) for one in each])
 
-    def _note(self, prediction: Prediction, items: Sequence[Item]) -> None:
-        logits = prediction.outputs.logits.detach().double().cpu()
-        probabilities = prediction.task.probabilities(logits) if prediction.task.name == "classes" else None
-        predicted = prediction.predicted.tolist()
+    def _note(self, prediction: Prediction, logits: Landing, items: Sequence[Item]) -> None:
+        said, task = logits.tensors[0].double(), prediction.task
+        probabilities = task.probabilities(said) if task.name == "classes" else None
+        predicted = prediction.landing.tensors[0].tolist()
         for place, item in enumerate(items):
             facts: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.annotation.gold}
             if item.encoded.dropped:
@@ -474,7 +484,7 @@ class ChunkRun:
 
     def _kept_row(self, prediction: Prediction, place: int, item: Item) -> dict[str, Any]:
         of = ExampleOutputs(prediction.outputs, place, item.encoded, prediction.batch.tokenizer)
-        target = prediction.target[place].tolist()
+        target = prediction.landing.tensors[1][place].tolist()
         predicted = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
         facts = row_facts(item.text, predicted, self.plan.subject.labels)
         if self.is_merged(item):
@@ -609,7 +619,7 @@ class ChunkRun:
 
     def _do_errand(self) -> None:
         """Do one of those things before a GPU is waited for, if it has enough to do."""
-        if self.errands and self.outcomes.has_enough:
+        if self.errands and self.outcomes.has_much:
             self.errands.popleft()()
             self.advance()
             self.meanwhile()

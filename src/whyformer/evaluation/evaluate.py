@@ -30,7 +30,7 @@ from whyformer.progress import tell
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
-from whyformer.show.pictures import drawn_once, imported
+from whyformer.show.pictures import imported
 from whyformer.tasks.task import RUNNER_UP, Explains
 
 EVERY_ROW = 2**62
@@ -236,7 +236,7 @@ def _results(
                 yield chunk
 
         chunks = _hashing_beside(pending(), evaluation.plan, stack)
-        errands = [] if out is None else [partial(_quietly, errand) for errand in (imported, drawn_once)]
+        errands = [] if out is None else [partial(_quietly, imported)]
         for chunk in measure(evaluation.plan, chunks, workers, errands):
             if journal is not None:
                 journal.append(chunk)

@@ -34,6 +34,7 @@ from whyformer.inputs.tensors import (
 )
 from whyformer.inputs.texts import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
+from whyformer.landing import sent
 from whyformer.models.heads import task_name
 from whyformer.models.loading import Subject, device_of, text_config, vocabulary_size
 
@@ -189,10 +190,17 @@ class Batch:
         """Whether any position is masked, and somebody found out already."""
         return bool(self.__dict__.get("is_padded"))
 
-    def known(self, *, is_padded: bool) -> "Batch":
-        """The same, of which it is known whether it is padded: nobody has to wait for a device to tell."""
+    def known(
+        self, *, is_padded: bool, by_token: dict[str, Numbers] | None = None, special: Flags | None = None
+    ) -> "Batch":
+        """The same, of which it is known what others would wait for a device to tell.
+
+        That is whether it is padded, and what there is for each token, if these lie on the CPU.
+        """
         batch = replace(self)
         batch.__dict__["is_padded"] = is_padded
+        if by_token is not None:
+            batch.__dict__.update(by_token=by_token, _special=special)
         return batch
 
     def padding(self, reader: Tensor, pad_token_id: int | None) -> Tensor:
@@ -232,7 +240,7 @@ class Batch:
         attended: bool = False,
     ) -> TensorInput:
         """One example with what stands at some positions of its `units`; by default tokens are `attended` to."""
-        by_token, special = self._by_token, None if self._special is None else self._special[row][positions]
+        by_token, special = self.by_token, None if self._special is None else self._special[row][positions]
         tensors: dict[str, Numbers | Tensor] = {
             name: by_token[name][row][positions] if name in by_token else _cut(name, tensor, row, positions, units)
             for name, tensor in self.tensors.items()
@@ -250,8 +258,8 @@ class Batch:
         return TensorInput(tensors, **facts)
 
     @cached_property
-    def _by_token(self) -> dict[str, Numbers]:
-        """What there is for each token, [batch, units, …] of whole numbers."""
+    def by_token(self) -> dict[str, Numbers]:
+        """What there is for each token, [batch, units, …] of whole numbers, on the CPU."""
         ids = self.tensors.get("input_ids")
         if ids is None:
             return {}
@@ -450,10 +458,11 @@ def collate(subject: Subject, inputs: Sequence[ReadInput]) -> Batch:
     attended = torch.tensor([[1] * len(e.units) + [0] * (length - len(e.units)) for e in examples])
     special = torch.tensor([[u.special for u in e.units] + [False] * (length - len(e.units)) for e in examples])
     tensors["attention_mask"] = attended
-    tensors = {name: tensor.to(subject.device) for name, tensor in tensors.items()}
-    masked = attended.eq(0).to(subject.device)
-    batch = Batch(tensors, masked, special.to(subject.device), tuple(examples), subject.tokenizer)
-    return batch.known(is_padded=padded)
+    far = {name: sent(tensor, subject.device) for name, tensor in tensors.items()}
+    masked = sent(attended.eq(0), subject.device)
+    batch = Batch(far, masked, sent(special, subject.device), tuple(examples), subject.tokenizer)
+    near = {name: tensor.numpy() for name, tensor in tensors.items()}
+    return batch.known(is_padded=padded, by_token=near, special=special.numpy())
 
 
 def batch_of(

@@ -15,6 +15,7 @@ from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.units import Unit
+from whyformer.landing import sent
 
 if TYPE_CHECKING:
     from whyformer.inputs.hiding import Hide
@@ -282,7 +283,7 @@ def present(inputs: Sequence[TensorInput], device: torch.device) -> Tensor | Non
     for row, one in zip(there, inputs, strict=True):
         if one.gone is not None:
             row[: len(one)] = ~one.gone
-    return on_device(there, device)
+    return sent(torch.from_numpy(there), device)
 
 
 def repeated(values: Numbers | Tensor, count: int, device: torch.device) -> Tensor:
@@ -304,11 +305,5 @@ def _padded(inputs: Sequence[TensorInput], device: torch.device) -> dict[str, Te
         filler = (fillers.pad or 0) if name == "input_ids" else 0
         filled = np.full((len(inputs), length, *values.shape[1:]), filler, dtype=np.int64)
         filled[there] = np.concatenate([one.tensors[name] for one in inputs])
-        batch[name] = on_device(filled, device)
+        batch[name] = sent(torch.from_numpy(filled), device)
     return batch
-
-
-def on_device(values: Numbers, device: torch.device) -> Tensor:
-    """Numbers as a tensor there; a GPU is not waited for, which takes memory that is pinned."""
-    tensor = torch.from_numpy(values)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

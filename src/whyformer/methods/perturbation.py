@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption
+from whyformer.landing import sent
 from whyformer.methods.by_captum import Explain, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.registry import Scores, method
 from whyformer.perturb.copies import Copies
@@ -26,11 +27,11 @@ TINY = 1e-9  # the weight of a sample of which nothing is left
 @method(family="perturbation", signed=False, class_specific=False, paper="-", maps=False)
 def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
     """Random scores between 0 and 1, the same for the same text and seed."""
-    real = prediction.real.cpu()  # a GPU is not waited for by each example
-    scores = torch.zeros_like(real)
-    for row, is_real, stream in zip(scores, real.bool(), prediction.generators(seed), strict=True):
+    real = ~prediction.landing_padding.tensors[0]  # a GPU is not waited for by each example
+    scores = torch.zeros(real.shape, dtype=prediction.real.dtype)
+    for row, is_real, stream in zip(scores, real, prediction.generators(seed), strict=True):
         row[is_real] = torch.rand(int(is_real.sum()), generator=stream, dtype=torch.float32).to(row)
-    return scores.to(prediction.real)
+    return sent(scores, prediction.real.device)
 
 
 @method(

@@ -118,7 +118,7 @@ class Case:
     @cached_property
     def real(self) -> list[list[int]]:
         """The positions of each example that are no padding."""
-        return [np.flatnonzero(~row).tolist() for row in self.prediction.padding.cpu().numpy()]
+        return [np.flatnonzero(~row).tolist() for row in self.prediction.landing_padding.tensors[0].numpy()]
 
     @cached_property
     def rankable(self) -> list[list[int]]:
@@ -141,12 +141,13 @@ class Case:
             if wrong := [int(label) for label in gold if not 0 <= label < self.classes]:
                 raise BadInput(f"gold label {wrong[0]} is no class of this model: it has 0 … {self.classes - 1}")
             return gold
-        return (self.prediction.predicted if target == "predicted" else self.prediction.target).cpu()
+        predicted, explained = self.prediction.landing.tensors
+        return predicted if target == "predicted" else explained
 
     @property
     def right(self) -> list[int]:
         """The class that is right for each example: the gold one, or the predicted one where there is none."""
-        predicted = self.prediction.predicted.tolist()
+        predicted = self.chosen("predicted").tolist()
         if not self.annotations:
             return [int(index) for index in predicted]
         return [int(p) if a.gold is None else a.gold for p, a in zip(predicted, self.annotations, strict=True)]
@@ -157,7 +158,7 @@ class Case:
 
     def _scored(self, classes: Tensor) -> Scores:
         """What the method gives for a class of each example."""
-        if self.scores_for is None or torch.equal(classes, self.prediction.target.cpu()):
+        if self.scores_for is None or torch.equal(classes, self.chosen("explained")):
             return Scores(self.scores, {} if self.pixels is None else {PIXELS: self.pixels})
         key = tuple(classes.tolist())
         if key not in self._other:

@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 
 from whyformer.inputs.input import TensorInput
+from whyformer.landing import Landing
 
 AHEAD = {"cuda": 4}  # batches that a type of device has to do: it works on while Python reads the next examples
 ENOUGH = {"cuda": 2**18}  # tokens: while there are fewer in all, twice as many batches may be on their way
 LITTLE = {"cuda": 2**15}  # tokens: with fewer on their way, it may have nothing to do before Python asks again
+MUCH = {"cuda": 2**17}  # tokens: with as many on their way, Python may do something that takes it a while
 STREAMS = 2  # that take turns
 
 
 class Flight(NamedTuple):
-    """Inputs, and their outputs on the CPU, which are there once the event has happened."""
+    """Inputs, and their outputs, which land on the CPU."""
 
     inputs: Sequence[TensorInput]
-    outputs: Tensor
-    landed: torch.cuda.Event | None
+    landing: Landing
 
     @property
     def tokens(self) -> int:
@@ -33,7 +34,12 @@ class Flight(NamedTuple):
     @property
     def is_over(self) -> bool:
         """Whether the outputs are there."""
-        return self.landed is None or self.landed.query()
+        return self.landing.is_over
+
+    @property
+    def outputs(self) -> Tensor:
+        """The outputs, once they are there."""
+        return self.landing.tensors[0]
 
 
 class Flights:
@@ -47,7 +53,7 @@ class Flights:
     def __init__(self, device: torch.device):
         self.device = device
         self._most, self._enough = AHEAD.get(device.type, 0), ENOUGH.get(device.type, 0)
-        self._little = LITTLE.get(device.type, 0)
+        self._little, self._much = LITTLE.get(device.type, 0), MUCH.get(device.type, 0)
         self._flying: deque[Flight] = deque()
         self._launched = 0
         self._streams = _streams(device)
@@ -70,8 +76,17 @@ class Flights:
     @property
     def has_little(self) -> bool:
         """Whether the device could work ahead, and will soon have nothing to do."""
-        left = [flight.tokens for flight in self._flying if not flight.is_over]
-        return self.run_ahead and (not left or sum(left) < self._little)
+        return self.run_ahead and self._left < max(1, self._little)
+
+    @property
+    def has_much(self) -> bool:
+        """Whether the device works ahead, and will for a while."""
+        return self._left >= max(1, self._much)
+
+    @property
+    def _left(self) -> int:
+        """How many tokens are on their way."""
+        return sum(flight.tokens for flight in self._flying if not flight.is_over)
 
     def begin(self) -> None:
         """What was launched before, as changes to weights, is done before what is launched from now on."""
@@ -86,14 +101,13 @@ class Flights:
     def launch(self, inputs: Sequence[TensorInput], run: Callable[[], Tensor], *, aside: bool) -> None:
         """Compute the outputs of inputs; `aside`, on one of the streams that take turns."""
         with self._stream() if aside else nullcontext():
-            self._flying.append(Flight(inputs, *_landing(run())))
+            self._flying.append(Flight(inputs, Landing(run().double())))
 
     def arrived(self, most: int | None = None) -> Iterator[Flight]:
         """Those whose outputs are there; it is waited until at most so many, or as many as may be, are on their way."""
         while self._flying and (self._are_more_than(most) or self._flying[0].is_over):
             flight = self._flying.popleft()
-            if flight.landed is not None:
-                flight.landed.synchronize()
+            flight.landing.wait()
             yield flight
 
     def forget(self) -> None:
@@ -157,11 +171,3 @@ def _first_streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
 def _streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
     """Those that take turns, the same for all engines: torch keeps memory for each stream."""
     return tuple(torch.cuda.Stream(device) for _ in range(STREAMS)) if device.type == "cuda" else ()
-
-
-def _landing(outputs: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """The outputs on the CPU in float64, and when they are there; the device is not waited for."""
-    if not outputs.is_cuda:
-        return outputs.double().cpu(), None
-    landing = outputs.double().to("cpu", non_blocking=True)  # memory that is pinned
-    return landing, torch.cuda.current_stream(outputs.device).record_event()

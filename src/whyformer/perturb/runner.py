@@ -214,9 +214,9 @@ class Runner:
         return not self._flights.has_room
 
     @property
-    def has_enough(self) -> bool:
-        """Whether there is a GPU, and it has more than a little of this to do: Python may do something else."""
-        return self._flights.run_ahead and not self.has_little
+    def has_much(self) -> bool:
+        """Whether there is a GPU, and it has much of this to do: Python may do something else."""
+        return self._flights.has_much
 
     def _learn(self, most: int | None = None) -> None:
         """Take what is there; it is waited until at most so many batches are on their way."""

@@ -1,7 +1,6 @@
 """Pictures: what the axes of several figures have in common, and figures as bytes and as files."""
 
 import io
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,16 +41,6 @@ def imported() -> None:
     """Import what draws."""
     import matplotlib.backends.backend_agg
     import matplotlib.figure  # noqa: F401
-
-
-@cache
-def drawn_once() -> bytes:
-    """A small figure: the first one that is drawn takes longer, until fonts are found."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(1, 1), layout="constrained")
-    figure.subplots().set_title("0")
-    return figure_bytes(figure, "png")
 
 
 def figure_bytes(figure: "Figure", kind: str, dpi: int = DPI) -> bytes:
