@@ -1455,7 +1455,6 @@ of(
     f"{AHEAD}::test_a_gpu_that_waits_is_given_what_was_asked_first",
     ("ChunkRun.explain", "if not self.to_load and self.meanwhile():", "if self.meanwhile():"),
     ("ChunkRun.__init__", "2 if self.may_wait else 1", "1"),
-    ("ChunkRun._ask_about", "not self.to_load and ", ""),
 )
 of(
     "landing",
