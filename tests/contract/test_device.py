@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
 
 import whyformer
-from tests.helpers import cases, evaluated, families, zoo
+from tests.helpers import cases, evaluated, families, image_cases, zoo
 from tests.helpers.captured import ENDS, EVERY_ARCHITECTURE, METHODS, compared, fits, inputs_for, on_device, told
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
+from whyformer.evaluation.evaluate import evaluate
 from whyformer.models import limits
 from whyformer.models.limits import LIMITS
 from whyformer.perturb import flights
@@ -55,12 +57,16 @@ def test_costs_are_those_of_the_device() -> None:
 
 
 @pytest.mark.parametrize("texts", [256, 4])
+@pytest.mark.parametrize(
+    ("kind", "metrics"),
+    [("bert", "aopc,log_odds"), ("gpt2", "aopc,sufficiency")],  # of causal ones, what inputs begin with is run once
+)
 def test_an_evaluation_finds_the_same_while_the_next_texts_are_explained(
-    monkeypatch: pytest.MonkeyPatch, texts: int
+    monkeypatch: pytest.MonkeyPatch, kind: str, metrics: str, texts: int
 ) -> None:
-    subject = replace(cases.subject(), model=on_gpu(cases.subject().model))
+    subject = replace(cases.subject(kind), model=on_gpu(cases.subject(kind).model))
     methods = "attcat,rollout,attn_lrp,transformer_attribution,random"
-    plan = evaluated.measuring(methods, "aopc,log_odds", subject, tokens_per_batch=300)
+    plan = evaluated.measuring(methods, metrics, subject, tokens_per_batch=300)
     rows = evaluated.examples(evaluated.texts(64, longest=40))
     chunks = [plan.pending(n, n + 16, rows[n : n + 16], {}, frozenset()) for n in range(0, len(rows), 16)]
     plain = replace(LIMITS["large cuda"], texts=texts, graphs=1)
@@ -69,6 +75,23 @@ def test_an_evaluation_finds_the_same_while_the_next_texts_are_explained(
     monkeypatch.setattr(limits, "LIMITS", dict.fromkeys(("cuda", "large cuda"), replace(plain, graphs=2)))
     ahead = measured_chunks(plan, chunks)
     assert evaluated.alike([c.records for c in ahead], [c.records for c in one_by_one], torch.float32)
+
+
+@pytest.mark.parametrize("texts", [256, 2])
+def test_an_evaluation_of_images_finds_the_same_while_the_next_are_explained(
+    monkeypatch: pytest.MonkeyPatch, texts: int
+) -> None:
+    subject = replace(image_cases.subject(), model=on_gpu(image_cases.subject().model))
+    plain = replace(LIMITS["large cuda"], texts=texts, rows=8)
+    tables = []
+    for graphs, ahead in ((1, {}), (2, flights.AHEAD)):
+        of_both = dict.fromkeys(("cuda", "large cuda"), replace(plain, graphs=graphs))
+        monkeypatch.setattr(limits, "LIMITS", of_both)
+        monkeypatch.setattr(flights, "AHEAD", ahead)
+        given: Any = (subject, image_cases.rows(16, masks=False), "rollout,attn_lrp,random", "aopc,deletion")
+        table = evaluate(*given, progress=False, rows_per_chunk=8, tokens_per_batch=200)
+        tables.append([table[method, metric].mean for method in table.methods for metric in table.metrics])
+    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-6)
 
 
 def test_what_is_explained_goes_ahead_of_what_is_on_its_way() -> None:

@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -27,6 +28,7 @@ from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
 from whyformer.landing import Landing
 from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.metrics.case import Case
 from whyformer.models import fingerprint, memory
 from whyformer.models.fingerprint import with_weights
 from whyformer.models.limits import CPU, LIMITS
@@ -82,7 +84,7 @@ def engine(texts: list[str]) -> tuple[Outcomes, list[Any]]:
 
 def chunks(plan: Plan, texts: list[str], size: int = 2) -> Iterator[PendingChunk]:
     for start in range(0, len(texts), size):
-        rows = evaluated.examples(texts[start : start + size], [0, 1], first=start)
+        rows = evaluated.examples(texts[start : start + size], [0, 1] * size, first=start)
         yield plan.pending(start, start + size, rows, {}, frozenset())
 
 
@@ -713,13 +715,32 @@ def test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted(monkeypa
     assert begun == 4  # flags, classes, padding and scores
     assert not any(moment.is_past for moment in moments)
     scores = asked.scores()
-    assert [moment.is_past for moment in moments] == [True, False, False, True]
-    monkeypatch.undo()
-    torch.testing.assert_close(scores.total, spec(cases.predicted(TEXTS[:3])).total)
+    assert [moment.is_past for moment in moments] == [True, False, False, False]
+    case = Case(prediction, scores.total, Outcomes(prediction.model), landing=asked.landing)
+    rows = case.without_padding(scores.total)
+    assert [moment.is_past for moment in moments] == [True, False, True, True]
     assert len(moments) == begun
+    monkeypatch.undo()
+    plain = replace(case, landing=None, scores=spec(cases.predicted(TEXTS[:3])).total)
+    for row, expected in zip(rows, plain.without_padding(plain.scores), strict=True):
+        np.testing.assert_allclose(row, expected, rtol=1e-9)
+    others = case.without_padding(2 * scores.total)  # they are not what landed
+    np.testing.assert_array_equal(others[0], 2 * rows[0])
+    reversed_order = case.ordered([list(range(len(units)))[::-1] for units in case.rankable])
+    assert reversed_order.without_padding(reversed_order.scores)[0][case.rankable[0][0]] == 1
 
 
-@pytest.mark.parametrize(("metrics", "ceiling"), [("kendall_tau", 0), ("aopc", 6)])
+def test_planning_reads_what_landed(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments: list[Later] = []
+    monkeypatch.setattr(chunk_module, "Landing", late_landing(moments))
+    plan = evaluated.measuring("attcat")
+    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)))
+    run.ask()
+    assert moments
+    assert all(moment.is_past for moment in moments)  # logits and scores
+
+
+@pytest.mark.parametrize(("metrics", "ceiling"), [("kendall_tau", 0), ("aopc", 6), ("aopc(target=gold)", 0)])
 def test_metrics_that_run_the_model_are_asked_at_once(two_graphs: list[str], metrics: str, ceiling: int) -> None:
     plan = evaluated.measuring("attcat", metrics, ceiling=ceiling)
     ChunkRun(plan, next(chunks(plan, TEXTS, 6))).ask()

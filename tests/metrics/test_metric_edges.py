@@ -2,7 +2,9 @@
 
 import copy
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -79,6 +81,17 @@ def test_the_order_of_words_is_that_of_their_highest_token_where_scores_are_rank
     ):  # the turns of special tokens never come
         ((turns, count),) = ranked.turns("predicted", "word")
         assert (turns.tolist(), count) == (expected, 2)
+
+
+def test_places_may_come_as_an_array() -> None:
+    prediction = cases.predicted(["a good film with good actors"])
+    case = Case(prediction, prediction.real, Outcomes(prediction.model))
+    places: Any = [[1], [3], [5]]
+    (expected,) = case.probabilities([places], "delete")
+    (found,) = case.probabilities([np.array(places)], "delete")
+    (of_flags,) = case.probabilities([np.eye(len(case.inputs[0]), dtype=bool)[[1, 3, 5]]], "delete")
+    assert torch.equal(found, expected)
+    assert torch.equal(of_flags, expected)
 
 
 def test_a_row_that_was_answered_is_not_run_again() -> None:

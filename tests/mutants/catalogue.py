@@ -22,6 +22,7 @@ def same(module: str, function: str, old: str, new: str, tests: str, reason: str
 
 
 SIGNS = "metrics/test_signs.py"
+STREAMS = "evaluation/test_streams.py"
 LOG_ODDS = "contract/test_log_odds.py"
 PREFIXES = "contract/test_prefixes.py"
 RUNNING = "contract/test_running.py"
@@ -1426,14 +1427,20 @@ of(
     ),
     (
         "ChunkRun.may_wait",
+        ' or metric.facts["options"].get("target") == "gold"',
+        "",
+        f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
+    ),
+    (
+        "ChunkRun.may_wait",
         "self.plan.settings.ceiling or ",
         "",
         f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
     ),
     (
         "ChunkRun.may_wait",
-        'any("classes" in metric.of.needs for metric in self.plan.metrics)',
-        "False",
+        '"classes" in metric.of.needs or ',
+        "",
         f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
     ),
     (
@@ -1457,6 +1464,21 @@ of(
     ("ChunkRun.__init__", "2 if self.may_wait else 1", "1"),
 )
 of(
+    "perturb.flights",
+    STREAMS,
+    ("Flights._in_line", "        _wait_for_turns(current, self.device)\n", ""),
+    ("Flights._in_line", "stream.wait_stream(current)", "pass"),
+    ("Flights.launch", "self._in_line()", "nullcontext()"),
+    ("Flights.begin", "if behind_all_turns:", "if False:"),
+    ("Flights.begin", "if behind_all_turns:", "if True:"),
+)
+of(
+    "perturb.runner",
+    f"{STREAMS}::test_all_turns_are_waited_for_where_the_model_is_not_what_it_was",
+    ("Runner._launching", "if self._state is not None and not self._state.holds():", "if False:"),
+    ("Runner._launching", "behind_all_turns=self._state is None", "behind_all_turns=True"),
+)
+of(
     "landing",
     AHEAD,
     ("Landing.is_over", "event.query()", "True"),
@@ -1472,7 +1494,18 @@ of(
         "        _ = runs.whole.landing, runs.whole.landing_padding  # which come with the first scores\n",
         "",
     ),
-    ("Asked.scores", "self.answer if self.landing is None else ", "self.answer if True else "),
+    ("ChunkRun._metric_calls", "landing=landing", "landing=None", f"{AHEAD}::test_planning_reads_what_landed"),
+)
+of(
+    "metrics.case",
+    f"{AHEAD}::test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted",
+    ("Case.without_padding", "self.landing is None or scores is not self.scores", "self.landing is None"),
+    ("Case.ordered", "landing=None, ", ""),
+)
+of(
+    "metrics.case",
+    "metrics/test_metric_edges.py::test_places_may_come_as_an_array",
+    ("Case.without", " or steps.dtype != bool", ""),
 )
 of(
     "checks",

@@ -146,7 +146,7 @@ class Runs:
 class Asked:
     """A method that was asked for its scores: a GPU may still be computing them, or the checks of their numbers.
 
-    Those of texts are on their way to the CPU; those of images are made into maps where they are.
+    Of the scores, [batch, units], a copy is on its way to the CPU.
     """
 
     method: MethodSpec
@@ -159,19 +159,20 @@ class Asked:
         """Ask a method."""
         with postponed() as checks:
             try:
-                scores = scores_by(method, runs.explained)
+                answer = scores_by(method, runs.explained)
             except WhyformerError as error:
                 return cls(method, error, checks)
         checks.land()
         _ = runs.whole.landing, runs.whole.landing_padding  # which come with the first scores
-        return cls(method, scores, checks, None if runs.explained.batch.is_images else Landing(scores.values))
+        scores = replace(answer, values=answer.total)
+        return cls(method, scores, checks, Landing(scores.values))
 
     def scores(self) -> Scores:
         """The scores, or the error that there is in place of them."""
         if isinstance(self.answer, WhyformerError):
             raise self.answer
         self.checks.make()
-        return self.answer if self.landing is None else replace(self.answer, values=self.landing.tensors[0])
+        return self.answer
 
 
 @dataclass
@@ -323,7 +324,10 @@ class ChunkRun:
     @cached_property
     def may_wait(self) -> bool:
         """Whether metrics can be asked about a batch while a GPU explains the next: not if they run the model too."""
-        runs_model = self.plan.settings.ceiling or any("classes" in metric.of.needs for metric in self.plan.metrics)
+        runs_model = self.plan.settings.ceiling or any(
+            "classes" in metric.of.needs or metric.facts["options"].get("target") == "gold"
+            for metric in self.plan.metrics
+        )
         return limits_of(self.plan.subject.device, self.plan.subject.model).graphs > 1 and not runs_model
 
     def _forget(self, items: Sequence[Item]) -> None:
@@ -515,7 +519,8 @@ class ChunkRun:
                 yield from self._calls_alone(spec, item)
             return
 
-        yield from self._metric_calls(spec, runs.whole, scores, items, ClassScores(spec, runs.explained, others))
+        by_class = ClassScores(spec, runs.explained, others)
+        yield from self._metric_calls(spec, runs.whole, scores, items, by_class, asked.landing)
 
     def _calls_alone(self, spec: MethodSpec, item: Item) -> Iterator[MetricCall]:
         """The same about one item."""
@@ -523,12 +528,18 @@ class ChunkRun:
         return self._calls(Asked.of(spec, runs), runs, [item], {})
 
     def _metric_calls(
-        self, spec: MethodSpec, prediction: Prediction, scores: Scores, items: Sequence[Item], by_class: ScoresFor
+        self,
+        spec: MethodSpec,
+        prediction: Prediction,
+        scores: Scores,
+        items: Sequence[Item],
+        by_class: ScoresFor,
+        landing: Landing | None = None,
     ) -> Iterator[MetricCall]:
         """Every metric about the scores of one method; the scores are kept, if they are to be."""
         case = self._case(prediction, scores.total, items, by_class if spec.class_specific else None)
         pixels = scores.diagnostics.get(PIXELS)
-        case = replace(case, ranks=scores.ranks, signed=bool(scores.signed), pixels=pixels)
+        case = replace(case, ranks=scores.ranks, signed=bool(scores.signed), pixels=pixels, landing=landing)
         if (spec.label, KEPT) in self.pairs:
             self._keep_scores(spec.label, scores, items)
         for metric in self.plan.metrics:

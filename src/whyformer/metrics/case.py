@@ -16,6 +16,7 @@ from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput, upsampled
 from whyformer.inputs.input import Flags, Kind, Places, TensorInput, flags_of
 from whyformer.inputs.units import Span
+from whyformer.landing import Landing
 from whyformer.methods.registry import Scores
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
@@ -69,7 +70,8 @@ class Case:
     `scores_for` gives the method's scores for other classes, one per example; None for a method that is the same for
     all. Padding and special tokens are never ranked. `ranks`: only the order of the scores means something, so a word
     has that of its highest token, whatever a metric says. `signed`: scores below zero speak against the class. `pixels`
-    are the scores of an image's pixels, [batch, height, width], of a method that has some.
+    are the scores of an image's pixels, [batch, height, width], of a method that has some. `landing`: the scores, on
+    their way to the CPU.
     """
 
     prediction: Prediction
@@ -81,6 +83,7 @@ class Case:
     ranks: bool = False
     pixels: Tensor | None = None
     signed: bool = True
+    landing: Landing | None = field(default=None, repr=False)
     _other: dict[tuple[int, ...], Scores] = field(default_factory=dict, repr=False)
     _orders: dict[tuple[str, ...], list[NDArray[np.intp]]] = field(default_factory=dict, init=False, repr=False)
     _planned: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
@@ -204,7 +207,8 @@ class Case:
 
     def without_padding(self, scores: Tensor) -> list[Floats]:
         """Scores [batch, units] of each example, without padding."""
-        rows = scores.detach().double().cpu().numpy()
+        landed = None if self.landing is None or scores is not self.scores else self.landing.tensors[0]
+        rows = (scores.detach().cpu() if landed is None else landed).double().numpy()
         return [row[real] for row, real in zip(rows, self.real, strict=True)]
 
     def units(self, units: Groups = "token") -> list[list[list[int]]]:
@@ -280,7 +284,8 @@ class Case:
         """Each example with these places hidden."""
         way, inputs = hide_named(hide), []
         for one, steps in zip(self.inputs, without, strict=True):
-            gone = steps if isinstance(steps, np.ndarray) else flags_of(steps, len(one))
+            are_places = not isinstance(steps, np.ndarray) or steps.dtype != bool
+            gone = flags_of(list(steps), len(one)) if are_places else np.asarray(steps)
             inputs.append(self.outcomes.without(one, gone, way))
         return inputs
 
@@ -325,7 +330,7 @@ class Case:
                 share = len(groups[unit]) if combine == "sum" else 1
                 scores[example, [real[place] for place in groups[unit]]] = (len(order) - rank) / share
         pixels = self._by_owner(scores) if units == "cell" else None
-        return replace(self, scores=scores, scores_for=None, ranks=False, pixels=pixels, _other={})
+        return replace(self, scores=scores, landing=None, scores_for=None, ranks=False, pixels=pixels, _other={})
 
     def _by_owner(self, scores: Tensor) -> Tensor:
         """The scores of patches as images of hard edges, [batch, height, width]; 0 where there is no patch."""

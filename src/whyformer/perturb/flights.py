@@ -88,10 +88,12 @@ class Flights:
         """How many tokens are on their way."""
         return sum(flight.tokens for flight in self._flying if not flight.is_over)
 
-    def begin(self) -> None:
-        """What was launched before, as changes to weights, is done before what is launched from now on."""
+    def begin(self, *, behind_all_turns: bool) -> None:
+        """What was asked of the device before, as changes to weights, is done before what is launched from now on."""
         for stream in self._streams:
             stream.wait_stream(torch.cuda.current_stream(self.device))
+            if behind_all_turns:
+                _wait_for_turns(stream, self.device)
 
     def join(self) -> None:
         """What was launched aside is done before what is launched from now on, and not aside."""
@@ -99,8 +101,8 @@ class Flights:
             torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def launch(self, inputs: Sequence[TensorInput], run: Callable[[], Tensor], *, aside: bool) -> None:
-        """Compute the outputs of inputs; `aside`, on one of the streams that take turns."""
-        with self._stream() if aside else nullcontext():
+        """Compute the outputs of inputs; `aside`, on one of the streams that take turns, or else in line."""
+        with self._stream() if aside else self._in_line():
             self._flying.append(Flight(inputs, Landing(run().double())))
 
     def arrived(self, most: int | None = None) -> Iterator[Flight]:
@@ -124,6 +126,23 @@ class Flights:
         if self._most < count <= 2 * self._most:
             return sum(flight.tokens for flight in islice(self._flying, count - 1)) < self._enough
         return count <= self._most
+
+    @contextmanager
+    def _in_line(self) -> Iterator[None]:
+        """What is launched here is done behind whatever was asked in any turn, and ahead of whatever will be.
+
+        It may read what another launch left, and leave something itself, in the model or in an input.
+        """
+        if not self._streams:
+            yield
+            return
+        current = torch.cuda.current_stream(self.device)
+        _wait_for_turns(current, self.device)
+        try:
+            yield
+        finally:
+            for stream in _first_streams(self.device):
+                stream.wait_stream(current)
 
     def _stream(self) -> AbstractContextManager[object]:
         if not self._streams:
@@ -156,9 +175,12 @@ def ahead_of_flights(device: torch.device, turn: int = 0) -> Iterator[None]:
 def behind_other_turns(device: torch.device) -> None:
     """What is asked of a GPU from now on, in this turn, is done behind what was asked in others: it may read of it."""
     if device.type == "cuda":
-        current = torch.cuda.current_stream(device)
-        for stream in _first_streams(device):
-            current.wait_stream(stream)
+        _wait_for_turns(torch.cuda.current_stream(device), device)
+
+
+def _wait_for_turns(stream: torch.cuda.Stream, device: torch.device) -> None:
+    for first in _first_streams(device):
+        stream.wait_stream(first)
 
 
 @lru_cache

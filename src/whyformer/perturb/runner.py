@@ -238,9 +238,12 @@ class Runner:
 
     def _launching(self) -> Iterator[None]:
         """Launch what is waiting, a batch at a time."""
-        self._flights.begin()
         with self._lock:
-            self._state = State(self.model) if self._flights.run_ahead else None
+            if self._state is not None and not self._state.holds():
+                self._state = None
+            self._flights.begin(behind_all_turns=self._state is None)
+            if self._state is None and self._flights.run_ahead:
+                self._state = State(self.model)
         kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
         for key, one in self._waiting.items():
             if key not in self._launched:

@@ -131,6 +131,9 @@ def known_captures() -> list[Captures]:
 
 def release() -> None:
     """Let go of all captures, and of the memory that they hold."""
+    for captures in _OF.values():
+        for run in captures.runs.values():
+            run.graphs.wait()
     _OF.clear()
 
 
@@ -434,5 +437,5 @@ def make_room(device: torch.device) -> None:
     while sum(captures.memory for captures in _OF.values()) > limit:
         of = [(run.used, captures, key) for captures in _OF.values() for key, run in captures.runs.items()]
         _, captures, key = min(of, key=lambda each: each[0])
-        del captures.runs[key]
+        captures.runs.pop(key).graphs.wait()
         captures.seen.clear()  # whatever comes again is captured later

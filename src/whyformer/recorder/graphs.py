@@ -79,3 +79,7 @@ class Graphs:
         current.wait_event(self._used)
         yield
         self._used.record(current)
+
+    def wait(self) -> None:
+        """Wait until nobody reads their memory any more: another stream may be given it then."""
+        self._used.synchronize()
