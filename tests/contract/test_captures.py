@@ -445,10 +445,13 @@ def test_captures_hold_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyPa
     assert len(known.runs) == 3
     told(model, families.batch(), "attn_lrp")  # the first was used last
     monkeypatch.setattr(captures, "limit_of", lambda device: 2 * 2)
+    before: list[Any] = list(known.runs.values())
     captures.make_room(torch.device("cpu"))
     assert [run.layout.sizes[0][1][0] for run in known.runs.values()] == [3, 1]
+    assert [run.graphs.is_waited_for for run in before] == [False, True, False]  # another stream may read its memory
     captures.release()
     assert passes(model) == 0
+    assert all(run.graphs.is_waited_for for run in before)
 
 
 def test_what_is_larger_than_all_captures_may_be_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ class Tapes:
 
     def __init__(self, device: torch.device):
         self.device, self.memory = device, 0
+        self.is_waited_for = False
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -70,6 +71,10 @@ class Tapes:
     def replaying(self) -> Iterator[None]:
         """There is one stream."""
         yield
+
+    def wait(self) -> None:
+        """Nothing is on its way."""
+        self.is_waited_for = True
 
 
 def _plain(arguments: Any) -> Any:

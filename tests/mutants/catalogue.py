@@ -2998,6 +2998,8 @@ of(
         f"{CAPTURES}::test_a_model_without_a_padding_token_is_captured_text_by_text",
     ),
     ("make_room", "min(of, key", "max(of, key", f"{CAPTURES}::test_captures_hold_no_more_memory_than_they_may"),
+    ("make_room", ".graphs.wait()", "", f"{CAPTURES}::test_captures_hold_no_more_memory_than_they_may"),
+    ("release", "run.graphs.wait()", "pass", f"{CAPTURES}::test_captures_hold_no_more_memory_than_they_may"),
     ("needs_of_capture", ", last=False", "", f"{CAPTURES}::test_lengths_share_a_capture_and_padding_changes_nothing"),
 )
 of(
