@@ -37,8 +37,8 @@ class Checks:
         """Raise the first error whose flag is true: one copy to the CPU."""
         if self._landing is None:
             self.land()
-        found = [] if self._landing is None else self._landing.tensors[0].tolist()
-        error = next((error for flag, error in zip(found, self.errors, strict=True) if flag), None)
+        flags = [] if self._landing is None else self._landing.tensors[0].tolist()
+        error = next((error for flag, error in zip(flags, self.errors, strict=True) if flag), None)
         if error is not None:
             raise error
 

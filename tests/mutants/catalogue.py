@@ -1195,7 +1195,7 @@ of(
 of(
     "metrics.case",
     f"{METRICS}::test_aopc",
-    ("Case._order", "np.argsort(-felt", "np.argsort(felt"),
+    ("Case._order", "np.argsort(-scores", "np.argsort(scores"),
     ("Case.turns", "np.full(len(one), len(groups))", "np.full(len(one), 0)"),
     ("Case.turns", ".repeat(sizes)", "", f"{METRICS}::test_words_are_hidden_together"),
     ("Case.right", "int(p) if a.gold is None else a.gold", "int(p)", f"{METRICS}::test_games"),
@@ -1491,7 +1491,7 @@ of(
     ("Asked.of", "        checks.land()\n", ""),
     (
         "Asked.of",
-        "        _ = runs.whole.landing, runs.whole.landing_padding  # which come with the first scores\n",
+        "        runs.whole.land()\n",
         "",
     ),
     ("ChunkRun._metric_calls", "landing=landing", "landing=None", f"{AHEAD}::test_planning_reads_what_landed"),
@@ -1869,7 +1869,7 @@ of(
 of(
     "metrics.case",
     f"{METRIC_EDGES}::test_the_order_of_words_is_that_of_their_highest_token_where_scores_are_ranks",
-    ("Case._felt", 'combine == "sum" and not self.ranks', 'combine == "sum"'),
+    ("Case._unit_scores", 'combine == "sum" and not self.ranks', 'combine == "sum"'),
 )
 of(
     "inputs.encoding",

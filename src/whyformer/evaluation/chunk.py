@@ -163,7 +163,7 @@ class Asked:
             except WhyformerError as error:
                 return cls(method, error, checks)
         checks.land()
-        _ = runs.whole.landing, runs.whole.landing_padding  # which come with the first scores
+        runs.whole.land()
         scores = replace(answer, values=answer.total)
         return cls(method, scores, checks, Landing(scores.values))
 
@@ -460,9 +460,8 @@ class ChunkRun:
         return prediction.towards([task.best_in(one) for one in each])
 
     def _note(self, prediction: Prediction, logits: Landing, items: Sequence[Item]) -> None:
-        said, task = logits.tensors[0].double(), prediction.task
-        probabilities = task.probabilities(said) if task.name == "classes" else None
-        predicted = prediction.landing.tensors[0].tolist()
+        task, predicted = prediction.task, prediction.predicted_on_cpu.tolist()
+        probabilities = task.probabilities(logits.tensors[0].double()) if task.name == "classes" else None
         for place, item in enumerate(items):
             facts: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.annotation.gold}
             if item.encoded.dropped:
@@ -488,7 +487,7 @@ class ChunkRun:
 
     def _kept_row(self, prediction: Prediction, place: int, item: Item) -> dict[str, Any]:
         of = ExampleOutputs(prediction.outputs, place, item.encoded, prediction.batch.tokenizer)
-        target = prediction.landing.tensors[1][place].tolist()
+        target = prediction.target_on_cpu[place].tolist()
         predicted = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
         facts = row_facts(item.text, predicted, self.plan.subject.labels)
         if self.is_merged(item):

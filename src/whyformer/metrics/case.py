@@ -121,7 +121,7 @@ class Case:
     @cached_property
     def real(self) -> list[list[int]]:
         """The positions of each example that are no padding."""
-        return [np.flatnonzero(~row).tolist() for row in self.prediction.landing_padding.tensors[0].numpy()]
+        return [np.flatnonzero(~row).tolist() for row in self.prediction.padding_on_cpu.numpy()]
 
     @cached_property
     def rankable(self) -> list[list[int]]:
@@ -144,8 +144,7 @@ class Case:
             if wrong := [int(label) for label in gold if not 0 <= label < self.classes]:
                 raise BadInput(f"gold label {wrong[0]} is no class of this model: it has 0 … {self.classes - 1}")
             return gold
-        predicted, explained = self.prediction.landing.tensors
-        return predicted if target == "predicted" else explained
+        return self.prediction.predicted_on_cpu if target == "predicted" else self.prediction.target_on_cpu
 
     @property
     def right(self) -> list[int]:
@@ -240,21 +239,22 @@ class Case:
         turns = []
         texts = zip(self.inputs, self.units(units), self._order(target, units, combine), strict=True)
         for one, groups, order in texts:
-            of_one = np.full(len(one), len(groups))
+            turn_of_place = np.full(len(one), len(groups))
             sizes = [len(groups[unit]) for unit in order] if units == "word" else 1
             places = [place for unit in order.tolist() for place in groups[unit]]
-            of_one[places] = np.arange(len(groups)).repeat(sizes)
-            turns.append((of_one, len(groups)))
+            turn_of_place[places] = np.arange(len(groups)).repeat(sizes)
+            turns.append((turn_of_place, len(groups)))
         return turns
 
     def _order(self, target: Explained, units: Units, combine: Combine) -> list[NDArray[np.intp]]:
         """The numbers of each example's units, highest score first."""
         key = target, units, combine
         if key not in self._orders:
-            self._orders[key] = [np.argsort(-felt, kind="stable") for felt in self._felt(target, units, combine)]
+            by_example = self._unit_scores(target, units, combine)
+            self._orders[key] = [np.argsort(-scores, kind="stable") for scores in by_example]
         return self._orders[key]
 
-    def _felt(self, target: Explained, units: Units, combine: Combine) -> Iterator[Floats]:
+    def _unit_scores(self, target: Explained, units: Units, combine: Combine) -> Iterator[Floats]:
         """The scores of each example's units."""
         reduce = np.sum if combine == "sum" and not self.ranks else np.max
         for groups, row in zip(self.units(units), self.scores_of(self.chosen(target)), strict=True):
