@@ -14,7 +14,7 @@ from tests.helpers.evaluated import alike
 from tests.helpers.image_cases import LABELS, case, marked, photo, rows, subject
 from whyformer import BadInput, BadOption
 from whyformer.datasets import open_dataset
-from whyformer.evaluation import chunk, evaluate, recommend
+from whyformer.evaluation import chunk, evaluate, recommend, references
 from whyformer.evaluation.examples import Item, batches, item_of, seen_mask
 from whyformer.evaluation.journal import Journal
 from whyformer.inputs.images import ImageInput, Patches, Picture
@@ -167,14 +167,15 @@ def test_a_plain_function_reads_images_too() -> None:
 
 def test_cells_of_images_are_searched_as_the_metric_hides() -> None:
     of = {
-        label: chunk.Way.of(metric_specs([label])[0], images=True) for label in [*BOTH.split(","), "aopc", "deletion"]
+        label: references.Way.of(metric_specs([label])[0], images=True)
+        for label in [*BOTH.split(","), "aopc", "deletion"]
     }
     assert of["positive_perturbation"] == ("right", "black", "cell", "max", False)
     assert of["negative_perturbation"] == ("right", "black", "cell", "max", True)
     assert of["aopc"] == ("predicted", "delete", "cell", "max", False)
     assert of["deletion"] == ("predicted", "zero", "cell", "max", False)
     words = metric_specs(["aopc(units=word, combine=max)"])[0]
-    assert chunk.Way.of(words, images=False) == ("predicted", "delete", "word", "max", False)
+    assert references.Way.of(words, images=False) == ("predicted", "delete", "word", "max", False)
 
 
 def test_images_have_a_ceiling_and_a_chance() -> None:

@@ -19,10 +19,12 @@ from tests.helpers import cases, evaluated
 from whyformer import checks
 from whyformer import prediction as prediction_module
 from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.evaluation import asked as asked_module
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation import evaluate as evaluate_module
 from whyformer.evaluation import plan as plan_module
-from whyformer.evaluation.chunk import Asked, ChunkRun, Runs, measured_chunk, measured_chunks
+from whyformer.evaluation.asked import Asked, Runs
+from whyformer.evaluation.chunk import ChunkRun, measured_chunk, measured_chunks
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
@@ -500,7 +502,7 @@ def test_a_gpu_that_waits_is_given_questions_as_they_come(
     """
     methods = "attcat,rollout,cp_lrp,attn_lrp"
     plan, order = evaluated.measuring(methods, tokens_per_batch=40), list[str]()
-    asked, launch = chunk_module.Asked.of, Outcomes._launch
+    asked, launch = Asked.of, Outcomes._launch
 
     def noted_asked(method: Any, runs: Any) -> Any:
         order.append("asked")
@@ -514,7 +516,7 @@ def test_a_gpu_that_waits_is_given_questions_as_they_come(
         """How many methods were asked before anything was launched, and then before anything more was."""
         return [len(list(alike)) for what, alike in groupby(order) if what == "asked"]
 
-    monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(noted_asked))
+    monkeypatch.setattr(Asked, "of", staticmethod(noted_asked))
     monkeypatch.setattr(Outcomes, "_launch", noted_launch)
     monkeypatch.setitem(flights.LITTLE, "cpu", 10**9)
     monkeypatch.setitem(flights.AHEAD, "cpu", 10**6)  # a GPU to which everything can be given
@@ -651,7 +653,7 @@ def test_what_earlier_texts_left_waiting_is_begun_before_all_is_asked_about_late
 def two_graphs(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """In which order methods and metrics are asked, where two texts are explained at once, and two graphs have room."""
     monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2, traced_call=10**6, graphs=2))
-    order, asked, calls_about = list[str](), chunk_module.Asked.of, ChunkRun._calls_about
+    order, asked, calls_about = list[str](), Asked.of, ChunkRun._calls_about
 
     def noted(method: Any, runs: Any) -> Any:
         order.append("method")
@@ -661,7 +663,7 @@ def two_graphs(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> list[str]:
         order.append("metrics")
         return calls_about(self, several, batch)
 
-    monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(noted))
+    monkeypatch.setattr(Asked, "of", staticmethod(noted))
     monkeypatch.setattr(ChunkRun, "_calls_about", noted_calls)
     return order
 
@@ -706,7 +708,7 @@ def test_whoever_wants_what_lands_waits_for_it_and_for_nothing_else() -> None:
 
 def test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     moments: list[Later] = []
-    for module in (chunk_module, checks, prediction_module):
+    for module in (asked_module, checks, prediction_module):
         monkeypatch.setattr(module, "Landing", late_landing(moments))
     prediction = cases.predicted(TEXTS[:3])
     (spec,) = method_specs(["attcat"])
@@ -732,7 +734,8 @@ def test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted(monkeypa
 
 def test_planning_reads_what_landed(monkeypatch: pytest.MonkeyPatch) -> None:
     moments: list[Later] = []
-    monkeypatch.setattr(chunk_module, "Landing", late_landing(moments))
+    for module in (asked_module, chunk_module):
+        monkeypatch.setattr(module, "Landing", late_landing(moments))
     plan = evaluated.measuring("attcat")
     run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)))
     run.ask()
@@ -767,7 +770,7 @@ def test_short_memory_for_two_graphs_loses_nothing(
         return sometimes
 
     if short == "method":
-        monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(failing(chunk_module.Asked.of)))
+        monkeypatch.setattr(Asked, "of", staticmethod(failing(Asked.of)))
     else:
         monkeypatch.setattr(ChunkRun, "_plan", failing(ChunkRun._plan))
     run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)))
@@ -847,7 +850,7 @@ def test_short_memory_for_a_later_method_asks_about_the_first_ones_once(
 ) -> None:
     plan = evaluated.measuring("attcat,rollout", "aopc,log_odds", tokens_per_batch=40)
     (expected,) = measured_chunks(plan, chunks(plan, TEXTS[:4], size=4))
-    asked, calls = chunk_module.Asked.of, list[str]()
+    asked, calls = Asked.of, list[str]()
 
     def short(method: Any, runs: Any) -> Any:
         calls.append(method.label)
@@ -855,7 +858,7 @@ def test_short_memory_for_a_later_method_asks_about_the_first_ones_once(
             raise torch.OutOfMemoryError("short")
         return asked(method, runs)
 
-    monkeypatch.setattr(chunk_module.Asked, "of", staticmethod(short))
+    monkeypatch.setattr(Asked, "of", staticmethod(short))
     run = chunk_module.ChunkRun(plan, next(chunks(plan, TEXTS[:4], size=4)), lambda: True)
     run.ask()
     found = run.result()

@@ -1488,13 +1488,20 @@ of(
 of(
     "evaluation.chunk",
     f"{AHEAD}::test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted",
+    ("ChunkRun._metric_calls", "landing=landing", "landing=None", f"{AHEAD}::test_planning_reads_what_landed"),
+)
+of(
+    "evaluation.asked",
+    f"{AHEAD}::test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted",
     ("Asked.of", "        checks.land()\n", ""),
+    ("Asked.of", "        runs.whole.land()\n", ""),
+    ("Asked.scores", "self.checks.make()", "pass", AHEAD),
     (
         "Asked.of",
-        "        runs.whole.land()\n",
-        "",
+        "scores_by(method, runs.explained)",
+        "scores_by(method, runs.whole)",
+        f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
     ),
-    ("ChunkRun._metric_calls", "landing=landing", "landing=None", f"{AHEAD}::test_planning_reads_what_landed"),
 )
 of(
     "metrics.case",
@@ -2103,7 +2110,6 @@ of(
     f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
     ("ChunkRun._runs", "explained.towards(whole.target.tolist())", "explained"),
     ("ChunkRun._runs", "as_explained(whole.batch, protocol)", "whole.batch"),
-    ("Asked.of", "scores_by(method, runs.explained)", "scores_by(method, runs.whole)"),
     ("ChunkRun._calls", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
     (
         "ChunkRun._calls",
@@ -2364,7 +2370,7 @@ of(
     ("Item.__getstate__", '"encoded": None, ', ""),
     ("batches", "tuple(item.encoded.pixels.shape)", "()"),
 )
-of("evaluation.chunk", IMAGE_DATA, ("Way.of", '"cell", "max"', '"token", "max"'))
+of("evaluation.references", IMAGE_DATA, ("Way.of", '"cell", "max"', '"token", "max"'))
 
 PICTURES = "inputs/test_pictures.py"
 DATA_OF_IMAGES = "datasets/test_images.py"
@@ -3086,7 +3092,6 @@ of(
         "        for call in self.waiting:",
         "        self.outcomes.run()\n        for call in self.waiting:",
     ),
-    ("Asked.scores", "self.checks.make()", "pass"),
 )
 of(
     "models.memory",

@@ -2,9 +2,9 @@
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,25 +12,23 @@ import torch
 from torch import Tensor
 
 from whyformer.caching import cached_property
-from whyformer.checks import Checks, postponed
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
+from whyformer.evaluation.asked import Asked, AskedBatch, MetricCall, Runs
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.protocols import as_explained
+from whyformer.evaluation.references import References
 from whyformer.inputs.encoding import collate
-from whyformer.inputs.images import ImageInput
 from whyformer.landing import Landing
 from whyformer.methods.documents import Document
-from whyformer.methods.registry import Scores, method_named
+from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
-from whyformer.metrics.case import PIXELS, Case, Combine, Groups
-from whyformer.metrics.class_scores import ClassScores, DocumentScores, scores_by
-from whyformer.metrics.faithfulness import hide_of
+from whyformer.metrics.case import PIXELS, Case
+from whyformer.metrics.class_scores import ClassScores, DocumentScores
 from whyformer.metrics.registry import Measured
-from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
-from whyformer.perturb import ORDERS, Outcomes, in_parts, with_fewer
+from whyformer.perturb import Outcomes, in_parts, with_fewer
 from whyformer.perturb.flights import AHEAD, ahead_of_flights, behind_other_turns
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
@@ -39,7 +37,7 @@ from whyformer.recorder import Needs
 from whyformer.recorder.captures import capturing
 from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
 from whyformer.results.records import Chunk, Record
-from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.results.table import Pair
 from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs
 
@@ -97,94 +95,6 @@ def _advance(going: Iterable["ChunkRun"]) -> bool:
 def _have_little(going: Iterable["ChunkRun"]) -> bool:
     """Whether a GPU has little to do for each of these chunks."""
     return all(run.outcomes.has_little for run in going)
-
-
-@dataclass(frozen=True)
-class MetricCall:
-    """A metric that is called for a method's explanations of some items."""
-
-    method: str
-    metric: MetricSpec
-    case: Case
-    items: Sequence[Item]
-
-
-class Way(NamedTuple):
-    """How the best order is searched for a metric: metrics of the same way share a search."""
-
-    target: Any
-    hide: str
-    units: Groups
-    combine: Combine
-    keeping: bool
-
-    @classmethod
-    def of(cls, metric: MetricSpec, images: bool) -> "Way":
-        """That of a metric; in images, cells are searched."""
-        options: Mapping[str, Any] = metric.facts["options"]
-        target = "right" if metric.of.follows == "right" else options["target"]
-        hide = hide_of(options["hide"], options.get("protocol"))
-        if images:
-            return cls(target, hide, "cell", "max", metric.of.lowest_first)
-        return cls(target, hide, options["units"], options["combine"], metric.of.lowest_first)
-
-
-@dataclass(frozen=True)
-class Runs:
-    """What the model says of some items, and the run that is explained: another one only where a protocol asks it."""
-
-    whole: Prediction
-    explained: Prediction
-
-    @cached_property
-    def settled(self) -> Prediction:
-        """What it says, without the graph."""
-        return self.whole.settled()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A method that was asked for its scores: a GPU may still be computing them, or the checks of their numbers.
-
-    Of the scores, [batch, units], a copy is on its way to the CPU.
-    """
-
-    method: MethodSpec
-    answer: Scores | WhyformerError
-    checks: Checks
-    landing: Landing | None = None
-
-    @classmethod
-    def of(cls, method: MethodSpec, runs: Runs) -> "Asked":
-        """Ask a method."""
-        with postponed() as checks:
-            try:
-                answer = scores_by(method, runs.explained)
-            except WhyformerError as error:
-                return cls(method, error, checks)
-        checks.land()
-        runs.whole.land()
-        scores = replace(answer, values=answer.total)
-        return cls(method, scores, checks, Landing(scores.values))
-
-    def scores(self) -> Scores:
-        """The scores, or the error that there is in place of them."""
-        if isinstance(self.answer, WhyformerError):
-            raise self.answer
-        self.checks.make()
-        return self.answer
-
-
-@dataclass
-class AskedBatch:
-    """Items that every method was asked about; the metrics are not yet, because they need the scores."""
-
-    items: Sequence[Item]
-    runs: Runs
-    logits: Landing
-    turn: int
-    asked: list[Asked] = field(default_factory=list)  # of which no metric was asked
-    others: dict[tuple[int, ...], Prediction] = field(default_factory=dict)  # for other classes
 
 
 class Numbers(NamedTuple):
@@ -381,7 +291,8 @@ class ChunkRun:
             self._note(batch.runs.whole, batch.logits, batch.items)  # a GPU is waited for
             try:
                 self._plan_asked(batch)
-                self._plan_all(self._references(batch.runs.settled, batch.items), batch.runs)
+                references = References(self.plan, self.pairs, self.outcomes)
+                self._plan_all(references.calls(batch.runs.settled, batch.items), batch.runs)
             finally:
                 self.is_asking = False
         self.meanwhile()
@@ -557,38 +468,6 @@ class ChunkRun:
     ) -> Case:
         annotations = [item.annotation for item in items]
         return Case(prediction, scores, self.outcomes, annotations, scores_for, self.plan.idf)
-
-    def _references(self, prediction: Prediction, items: Sequence[Item]) -> Iterator[MetricCall]:
-        """Random orders and the best one that a search finds, for texts that are short enough, and for images.
-
-        Both are orders of the cells of an image.
-        """
-        if items[0].row >= self.plan.settings.ceiling or not items[0].searchable:
-            return  # batches hold one kind only
-        chance = method_named("random")
-        cases = [self._case(prediction, chance(prediction, seed=seed).total, items) for seed in range(ORDERS)]
-        searched: dict[Way, Case] = {}
-        for metric in self.plan.metrics:
-            if not metric.of.ceiling:
-                continue
-            way = Way.of(metric, images=isinstance(items[0].encoded, ImageInput))
-            if (CHANCE, metric.label) in self.pairs:
-                yield from (MetricCall(CHANCE, metric, case.shuffled(way.units, way.combine), items) for case in cases)
-            if (CEILING, metric.label) in self.pairs:
-                if way not in searched:
-                    searched[way] = self._searched(cases[0], way)
-                yield MetricCall(CEILING, metric, searched[way], items)
-
-    def _searched(self, case: Case, way: "Way") -> Case:
-        """The case with the best order that a search finds; what is asked about cells is not asked again."""
-        engine = None
-        if way.units == "cell":
-            engine = Outcomes(self.plan.subject.model, tokens_per_batch=self.plan.settings.tokens_per_batch)
-        how: dict[str, Any] = {**way._asdict(), "beam": self.plan.settings.beam, "engine": engine}
-        best = case.best(**how)
-        if engine is not None:
-            self.outcomes.counts.add(engine.counts)
-        return best
 
     def _plan(self, call: MetricCall, settled: Prediction | None) -> None:
         """Ask once, and let go of the graph; a metric that hides nothing is done with that."""

@@ -2,9 +2,9 @@
 
 import time
 
-from whyformer.evaluation.chunk import Way
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.references import Way
 from whyformer.inputs.encoding import collate
 from whyformer.perturb import ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction
