@@ -673,7 +673,7 @@ def test_metrics_are_asked_about_one_batch_while_a_gpu_explains_the_next(two_gra
     run = ChunkRun(plan, chunk)
     run.ask()
     assert two_graphs == ["method", "method", "metrics", "method", "metrics", "metrics"]
-    assert run.last is None
+    assert run.last_batch is None
     expected = measured_chunk(plan, chunk)
     assert evaluated.alike(run.result().records, expected.records)
 
@@ -786,7 +786,7 @@ def test_the_batch_before_gives_its_memory_first(two_graphs: list[str], monkeypa
     plan, ask, tried = evaluated.measuring(METHODS), ChunkRun._ask_about, list[tuple[int, bool]]()
 
     def short(self: ChunkRun, items: Sequence[Item]) -> Any:
-        tried.append((len(items), self.last is None))
+        tried.append((len(items), self.last_batch is None))
         if len(tried) == 2:
             raise torch.OutOfMemoryError("short")
         return ask(self, items)

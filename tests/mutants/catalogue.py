@@ -1411,41 +1411,41 @@ of(
     "evaluation.chunk",
     f"{AHEAD}::test_short_memory_for_two_graphs_loses_nothing",
     ("ChunkRun._forget", "not rows.issuperset", "rows.issuperset"),
-    ("ChunkRun._plan_last", "self.again.append(last.items)", "pass"),
-    ("ChunkRun._plan_last", "self._forget(last.items)", "pass"),
+    ("ChunkRun._plan_last_batch", "self.to_explain_again.append(last.items)", "pass"),
+    ("ChunkRun._plan_last_batch", "self._forget(last.items)", "pass"),
     (
         "ChunkRun.ask",
-        "            self._plan_last()\n",
+        "            self._plan_last_batch()\n",
         "",
         f"{AHEAD}::test_metrics_are_asked_about_one_batch_while_a_gpu_explains_the_next",
     ),
     (
         "ChunkRun.explain",
-        "self._plan_last()  # the graph of the batch before takes memory",
+        "self._plan_last_batch()  # the graph of the batch before takes memory",
         "pass",
         f"{AHEAD}::test_the_batch_before_gives_its_memory_first",
     ),
     (
-        "ChunkRun.may_wait",
+        "ChunkRun.may_plan_later",
         ' or metric.facts["options"].get("target") == "gold"',
         "",
         f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
     ),
     (
-        "ChunkRun.may_wait",
+        "ChunkRun.may_plan_later",
         "self.plan.settings.ceiling or ",
         "",
         f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
     ),
     (
-        "ChunkRun.may_wait",
+        "ChunkRun.may_plan_later",
         '"classes" in metric.of.needs or ',
         "",
         f"{AHEAD}::test_metrics_that_run_the_model_are_asked_at_once",
     ),
     (
         "ChunkRun._ask_about",
-        "if self.last is None:",
+        "if self.last_batch is None:",
         "if True:",
         f"{AHEAD}::test_a_gpu_that_waits_is_given_what_was_asked_first",
     ),
@@ -1460,8 +1460,8 @@ of(
 of(
     "evaluation.chunk",
     f"{AHEAD}::test_a_gpu_that_waits_is_given_what_was_asked_first",
-    ("ChunkRun.explain", "if not self.to_load and self.meanwhile():", "if self.meanwhile():"),
-    ("ChunkRun.__init__", "2 if self.may_wait else 1", "1"),
+    ("ChunkRun.explain", "if not self.batches_to_load and self.meanwhile():", "if self.meanwhile():"),
+    ("ChunkRun.__init__", "2 if self.may_plan_later else 1", "1"),
 )
 of(
     "perturb.flights",
@@ -1522,8 +1522,8 @@ of(
 of(
     "evaluation.chunk",
     f"{AHEAD}::test_a_gpu_that_waits_is_given_questions_as_they_come",
-    ("ChunkRun._ask_about", "not self.to_load and ", ""),
-    ("ChunkRun._ask_about", "max(0, self.to_load - 1)", "self.to_load"),
+    ("ChunkRun._ask_about", "not self.batches_to_load and ", ""),
+    ("ChunkRun._ask_about", "max(0, self.batches_to_load - 1)", "self.batches_to_load"),
     ("measured_chunks", "            is_first = False\n", ""),
     (
         "measured_chunks",
@@ -3085,7 +3085,7 @@ of(
     ("ChunkRun.advance", " or self.outcomes.waiting_tokens >= MUCH", ""),
     ("ChunkRun.advance", "self.has_left_over or ", ""),
     ("ChunkRun.advance", "self.has_left_over &= not begin", "pass"),
-    ("ChunkRun._ask_about", "if not self.to_load and self.meanwhile():", "if False:"),
+    ("ChunkRun._ask_about", "if not self.batches_to_load and self.meanwhile():", "if False:"),
     ("ChunkRun.measure", "self.outcomes.forget()", "pass"),
     (
         "ChunkRun.measure",

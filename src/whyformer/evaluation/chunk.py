@@ -119,8 +119,8 @@ class ChunkRun:
     ):
         self.plan, self.pending, self.meanwhile = plan, pending, meanwhile
         self.errands = deque[Errand]() if errands is None else errands
-        self.last: AskedBatch | None = None  # whose scores a GPU computes while the next one is asked about
-        self.again: list[Sequence[Item]] = []  # to be explained
+        self.last_batch: AskedBatch | None = None  # whose scores a GPU computes while the next one is asked about
+        self.to_explain_again: list[Sequence[Item]] = []  # for which memory was short
         self.turn = 0
         self.pairs = {pair for of_row in pending.missing.values() for pair in of_row}
         subject = plan.subject
@@ -136,8 +136,8 @@ class ChunkRun:
         self.is_asking = False
         self.has_left_over = False  # what was asked about earlier items
         self.has_failed = False  # ahead of time
-        # batches for which kernels are yet to be loaded: a GPU that is at work would be waited for
-        self.to_load = (2 if self.may_wait else 1) if is_first else 0
+        # those for which kernels are not loaded yet: to load them, Python waits until a GPU has nothing to do
+        self.batches_to_load = (2 if self.may_plan_later else 1) if is_first else 0
 
     def ask(self) -> None:
         """Explain everything that is wanted, and note what the metrics ask of the model."""
@@ -148,8 +148,8 @@ class ChunkRun:
             texts = [item for item in self.wanted if not self.is_merged(item)]
             for batch in batches(texts, limits_of(plan.subject.device, plan.subject.model), plan.settings.ceiling):
                 self.explain(batch)
-            self._plan_last()
-            for items in self.again:
+            self._plan_last_batch()
+            for items in self.to_explain_again:
                 self.explain(items, at_once=True)
             for item in self.wanted:
                 if self.is_merged(item):
@@ -218,21 +218,21 @@ class ChunkRun:
 
         Or of this one, `at_once`: a GPU is waited for.
         """
-        at_once = at_once or not self.may_wait
+        at_once = at_once or not self.may_plan_later
         for attempt in in_parts(items):
             with attempt as part:
                 try:
                     self._explain(part, at_once)
                 except torch.OutOfMemoryError:  # whatever was asked about these items is asked again
                     self._forget(part)
-                    self._plan_last()  # the graph of the batch before takes memory
+                    self._plan_last_batch()  # the graph of the batch before takes memory
                     raise
             collect_now()  # graphs hold memory of the device
-        if not self.to_load and self.meanwhile():
-            self._plan_last()
+        if not self.batches_to_load and self.meanwhile():
+            self._plan_last_batch()
 
     @cached_property
-    def may_wait(self) -> bool:
+    def may_plan_later(self) -> bool:
         """Whether metrics can be asked about a batch while a GPU explains the next: not if they run the model too."""
         runs_model = self.plan.settings.ceiling or any(
             "classes" in metric.of.needs or metric.facts["options"].get("target") == "gold"
@@ -252,11 +252,11 @@ class ChunkRun:
         self.turn += 1
         with self._in_turn(self.turn):
             batch = self._ask_about(items)
-        self._plan_last()
+        self._plan_last_batch()
         if at_once:
             self._plan_about(batch)
         else:
-            self.last = batch
+            self.last_batch = batch
 
     def _ask_about(self, items: Sequence[Item]) -> AskedBatch:
         wanted = self._missing_methods
@@ -264,26 +264,27 @@ class ChunkRun:
         batch = AskedBatch(items, runs, Landing(runs.whole.outputs.logits), self.turn)
         for spec in wanted:
             batch.asked.append(Asked.of(spec, batch.runs))
-            if not self.to_load and self.meanwhile():  # a GPU that waits is not kept waiting until all were asked
-                if self.last is None:
+            # a GPU that waits is not kept waiting until all were asked
+            if not self.batches_to_load and self.meanwhile():
+                if self.last_batch is None:
                     self._plan_asked(batch)
                 else:
-                    self._plan_last()
-        self.to_load = max(0, self.to_load - 1)
+                    self._plan_last_batch()
+        self.batches_to_load = max(0, self.batches_to_load - 1)
         return batch
 
-    def _plan_last(self) -> None:
+    def _plan_last_batch(self) -> None:
         """Note what the metrics ask of the batch before, if that was not done.
 
         If memory is short for that, because the graph of another one is there, it is explained again behind all others.
         """
-        last, self.last = self.last, None
+        last, self.last_batch = self.last_batch, None
         if last is not None:
             try:
                 self._plan_about(last)
             except torch.OutOfMemoryError:
                 self._forget(last.items)
-                self.again.append(last.items)
+                self.to_explain_again.append(last.items)
 
     def _plan_about(self, batch: AskedBatch) -> None:
         """Note what the metrics ask of a batch."""
