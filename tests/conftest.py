@@ -5,7 +5,6 @@ A test that needs a package which is not installed is skipped, and says which; w
 as `make test` does, it fails instead. `--sample` runs each short test function with the first of its parameters.
 """
 
-import math
 import os
 import sys
 import tempfile
@@ -56,12 +55,6 @@ PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and r
 )
 STRICT = bool(os.environ.get("CI") or os.environ.get("WHYFORMER_STRICT"))
 ABSENT = {package for package in PACKAGES if find_spec(package) is None}
-
-
-@pytest.fixture
-def of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is explained is the logit, of however many classes, as in the formulas of papers."""
-    monkeypatch.setattr("whyformer.tasks.task.FEW_CLASSES", math.inf)
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ WhyformerWarning
  ├─ UnknownWordsWarning       many words are unknown to the model's tokenizer
  ├─ CompletenessWarning       scores do not add up to what they should
  ├─ RandomnessWarning         the model gives another output each time it is run
+ ├─ PaddingWarning            the model gives another output when a text is padded
+ ├─ LabelWarning              labels of a table cannot be read
  ├─ AnimationWarning          of several frames of an image one is taken
  └─ PluginWarning             a plug-in cannot be loaded
 """
@@ -89,6 +91,14 @@ class CompletenessWarning(WhyformerWarning):
 
 class RandomnessWarning(WhyformerWarning):
     """The model draws random numbers in eval mode, so its explanations differ from run to run."""
+
+
+class PaddingWarning(WhyformerWarning):
+    """The model's output depends on padding, so texts of different lengths are run one at a time."""
+
+
+class LabelWarning(WhyformerWarning):
+    """Labels of a table cannot be read, and count as none."""
 
 
 class AnimationWarning(WhyformerWarning):

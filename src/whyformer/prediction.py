@@ -177,6 +177,10 @@ class Prediction:
         """The same run, another output to be explained."""
         return Prediction(self.model, self.batch, target, versus, run=self._run)
 
+    def set_against(self, versus: Target) -> "Prediction":
+        """The same run and target, set against another output, or against all others."""
+        return self.towards(self._target, versus)
+
     def of_classes(self, target: Target) -> "Prediction":
         """The same run, the same explained of other classes."""
         return self.towards(target, self._versus)
@@ -312,6 +316,11 @@ class Prediction:
         against = [None] * len(targets) if self.versus is None else self.task.single(self.versus)
         return (self,) if len(targets) == 1 else tuple(map(self._part, targets, against))
 
+    def each_output(self) -> tuple["Prediction", "Prediction"]:
+        """The prediction of the target alone, and that of what it is set against."""
+        assert self.versus is not None
+        return self._part(self.target, None), self._part(self.versus, None)
+
     def _part(self, target: Tensor, versus: Tensor | None) -> "Prediction":
         return Prediction(self.model, self.batch, chosen=(target, versus), padding=self.padding, run=self._run)
 
@@ -382,7 +391,11 @@ class Prediction:
             of = trace.attention if trace.is_opened else (), layers, _present(None if book else trace.embeddings)
             flat = tuple(itertools.chain(*of))
             asked = self.asked
-            gradients = trace.gradient(flat, *asked) if book is None else trace.carried(flat, book, *asked)
+            if book is None:
+                lowest = [place for place, t in enumerate(flat) if t is trace.embeddings or (layers and t is layers[0])]
+                gradients = trace.gradient(flat, *asked, required=lowest)
+            else:
+                gradients = trace.carried(flat, book, *asked)
             rest = iter(map(_precise, gradients))
             self._gradients[key] = tuple(tuple(itertools.islice(rest, len(each))) for each in of)
         return self._gradients[key]

@@ -6,8 +6,10 @@ from whyformer.errors import AnimationWarning as AnimationWarning
 from whyformer.errors import BadInput as BadInput
 from whyformer.errors import BadOption as BadOption
 from whyformer.errors import CompletenessWarning as CompletenessWarning
+from whyformer.errors import LabelWarning as LabelWarning
 from whyformer.errors import MissingExtra as MissingExtra
 from whyformer.errors import NoAttention as NoAttention
+from whyformer.errors import PaddingWarning as PaddingWarning
 from whyformer.errors import PluginWarning as PluginWarning
 from whyformer.errors import RandomnessWarning as RandomnessWarning
 from whyformer.errors import TooLarge as TooLarge

@@ -13,8 +13,6 @@ from tests.helpers import families
 from whyformer import BadInput, UnsupportedModel
 from whyformer.rounding import close
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 IDS = torch.tensor([[3, 7, 1, 4, 9], [2, 2, 8, 6, 5]])
 ONES = torch.ones_like(IDS)
 

@@ -15,25 +15,26 @@ from whyformer.rounding import close
 def reported(method: str, versus: int | None, **options: Any) -> tuple[Prediction, dict[str, torch.Tensor]]:
     model = families.build("bert")
     prediction = Prediction(model, batch_of(model, families.batch()), 1, versus, relevance=True)
-    return prediction, whyformer.list_methods()[method](prediction, **options).diagnostics["conservation"]
+    return prediction, whyformer.list_methods()[method](prediction, **options).diagnostics
 
 
 @pytest.mark.parametrize(
     ("method", "options"), [("lrp", {"book": "z_plus"}), ("transformer_attribution", {}), ("partial_lrp", {})], ids=str
 )
-@pytest.mark.parametrize(("versus", "sent"), [(None, 1.0), (2, 0.0)])
-def test_a_class_is_sent_1_and_a_difference_of_two_nothing(
-    method: str, options: dict[str, Any], versus: int | None, sent: float
+@pytest.mark.parametrize("versus", [None, 2])
+def test_a_class_is_sent_1_and_each_of_two_that_are_compared(
+    method: str, options: dict[str, Any], versus: int | None
 ) -> None:
-    _, report = reported(method, versus, **options)
-    assert report["expected"].tolist() == [sent] * 3
-    if method != "partial_lrp":  # the book of its papers conserves nothing
-        assert (report["sum"] + report["absorbed"] - sent).abs().max() <= 1e-6
+    _, found = reported(method, versus, **options)
+    for report in [found["conservation"], *([found["versus"]["conservation"]] if versus else [])]:
+        assert report["expected"].tolist() == [1.0] * 3
+        if method != "partial_lrp":  # the book of its papers conserves nothing
+            assert (report["sum"] + report["absorbed"] - 1).abs().max() <= 1e-6
 
 
 @pytest.mark.parametrize("method", ["attn_lrp", "cp_lrp", "layer_lrp"])
 def test_what_did_not_arrive_was_absorbed(method: str) -> None:
-    prediction, report = reported(method, None)
-    logits = prediction.trace.logits[:, 1].detach()
+    prediction, found = reported(method, None)
+    report, logits = found["conservation"], prediction.trace.logits[:, 1].detach()
     assert close(report["expected"], logits)
     assert close(report["sum"] + report["absorbed"], logits)

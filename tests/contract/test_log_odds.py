@@ -21,6 +21,9 @@ from whyformer.tasks import task as tasks
 
 TEXT = cases.TEXTS[2]
 FAST = [name for name, one in list_methods().items() if one.passes == "one" and one.class_specific]
+OF_SINGLE_OUTPUTS = {name for name, one in list_methods().items() if one.single_output}
+NORMALISING = {"mask_lrp", "transformer_attribution"}
+PAPERS = [name for name in FAST if list_methods()[name].paper != "–"]
 ASKING_MORE = {"decoded_grad_cam", "mask_lrp"}  # than a model
 ODDS: dict[str, Any] = {"explains": "log_odds"}
 
@@ -70,7 +73,15 @@ def test_of_many_classes_scores_are_weighed_differences() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [*sorted({*FAST} - ASKING_MORE), "occlusion", "integrated_gradients(steps=3)", "stepwise", "kernel_shap"]
+    "method",
+    [
+        *sorted({*FAST} - ASKING_MORE - OF_SINGLE_OUTPUTS),
+        "lrp",
+        "occlusion",
+        "integrated_gradients(steps=3)",
+        "stepwise",
+        "kernel_shap",
+    ],
 )
 def test_of_two_classes_they_are_the_distance_from_the_other(method: str) -> None:
     own = explainer(labels=2)
@@ -114,37 +125,75 @@ def test_targets_have_their_own_log_odds() -> None:
         assert one.scores == pytest.approx(own.explain(TEXT, "cat", target=index, explains="log_odds").scores)
 
 
-def test_texts_of_more_than_two_classes_are_usually_explained_by_their_log_odds() -> None:
+@pytest.mark.parametrize(
+    ("method", "quantity"),
+    [
+        ("auto", "log_odds"),
+        ("layer_lrp", "log_odds"),
+        ("stepwise", "log_odds"),
+        ("stepwise(of=layer_lrp)", "log_odds"),
+        ("stepwise(of=attn_lrp)", "logit"),
+        *((name, "logit") for name in sorted({*PAPERS} - ASKING_MORE)),
+        ("occlusion", "logit"),
+        ("mask_lrp(head_mask=random, rate=0.5)", "logit"),
+    ],
+)
+def test_a_method_explains_the_quantity_that_it_declares(method: str, quantity: str) -> None:
     own = explainer()
-    logit, found = (own.explain(TEXT, "cat", explains=what) for what in ("logit", "log_odds"))
-    for usual in (own.explain(TEXT, "cat"), *own.stream([TEXT], "cat"), *own.compare(TEXT, ["cat"])):
-        assert usual.explains == "log_odds"
-        assert usual.scores == pytest.approx(found.scores)
-    assert own.explain(TEXT, "cat", explains="logit").scores == pytest.approx(logit.scores)
-    assert own.explain(TEXT, "cat", versus="runner_up").explains == "logit"
+    found = own.explain(TEXT, method, explains=quantity, check=0)
+    several = own.compare(TEXT, [method, "layer_lrp(depth=0.5)", "cat(states=inputs)"])
+    for default in (own.explain(TEXT, method, check=0), *own.stream([TEXT], method), several[0]):
+        assert default.explains == quantity
+        assert default.scores == pytest.approx(found.scores)
+    assert [one.explains for one in several] == [quantity, "log_odds", "logit"]
+    assert own.explain(TEXT, method, versus="runner_up", check=0).explains == "logit"
     model, inputs = families.build("bert"), families.batch()
-    usual_scores, others = (whyformer.attribute(model, inputs, "cat", explains=what) for what in (None, "log_odds"))
-    assert close(usual_scores, others)
+    given, others = (whyformer.attribute(model, inputs, method, explains=what) for what in (None, quantity))
+    assert close(given, others)
+
+
+@pytest.mark.parametrize("method", [*sorted(OF_SINGLE_OUTPUTS - ASKING_MORE), "mask_lrp(head_mask=random, rate=0.5)"])
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_with_versus_a_method_of_single_outputs_is_the_difference_of_two_explanations(method: str, kind: str) -> None:
+    model, inputs = families.build(kind), families.batch()
+    both = whyformer.attribute(model, inputs, method, target=0, versus=2)
+    one, other = (whyformer.attribute(model, inputs, method, target=index) for index in (0, 2))
+    assert close(both, one - other)
+    assert both.min() < 0
+
+
+@pytest.mark.parametrize("method", [*sorted(NORMALISING - {"mask_lrp"}), "mask_lrp(head_mask=random, rate=0.5)"])
+def test_a_rule_that_divides_by_the_sum_of_its_start_refuses_log_odds(method: str) -> None:
+    for asked in (method, "lrp(book=z_plus)", "partial_lrp(book=eq4_normalised)"):
+        with pytest.raises(BadOption, match="divides by the sum of the relevance it starts from"):
+            explainer().explain(TEXT, asked, **ODDS)
+
+
+def test_relevance_of_two_under_such_a_rule_is_the_difference_of_two_passes() -> None:
+    prediction = cases.predicted([TEXT])
+    trace = prediction.traced
+    both = trace.relevance(trace.hidden[0], "z_plus", 0, 2)
+    assert close(both, trace.relevance(trace.hidden[0], "z_plus", 0) - trace.relevance(trace.hidden[0], "z_plus", 2))
 
 
 def answered() -> Any:
     answering = Explainer(evaluated.answering())
-    return answering.explain(question="is it fine", context="the film is fine", method="cat")
+    return answering.explain(question="is it fine", context="the film is fine", method="layer_lrp")
 
 
 def masked() -> Any:
     own = token_outputs.explainer("masked_word", "bert")
-    return own.explain(token_outputs.texts("masked_word", "bert")[0], "cat")
+    return own.explain(token_outputs.texts("masked_word", "bert")[0], "layer_lrp")
 
 
 @pytest.mark.parametrize(
     "explain",
     [
-        lambda: explainer(labels=2).explain(TEXT, "cat"),
-        lambda: explainer(labels=1).explain(TEXT, "cat"),
-        lambda: explainer(problem="multi_label_classification").explain(TEXT, "cat"),
-        lambda: explainer().explain(TEXT, "cat", windows="merge"),
-        lambda: Explainer(image_cases.subject()).explain(image_cases.photo(), "attn_lrp"),
+        lambda: explainer(labels=2).explain(TEXT, "layer_lrp"),
+        lambda: explainer(labels=1).explain(TEXT, "layer_lrp"),
+        lambda: explainer(problem="multi_label_classification").explain(TEXT, "layer_lrp"),
+        lambda: explainer().explain(TEXT, "layer_lrp", windows="merge"),
+        lambda: Explainer(image_cases.subject()).explain(image_cases.photo(), "layer_lrp"),
         answered,
         masked,
     ],
@@ -177,7 +226,7 @@ def asking_an_answer() -> Any:
             "the labels of this one are independent",
         ),
         (lambda: explainer().explain(TEXT, "cat", windows="merge", **ODDS), "not for windows='merge'"),
-        (asking_an_answer, "several classes apart; this one"),
+        (asking_an_answer, "one of several classes or tokens; this one"),
         (
             lambda: whyformer.attribute(families.build("bert"), families.batch(), "cat", versus=1, **ODDS),
             "leave it or versus out",
@@ -223,7 +272,7 @@ def test_an_evaluation_measures_what_it_says(how: dict[str, str], tmp_path: Path
     evaluated.run(path, tmp_path / "out", "cat", metrics, **how)
     records = evaluated.found(evaluated.journalled(tmp_path / "out"))
     for row, text in enumerate(texts):
-        explanation = explainer().explain(text, "cat", **how or {"explains": "logit"})
+        explanation = explainer().explain(text, "cat", **how)
         words = sorted(explanation.words(), key=lambda word: -abs(word.score))[:3]
         signs = records[row, "cat", "sign_agreement"].detail["signs"]
         assert signs == [int(np.sign(word.score)) for word in words]

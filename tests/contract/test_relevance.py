@@ -14,8 +14,6 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 
 @pytest.mark.parametrize("family", families.ALL)
 def test_relevance_is_conserved(family: str) -> None:
@@ -141,7 +139,9 @@ def test_methods_share_one_forward_and_a_backward_per_book(monkeypatch: pytest.M
     model = families.build("bert")
     handle = model.register_forward_hook(lambda *_: counts.update(["forward"]))
     gradient, relevance = whyformer.Trace.gradient, whyformer.Trace.relevance
-    monkeypatch.setattr(whyformer.Trace, "gradient", lambda s, *a: counts.update(["gradient"]) or gradient(s, *a))
+    monkeypatch.setattr(
+        whyformer.Trace, "gradient", lambda s, *a, **k: counts.update(["gradient"]) or gradient(s, *a, **k)
+    )
     monkeypatch.setattr(
         whyformer.Trace,
         "relevance",

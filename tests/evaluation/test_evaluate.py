@@ -424,7 +424,6 @@ def test_the_same_rows_in_other_formats_give_the_same_table(data: Path, tmp_path
     assert alike(table(tmp_path / "texts.parquet"), table(data))
 
 
-@pytest.mark.usefixtures("of_logits")
 def test_pairs_are_found_in_their_columns(tmp_path: Path) -> None:
     rows = [("the film is fine", "a bad film", 0), ("it is all bad", "fine acting", 2)]
     data = written(tmp_path / "pairs.csv", rows, ["premise", "hypothesis", "label"])

@@ -21,8 +21,6 @@ from whyformer.prediction import Prediction
 from whyformer.results.kept import KEPT
 from whyformer.rounding import close
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 METHODS = "attcat,rollout,stepwise(of=layer_lrp, steps=2)"
 NAMES = ["attcat", "rollout", "stepwise(of=layer_lrp, steps=2)"]
 

@@ -22,8 +22,6 @@ from whyformer.results import leaning as lean
 from whyformer.results.leaning import ExplainedText, LeaningSums, LeanWord, OfClass, ScoredWord, WordEffect, is_striking
 from whyformer.rounding import ROUNDING
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 TEXTS = [*cases.TEXTS, "the actors are bad. bad!", "It is fine", "not a film", "a fine film, the film"]
 EXACT = 1e-6  # scores are kept in float32
 

@@ -27,8 +27,6 @@ from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
 from whyformer.results.table import CEILING, CHANCE
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 TEXTS = [*cases.TEXTS, cases.PAIR, "film", "it is all fine, and the acting is not bad"]
 SHORT = ["the film", "a bad film", "fine acting", "the film is fine", "film", "the bad film is it", "all is bad"]
 LONG = "the film is fine, " * 20  # 100 units

@@ -23,8 +23,6 @@ from whyformer.metrics.registry import metric_named
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 ROWS = [("the film is fine and like all actors", 0), ("a bad film", 1), ("it is not like a film", 0)]
 TURNED = "film all it actors like"  # which is of another class without its separators
 METRIC = "comprehensiveness(fractions=0.5, target=gold)"

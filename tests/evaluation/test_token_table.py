@@ -31,8 +31,6 @@ from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.tasks.label import Label, Predicted
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 TOTALS = {
     0: {"war": 9.0, "the": 8.0, "peace": 7.0, "film": 6.0, ".": -1.0},
     1: {"goal": 9.0, "team": 5.0, "the": 5.0, "war": 1.0},

@@ -14,8 +14,6 @@ from whyformer.methods.rollout import with_residual
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.value_paths import value_paths
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 CASES = ("bert_cls", "roberta_cls", "distilbert_cls")
 SPECIAL = {"bert_cls": (101, 102), "roberta_cls": (0, 2), "distilbert_cls": (101, 102)}  # kept where they are masked
 

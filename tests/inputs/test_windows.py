@@ -26,8 +26,6 @@ from whyformer.perturb.windows import WindowRunner
 from whyformer.tasks.answers import Answers, best_window
 from whyformer.tasks.task import ExampleOutputs, Outputs
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 KNOWN = ["the", "game", "won", "lost", "they", "it", "humans", "man", "for", "or", "better", "were", "who"]
 MANY = " ".join(random.Random(0).choices(KNOWN, k=360))
 DOCUMENT = " ".join(cases.TEXTS * 8)

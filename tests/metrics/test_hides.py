@@ -21,8 +21,6 @@ from whyformer.perturb import HIDES, hide_named, register_hide
 from whyformer.perturb.runner import in_parts
 from whyformer.prediction import Prediction
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 TEXT = "the film is bad"
 
 
@@ -83,7 +81,7 @@ def test_a_baseline_method_takes_it(neighbour: Hide) -> None:
 
 
 def test_stepwise_takes_it(neighbour: Hide) -> None:
-    found = Explainer(subject()).explain(TEXT, "stepwise", hide="neighbour", steps=2, target=1)
+    found = Explainer(subject()).explain(TEXT, "stepwise", hide="neighbour", steps=2, target=1, explains="logit")
     inputs = dict(subject().tokenizer(TEXT, return_tensors="pt"))
     (seen,) = found.seen
     gone = [place for place, step in enumerate(seen.hidden_in) if step == 1]

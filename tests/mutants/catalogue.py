@@ -681,16 +681,17 @@ of(
     ("explained_as", "== ALL_OTHERS", "!= ALL_OTHERS"),
     ("Outputs.explained", 'explains == "log_odds" and misfit', "misfit and not explains"),
     ("Outputs.explained", 'explains == "log_odds" and versus is not None', "versus is None and False"),
-    ("Outputs.explained", "explains or self.usually_explained", "self.usually_explained"),
+    ("Outputs.explained", "explains or self.default_quantity(quantity)", "self.default_quantity(quantity)"),
     ("Outputs.explained", "versus is not None or (explains", "(explains"),
-    ("Outputs.usually_explained", "classes > FEW_CLASSES", "True"),
-    ("Outputs.usually_explained", "and not self.of_images", ""),
-    ("Outputs.usually_explained", "self.task.log_odds_misfit(classes) is None and", ""),
+    ("Outputs.default_quantity", "and not self.of_images", ""),
+    ("Outputs.default_quantity", "quantity if fits", '"log_odds" if fits'),
+    ("log_odds_start", "-others_than", "others_than"),
 )
 of(
     "tasks.classes",
     LOG_ODDS,
-    ("Classes.starts", "start - others_than", "start + others_than"),
+    ("Classes.log_odds_by_default", "and classes > 2", ""),
+    ("Classes.log_odds_by_default", "self.log_odds_misfit(classes) is None and", ""),
     ("Classes.log_odds", "if self.multi_label else", "if False else", SIGNS),
     ("Classes.log_odds_misfit", "classes < 2", "classes < 3"),
     ("Classes.log_odds_misfit", "self.multi_label", "False"),
@@ -1498,7 +1499,7 @@ of(
     ("Asked.scores", "self.checks.make()", "pass", AHEAD),
     (
         "Asked.of",
-        "scores_by(method, runs.explained)",
+        "scores_by(method, runs.explained_by(method))",
         "scores_by(method, runs.whole)",
         f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
     ),
@@ -2108,13 +2109,13 @@ of(
 of(
     "evaluation.chunk",
     f"{PROTOCOLS}::test_the_class_that_is_explained_is_that_of_the_whole_text",
-    ("ChunkRun._runs", "explained.towards(whole.target.tolist())", "explained"),
+    ("ChunkRun._runs", ".towards(whole.target.tolist())", ""),
     ("ChunkRun._runs", "as_explained(whole.batch, protocol)", "whole.batch"),
     ("ChunkRun._calls", "self._metric_calls(spec, runs.whole,", "self._metric_calls(spec, runs.explained,"),
     (
         "ChunkRun._calls",
-        "ClassScores(spec, runs.explained, others)",
-        "ClassScores(spec, runs.whole, others)",
+        "ClassScores(spec, runs.explained_by(spec), others[spec.quantity])",
+        "ClassScores(spec, runs.whole, others[spec.quantity])",
         f"{PROTOCOLS}::test_scores_are_of_that_run_and_metrics_of_the_whole_text",
     ),
     (
@@ -2568,7 +2569,7 @@ of(
     ("usual_method", 'subject.task == "classes" and', ""),
     ("usual_method", "if reads_in_one_stack(subject)", "if True"),
     ("usual_method_for", "if reads_in_one_stack_for(model, batch)", "if True"),
-    ("usual_in_steps", "if usual == AUTO", "if True"),
+    ("usual_in_steps", "if usual in (AUTO, AUTO_OF_NEXT_TOKENS)", "if True"),
     ("with_options", "if (name, value) != (spec.of_option, USUAL)", ""),
 )
 of(
@@ -2577,7 +2578,6 @@ of(
     ("reads_in_one_stack_for", "if model not in _STACKED", "if True"),
     ("reads_in_one_stack", "except WhyformerError", "except ZeroDivisionError"),
 )
-of("methods.stepwise", USUAL_METHOD, ("_usual", "stacked and", ""))
 of("papers.sources", RECIPES_OF_IMAGES, ("given_data", 'one.partition("=")', 'one.rpartition("=")'))
 of(
     "papers.image_figures",
@@ -2699,7 +2699,7 @@ of(
     ("checked_run", "question.turn == number and question.other is None", "question.turn == number"),
     ("_strongest", "not picture and sum", "sum", f"{CHECKED} cli/test_images.py"),
     ("_strongest", "> LONGEST", "> LONGEST + 1"),
-    ("_strongest", "-abs(_sum(scores, group[1]))", "-_sum(scores, group[1])"),
+    ("_strongest", "-abs(_score(explanation, group[1]))", "-_score(explanation, group[1])"),
     ("_and_together", "len(groups) > 1", "len(groups) > 0"),
     ("_groups", " if tuple(places) in free", ""),
     (
@@ -2729,7 +2729,6 @@ of(
     ("directions", "LITTLE_OF_SCORES * largest", "LITTLE_OF_SCORES"),
     ("directions", "abs(effect) < little", "effect < little"),
 )
-of("perturb.seen", CHECKED, ("Seen.drops", "(before - now) / max", "before / max"))
 
 # What it will cost
 

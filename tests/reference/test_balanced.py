@@ -17,8 +17,6 @@ from whyformer.prediction import Prediction
 from whyformer.recorder.lrp import books
 from whyformer.testing import check_method
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 TARGET = 2
 BY_BOOK = ("cam", "cat", "attcat", "grad_cam", "gae", "grads", "att_grads")
 

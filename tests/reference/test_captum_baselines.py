@@ -17,8 +17,6 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.registry import Scores
 from whyformer.prediction import Prediction
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 TARGET, VERSUS = 2, 0
 LENGTHS = (9, 5, 7)
 CAPTUM = 1e-6  # captum adds up in float32

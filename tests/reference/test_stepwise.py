@@ -17,8 +17,6 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.registry import METHODS, Method, Scores
 from whyformer.prediction import Prediction
 
-pytestmark = pytest.mark.usefixtures("of_logits")
-
 LONG = TEXTS[2]
 TARGET = 2
 
@@ -80,9 +78,8 @@ class Literal:
     def relevance(self, gone: Sequence[int], of: str, options: dict[str, Any]) -> dict[int, float]:
         """The score of each place that is left."""
         inputs, kept = self.inputs(gone)
-        scores = whyformer.attribute(self.own.model, inputs, of, target=self.target, versus=self.versus, **options)[
-            0
-        ].tolist()
+        asked = {"target": self.target, **({"explains": "logit"} if self.versus is None else {"versus": self.versus})}
+        scores = whyformer.attribute(self.own.model, inputs, of, **asked, **options)[0].tolist()
         return dict(zip(kept, scores, strict=True))
 
     def walk(self, steps: int, of: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +136,8 @@ def outputs(scores: Scores) -> Tensor:
 def assert_is_what_loops_find(text: Any, kind: str = "bert", versus: int | None = None, **options: Any) -> None:
     given = {"of": "layer_lrp", "steps": 3, "hide": "delete", "units": "token", "report": "order"} | options
     own = subject(kind)
-    e = Explainer(own).explain(text, "stepwise", target=TARGET, versus=versus, **options)
+    asked = {"explains": "logit"} if versus is None else {"versus": versus}
+    e = Explainer(own).explain(text, "stepwise", target=TARGET, **asked, **options)
     literal = Literal(text, kind, TARGET, versus, given["hide"], given["units"])
     inner = {"attcat(states=inputs)": ("attcat", {"states": "inputs"})}.get(given["of"], (given["of"], {}))
     found = literal.walk(given["steps"], *inner)

@@ -43,7 +43,8 @@ MethodsOption = Annotated[
     str,
     typer.Option(
         "--methods",
-        help="Names with commas between them, options in brackets: attcat(states=inputs). fast: all of one pass; all.",
+        help="Names with commas between them, options in brackets: attcat(states=inputs). short: five methods; fast: "
+        "all that run the model once; all.",
     ),
 ]
 TextColumn = Annotated[

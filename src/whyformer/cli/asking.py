@@ -76,7 +76,8 @@ class AskedFlags:
     explains: Annotated[
         str | None,
         typer.Option(
-            help="Of a class: its logit, or its log_odds beside all others (default: of texts with over 2 classes)."
+            help="What is explained: logit, or log_odds against all others (default: the logit; for layer_lrp, and so "
+            "for auto, log_odds for texts with over 2 classes and next tokens)."
         ),
     ] = None
     word: Annotated[

@@ -44,7 +44,7 @@ from whyformer.evaluation.tally import idf_called
 from whyformer.explain.folders import KIND, PAGE
 from whyformer.explain.kept import kept_examples
 from whyformer.methods import recorded as choices
-from whyformer.methods.specs import FAST
+from whyformer.methods.specs import FAST, SHORT
 from whyformer.metrics.registry import METRICS as REGISTRY
 from whyformer.metrics.registry import Metric
 from whyformer.show.render import text_of
@@ -62,7 +62,7 @@ def evaluate_command(
     data: Annotated[
         str, typer.Option(help="A file or folder, a recipe (sst2@attcat), or hub:NAME. See docs/datasets.md.")
     ],
-    methods: MethodsOption = FAST,
+    methods: MethodsOption = SHORT,
     effort: EffortOption = None,
     metric_names: Annotated[
         str | None,
@@ -96,8 +96,9 @@ def evaluate_command(
         str | None, typer.Option(help="Run and explain the model as the authors' code does: attcat or mask_lrp.")
     ] = None,
     explains: Annotated[
-        str, typer.Option(help="What of each predicted class is explained: logit, or log_odds beside all others.")
-    ] = "logit",
+        str | None,
+        typer.Option(help="What is explained of each predicted class: logit, or log_odds (default: as in explain)."),
+    ] = None,
     versus: Annotated[
         str | None, typer.Option(help="runner_up: explain each rather than the most probable other class.")
     ] = None,

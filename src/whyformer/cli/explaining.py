@@ -46,7 +46,7 @@ from whyformer.explain.explanations import Explanations
 from whyformer.explain.folders import FolderOfExplanations
 from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
 from whyformer.methods.registry import METHODS, Method, list_methods
-from whyformer.methods.specs import EVERY, FAST, MethodSpec, method_specs
+from whyformer.methods.specs import EVERY, SHORT, MethodSpec, method_specs
 from whyformer.registry.options import Option
 from whyformer.registry.specs import names_of
 
@@ -197,8 +197,11 @@ def compare(
     text: TextArgument = None,
     *,
     names: Annotated[
-        str, typer.Option("--methods", help="Names with commas between them, all, or fast: those of one pass.")
-    ] = FAST,
+        str,
+        typer.Option(
+            "--methods", help="Names with commas between them; short: five; fast: all that run the model once; all."
+        ),
+    ] = SHORT,
     effort: EffortOption = None,
     words: WordsOption = False,
     check: CheckOption = 0,

@@ -4,6 +4,7 @@ import hashlib
 import heapq
 import random
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,10 +16,13 @@ from whyformer.datasets.examples import BadRow, Example, Unusable
 from whyformer.datasets.illustrated import illustrated
 from whyformer.datasets.parsing import example
 from whyformer.datasets.source import Source, StoredRow
-from whyformer.errors import BadInput, BadOption, shown
+from whyformer.errors import BadInput, BadOption, LabelWarning, shown
 
 OnError = Literal["refuse", "skip"]
 FAR = 10_000  # rows; over more than that a source that can jump is opened anew
+
+
+NAMED = 3  # labels that a warning quotes
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Dataset:
             _check_rows(option, getattr(self.choice, option))
         self.on_error, self.labels = on_error, labels
         self._skipped: dict[int, str] = {}
+        self._unreadable_labels: dict[int, str] = {}
         self._cursor: tuple[int, Iterator[StoredRow]] | None = None  # the next row, and the rows from there on
 
     def __repr__(self) -> str:
@@ -99,6 +104,19 @@ class Dataset:
     def skipped(self) -> tuple[BadRow, ...]:
         """The bad rows met so far, in order of their numbers."""
         return tuple(BadRow(row, reason) for row, reason in sorted(self._skipped.items()))
+
+    def warn_of_labels(self) -> None:
+        """Warn of the labels met so far that cannot be read, and so count as none."""
+        unreadable = self._unreadable_labels
+        if unreadable:
+            first = "; ".join(f"row {row}: {reason}" for row, reason in islice(sorted(unreadable.items()), NAMED))
+            more = f"; and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
+            count = "1 label" if len(unreadable) == 1 else f"{len(unreadable)} labels"
+            warnings.warn(
+                f"{self.name}: {count} cannot be read, so nothing is called right or wrong there ({first}{more})",
+                LabelWarning,
+                stacklevel=3,
+            )
 
     def __bool__(self) -> bool:
         return True
@@ -189,6 +207,8 @@ class Dataset:
                 if isinstance(record, str):
                     raise Unusable(record)
                 one = example(row, record, self.columns, self.labels)
+                if one.unreadable_label is not None:
+                    self._unreadable_labels[row] = one.unreadable_label
                 images = self.columns.images
                 yield one if images is None else illustrated(one, record, images, self.source)
             except Unusable as reason:

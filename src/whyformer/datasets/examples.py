@@ -50,6 +50,7 @@ class Example:
     `row`: its number in the data, counted from 0. `text`: a text, or a pair; for a question, (question, context).
     `answers`: None if the row is no question, () if it has no answer. `meta`: the other short values of the row.
     `image` and `mask` are decoded when they are opened; the text of an image is empty, unless a column is named for it.
+    `unreadable_label`: why the label of the row counts as none, if it has one that cannot be read.
     """
 
     row: int
@@ -60,6 +61,7 @@ class Example:
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
     image: StoredImage | None = field(default=None, hash=False)
     mask: StoredMask | None = field(default=None, hash=False)
+    unreadable_label: str | None = None
 
     @property
     def input(self) -> Text | StoredImage:

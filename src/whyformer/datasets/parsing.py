@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from itertools import accumulate
 from typing import Any
 
@@ -22,13 +23,15 @@ def example(row: int, record: RowFields, columns: Columns, labels: Sequence[str]
     """The Example of a record; `Unusable` says why there is none."""
     tokens = _tokens(record, columns)
     text = _text(record, columns, tokens)
+    label, unreadable = _label_if_any(record, columns, labels)
     return Example(
         row,
         text,
-        _label_if_any(record, columns, labels),
+        label,
         _rationale(record, columns, text, tokens),
         _answers(record, columns, text),
         {name: value for name, value in record.items() if name not in columns.used and _short(value)},
+        unreadable_label=unreadable,
     )
 
 
@@ -77,14 +80,23 @@ def _tokens(record: RowFields, columns: Columns) -> list[str] | None:
     return tokens
 
 
-def _label_if_any(record: RowFields, columns: Columns, labels: Sequence[str] | None) -> int | str | None:
-    """The label; None for one that cannot be used, if none is needed."""
+def _label_if_any(
+    record: RowFields, columns: Columns, labels: Sequence[str] | None
+) -> tuple[int | str | None, str | None]:
+    """The label, and what is wrong with it; without a label that cannot be used, if none is needed."""
     try:
-        return _label(record, columns, labels)
-    except Unusable:
+        return _label(record, columns, labels), None
+    except Unusable as error:
         if columns.needs_label:
             raise
-        return None
+        return None, None if _is_missing(record.get(str(columns.label))) else str(error)
+
+
+def _is_missing(label: Any) -> bool:
+    """True for what stands for no label in files and tables: nothing, an empty text, or NaN."""
+    return (
+        label is None or (isinstance(label, str) and not label.strip()) or (isinstance(label, float) and label != label)
+    )
 
 
 def _label(record: RowFields, columns: Columns, labels: Sequence[str] | None) -> int | str | None:
@@ -110,7 +122,7 @@ def _plain_label(value: Any, labels: Sequence[str] | None) -> int | str | None:
         if number and len(number[1]) > _LONGEST_INDEX:
             raise Unusable(f"the label is a number of {len(number[1]):,} digits, too large for an index")
         value = int(number[1]) if number else value
-    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+    if isinstance(value, bool) or (isinstance(value, float | Decimal) and value % 1 == 0):
         value = int(value)
     if not isinstance(value, int | str):
         raise Unusable(f"the label is {shown(value)}, neither a name nor an index")

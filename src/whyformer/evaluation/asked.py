@@ -1,5 +1,6 @@
 """Asked: what methods and metrics were asked about a batch of examples, and may not have answered yet."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from whyformer.metrics.case import Case
 from whyformer.metrics.class_scores import scores_by
 from whyformer.metrics.specs import MetricSpec
 from whyformer.prediction import Prediction
+from whyformer.tasks.task import Explains, are_all_others
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,30 @@ class MetricCall:
 
 @dataclass(frozen=True)
 class Runs:
-    """What the model says of some items, and the run that is explained: another one only where a protocol asks it."""
+    """What the model says of some items, and the run that is explained: another one only where a protocol asks it.
+
+    `explains` and `versus` are those of the evaluation; without them, each method explains the quantity it declares.
+    """
 
     whole: Prediction
     explained: Prediction
+    explains: Explains | None = None
+    versus: str | None = None
+    _by_quantity: dict[Explains, Prediction] = field(default_factory=dict)
+
+    def explained_by(self, method: MethodSpec) -> Prediction:
+        """The run as a method explains it; methods that explain the same quantity share it."""
+        if self.explained.task.name != "classes":
+            return self.explained
+        if method.quantity not in self._by_quantity:
+            versus = self.explained.outputs.explained(self.explains, self.versus, method.quantity)
+            turned = self.explained if versus is None else self.explained.set_against(versus)
+            self._by_quantity[method.quantity] = turned
+        return self._by_quantity[method.quantity]
+
+    def quantity_of(self, method: MethodSpec) -> Explains:
+        """What a method explains here."""
+        return "log_odds" if are_all_others(self.explained_by(method).versus) else "logit"
 
     @cached_property
     def settled(self) -> Prediction:
@@ -56,7 +78,7 @@ class Asked:
         """Ask a method."""
         with postponed() as checks:
             try:
-                answer = scores_by(method, runs.explained)
+                answer = scores_by(method, runs.explained_by(method))
             except WhyformerError as error:
                 return cls(method, error, checks)
         checks.land()
@@ -72,6 +94,9 @@ class Asked:
         return self.answer
 
 
+Others = dict[Explains, dict[tuple[int, ...], Prediction]]  # predictions for other classes, by quantity
+
+
 @dataclass
 class AskedBatch:
     """Items that every method was asked about; the metrics are not yet, because they need the scores."""
@@ -81,4 +106,4 @@ class AskedBatch:
     logits: Landing
     turn: int
     asked: list[Asked] = field(default_factory=list)  # of which no metric was asked
-    others: dict[tuple[int, ...], Prediction] = field(default_factory=dict)  # for other classes
+    others: Others = field(default_factory=lambda: defaultdict(dict))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
-from whyformer.evaluation.asked import Asked, AskedBatch, MetricCall, Runs
+from whyformer.evaluation.asked import Asked, AskedBatch, MetricCall, Others, Runs
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.protocols import as_explained
@@ -30,6 +30,7 @@ from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
 from whyformer.perturb import Outcomes, in_parts, with_fewer
 from whyformer.perturb.flights import AHEAD, ahead_of_flights, behind_other_turns
+from whyformer.perturb.probe import probe
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
@@ -39,7 +40,7 @@ from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Pair
 from whyformer.tasks.classes import Classes
-from whyformer.tasks.task import ExampleOutputs
+from whyformer.tasks.task import ExampleOutputs, Explains
 
 ScoresFor = ClassScores | DocumentScores
 Errand = Callable[[], object]  # what Python has to do once, at any time
@@ -142,6 +143,7 @@ class ChunkRun:
     def ask(self) -> None:
         """Explain everything that is wanted, and note what the metrics ask of the model."""
         plan = self.plan
+        probe(plan.subject)
         with self._quietly():
             wanted = [item.ready(plan.subject) for item in self.pending.items if self.pending.missing[item.row]]
             self.wanted = self.in_windows(wanted)
@@ -316,11 +318,12 @@ class ChunkRun:
         protocol = self.plan.settings.protocol
         needs = replace(needs, once=False)  # metrics may ask about other classes
         whole = self._prediction(items, needs if protocol is None else Needs(maps=False))
-        if protocol is None:
-            return Runs(whole, whole)
-        batch = as_explained(whole.batch, protocol)
-        explained = Prediction(self.plan.subject.model, batch, needs=needs)
-        return Runs(whole, explained.towards(whole.target.tolist()))
+        explained, settings = whole, self.plan.settings
+        _ = whole.outputs.explained(settings.explains, settings.versus)  # what is wrong with them ends the evaluation
+        if protocol is not None:
+            batch = as_explained(whole.batch, protocol)
+            explained = Prediction(self.plan.subject.model, batch, needs=needs).towards(whole.target.tolist())
+        return Runs(whole, explained, settings.explains, settings.versus)
 
     @property
     def _missing_methods(self) -> list[MethodSpec]:
@@ -353,6 +356,8 @@ class ChunkRun:
             except WhyformerError as error:
                 self.refused[item.row, spec.label] = str(error)
                 continue
+            if (spec.label, KEPT) in self.pairs:
+                self._keep_scores(spec.label, scores, [item])
             for call in self._metric_calls(spec, document.prediction, scores, [item], by_class):
                 self._plan(call, document.prediction)
 
@@ -365,9 +370,7 @@ class ChunkRun:
             raise UnsupportedModel(f"{type(subject.model).__name__} neither classifies nor answers questions")
         task.check(outputs, subject.model)
         if task.name == "classes":
-            settings = self.plan.settings
-            versus = outputs.explained(settings.explains, settings.versus)
-            return prediction if versus is None else prediction.towards(None, versus)
+            return prediction
         each = (ExampleOutputs(outputs, row, example) for row, example in enumerate(batch.examples))
         return prediction.towards([task.best_in(one) for one in each])
 
@@ -416,7 +419,7 @@ class ChunkRun:
         asked: "Asked",
         runs: Runs,
         items: Sequence[Item],
-        others: dict[tuple[int, ...], Prediction],
+        others: Others,
     ) -> Iterator[MetricCall]:
         """Every metric about one method; what it refuses as a batch is tried example by example."""
         spec = asked.method
@@ -430,13 +433,15 @@ class ChunkRun:
                 yield from self._calls_alone(spec, item)
             return
 
-        by_class = ClassScores(spec, runs.explained, others)
+        if (spec.label, KEPT) in self.pairs:
+            self._keep_scores(spec.label, scores, items, runs.quantity_of(spec))
+        by_class = ClassScores(spec, runs.explained_by(spec), others[spec.quantity])
         yield from self._metric_calls(spec, runs.whole, scores, items, by_class, asked.landing)
 
     def _calls_alone(self, spec: MethodSpec, item: Item) -> Iterator[MetricCall]:
         """The same about one item."""
         runs = self._runs([item], spec.needs)
-        return self._calls(Asked.of(spec, runs), runs, [item], {})
+        return self._calls(Asked.of(spec, runs), runs, [item], defaultdict(dict))
 
     def _metric_calls(
         self,
@@ -447,20 +452,18 @@ class ChunkRun:
         by_class: ScoresFor,
         landing: Landing | None = None,
     ) -> Iterator[MetricCall]:
-        """Every metric about the scores of one method; the scores are kept, if they are to be."""
+        """Every metric about the scores of one method."""
         case = self._case(prediction, scores.total, items, by_class if spec.class_specific else None)
         pixels = scores.diagnostics.get(PIXELS)
         case = replace(case, ranks=scores.ranks, signed=bool(scores.signed), pixels=pixels, landing=landing)
-        if (spec.label, KEPT) in self.pairs:
-            self._keep_scores(spec.label, scores, items)
         for metric in self.plan.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield MetricCall(spec.label, metric, case, items)
 
-    def _keep_scores(self, label: str, scores: Scores, items: Sequence[Item]) -> None:
+    def _keep_scores(self, label: str, scores: Scores, items: Sequence[Item], explains: Explains = "logit") -> None:
         for place, item in enumerate(items):
             try:
-                self.kept[item.row, label] = score_facts(scores, place, len(item.encoded.units))
+                self.kept[item.row, label] = score_facts(scores, place, len(item.encoded.units), explains)
             except UnsupportedModel as error:
                 self.refused[item.row, label, KEPT] = str(error)
 

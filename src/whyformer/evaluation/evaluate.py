@@ -11,7 +11,7 @@ import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
-from whyformer.errors import BadOption, nearest
+from whyformer.errors import BadOption, nearest, shown
 from whyformer.evaluation.chunk import Errand
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
@@ -21,7 +21,7 @@ from whyformer.evaluation.protocols import protocol_named
 from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
-from whyformer.methods.specs import FAST, MethodSpec
+from whyformer.methods.specs import SHORT, MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
@@ -31,7 +31,8 @@ from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
 from whyformer.show.pictures import imported
-from whyformer.tasks.task import RUNNER_UP, Explains
+from whyformer.tasks.score import classes_of
+from whyformer.tasks.task import RUNNER_UP, Explains, task_of
 
 EVERY_ROW = 2**62
 METRICS = "aopc,log_odds"
@@ -58,8 +59,17 @@ class Evaluation:
         subject = self.plan.subject
         filters = {"shortest": self.data.choice.min_tokens, "likeliest": self.data.choice.min_probability}
         about: dict[str, Any] = {"model": subject.name, "revision": subject.revision, "data": self.data.name}
-        about |= {"labels": list(subject.labels)}
+        about |= {"labels": list(subject.labels), "log_odds": self._has_log_odds}
         return {**self.plan.facts, "data": self.data.digest, **filters, "about": about}
+
+    @property
+    def _has_log_odds(self) -> bool:
+        """Whether methods that declare log-odds explain them."""
+        subject, settings = self.plan.subject, self.plan.settings
+        if subject.takes_images or settings.windows.merge or (settings.explains or settings.versus):
+            return False
+        task = task_of(subject.model) or classes_of(subject.model)
+        return task.log_odds_by_default(len(subject.labels))
 
     def pending(self, known: KnownKeys) -> Iterator[PendingChunk]:
         """What is missing of each chunk."""
@@ -69,7 +79,7 @@ class Evaluation:
 def evaluate(
     subject: Subject,
     data: Dataset | Data,
-    methods: Written = FAST,
+    methods: Written = SHORT,
     metrics: Written | None = None,
     *,
     out: str | Path | None = None,
@@ -91,7 +101,7 @@ def evaluate(
     overlap: int | None = None,
     keep_scores: bool = False,
     protocol: str | None = None,
-    explains: Explains = "logit",
+    explains: Explains | None = None,
     versus: str | None = None,
     capture: bool = True,
     progress: bool = True,
@@ -102,7 +112,8 @@ def evaluate(
     |---|---|
     | `subject` | the model and what reads its inputs, as `load` gives them (`Explainer.subject`) |
     | `data` | a `Dataset`, or what `open_dataset` opens |
-    | `methods` | names, each with its options in brackets: `attcat(states=inputs)`; `fast`, or `all` |
+    | `methods` | names, each with its options in brackets: `attcat(states=inputs)`; `short` (the default: `auto`, |
+    | | `attn_lrp`, `transformer_attribution`, `attcat`, `random`), `fast` (all of one pass), or `all` |
     | `metrics` | the same; `all` are those that go with the model and the data. Default: aopc and log_odds, for |
     | | images positive_perturbation and negative_perturbation |
     | `out` | a folder for the journal and the tables: the same call goes on where it was stopped, and computes only |
@@ -123,7 +134,8 @@ def evaluate(
     | | (`whyformer.explain.kept`); of what was measured before, the scores alone are computed |
     | `protocol` | runs the model as the authors' code does, without segment ids, and explains it with special tokens |
     | | (`attcat`) or separators (`mask_lrp`) out of attention; metrics hide units in the whole text, all attended to |
-    | `explains` | what of each predicted class is explained: its `logit`, or its `log_odds` beside all others |
+    | `explains` | what is explained of each predicted class: its `logit`, or its `log_odds` against all others; by |
+    | | default the quantity that each method declares, as in `Explainer.explain` |
     | `versus` | `runner_up` explains each predicted class rather than the most probable other one |
     | `capture` | whether, on a GPU, what is done again with inputs of one shape is captured and replayed |
     | `progress` | whether a bar and the current table are shown, where a person is watching; elsewhere a line now |
@@ -143,10 +155,10 @@ def evaluate(
     run |= {"protocol": protocol_named(protocol, subject.task)}
     if protocol is not None and long.merge:
         raise BadOption(f"protocol={protocol!r} cuts what does not fit, as the authors do: leave windows='merge' out")
-    if explains != "logit" or versus is not None:
+    if explains not in (None, "logit") or versus is not None:
         beside = {"protocol": protocol is not None, "keep_scores": keep_scores, "windows='merge'": long.merge}
         _check_explained(subject, explains, versus, beside)
-        run |= {"explains": explains, "versus": versus}
+    run |= {"explains": explains, "versus": versus}
     settings = Settings.of(data, ceiling=_rows(ceiling), windows=long, **run)
     named = methods_for(subject, methods, effort)
     if metrics is None:
@@ -159,10 +171,10 @@ def evaluate(
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 
 
-def _check_explained(subject: Subject, explains: str, versus: str | None, beside: Mapping[str, bool]) -> None:
+def _check_explained(subject: Subject, explains: Any, versus: str | None, beside: Mapping[str, bool]) -> None:
     """Raise if that is not explained of the predicted classes of a whole data set, or not `beside` other options."""
-    if explains not in get_args(Explains):
-        raise BadOption(f"explains={explains!r} is not known; {nearest(explains, get_args(Explains))}")
+    if explains not in (None, *get_args(Explains)):
+        raise BadOption(f"explains={shown(explains)} is not known; {nearest(str(explains), get_args(Explains))}")
     if versus not in (None, RUNNER_UP):
         raise BadOption(f"versus={versus!r}: the predictions of a data set are set against {RUNNER_UP!r} alone")
     if subject.task != "classes":

@@ -60,7 +60,8 @@ class Settings:
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
     read in `windows`, and documents too if these are merged. `keep_scores`: the scores themselves are journalled too.
     With a `protocol`, the model is run and explained as in the authors' code, and the gold class has to be as probable
-    as that. `explains` and `versus` are what of each predicted class is explained.
+    as that. `explains` and `versus` are what is explained of each predicted class; without them, each method explains
+    the quantity it declares, as in `Explainer.explain`.
     """
 
     ceiling: int = 0
@@ -72,7 +73,7 @@ class Settings:
     windows: Windows = CUT
     keep_scores: bool = False
     protocol: Protocol | None = None
-    explains: Explains = "logit"
+    explains: Explains | None = None
     versus: str | None = None
     capture: bool = True  # whether what is done again on a GPU is captured
 

@@ -211,5 +211,5 @@ def _numbers(ranking: Recommendation, data: Dataset | Data) -> tuple[str, float,
     """What is recorded beside a winner: the metric, its numbers, and the data."""
     cell = ranking.table[ranking.winner, ranking.metric]
     assert cell is not None
-    name = data.name if isinstance(data, Dataset) else str(data)
+    name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, str | Path) else "rows in memory"
     return ranking.metric, cell.mean, cell.low, cell.high, cell.n, name

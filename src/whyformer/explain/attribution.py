@@ -10,7 +10,7 @@ import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.errors import BadOption
 from whyformer.explain.rows import of_chosen_rows
 from whyformer.inputs.encoding import Batch, batch_of
-from whyformer.methods.default import Effort, methods_for, usual_method_for, with_options
+from whyformer.methods.default import Effort, methods_for, usual_in_steps, usual_method_for, with_options
 from whyformer.prediction import Prediction
 from whyformer.recorder.captures import Begun, begun, capturing
 from whyformer.recorder.needs import Memory
@@ -46,6 +46,8 @@ def attribute(
         batch: Batch = batch_of(model, inputs, ahead.near)
         usual = usual_method_for(model, batch) if method == "auto" else None
         spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
+        if spec.is_made_of_usual:
+            spec = spec.made_of_label(usual_in_steps(usual_method_for(model, batch)))
         if batch.choices is not None:
             if explains == "log_odds":
                 raise BadOption("explains='log_odds': the units of several choices stand in several rows: leave it out")
@@ -53,7 +55,7 @@ def attribute(
         at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
         needs = replace(spec.needs.within(memory, spec.label), last=at_the_end)
         run = Prediction(model, batch, needs=needs, begun=ahead)
-        prediction = run.towards(target, run.outputs.explained(explains, versus))
+        prediction = run.towards(target, run.outputs.explained(explains, versus, spec.quantity))
         _ = prediction.versus  # what is wrong with it is said, whatever the method
         return spec(prediction).total
 

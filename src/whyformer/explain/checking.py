@@ -82,9 +82,8 @@ def _strongest(explanation: Explanation, text: Hideable, check: int | None) -> l
     picture = isinstance(text.input, ImageInput)
     if check is None and not picture and sum(not unit.special for unit in explanation.units) > LONGEST:
         return None
-    scores = explanation.for_people(tokens=True).scores
-    groups = [group for group in _groups(explanation, text) if _sum(scores, group[1])]
-    groups.sort(key=lambda group: -abs(_sum(scores, group[1])))
+    groups = [group for group in _groups(explanation, text) if _score(explanation, group[1])]
+    groups.sort(key=lambda group: -abs(_score(explanation, group[1])))
     return groups[: USUAL if check is None else check]
 
 
@@ -105,16 +104,15 @@ def _groups(explanation: Explanation, text: Hideable) -> list[Group]:
 
 def _checked(explanation: Explanation, groups: Sequence[Group], whole: Outcome, seen: Sequence[Outcome]) -> Checked:
     measure: Measure = "output" if whole.log_odds is None else "log_odds"
-    drawn = explanation.for_people(tokens=True)
     falls = [_fallen(whole, outcome) for outcome in seen]
     alone = len(falls) - 1 if len(falls) > 1 else len(falls)  # the last is of all of them at once
     ways = directions(falls[:alone], measure) + directions(falls[alone:], measure)
     made = [
-        Effect(text, tuple(places), _sum(drawn.scores, places), fall, way, outcome.output, outcome.probability)
+        Effect(text, tuple(places), _score(explanation, places), fall, way, outcome.output, outcome.probability)
         for (text, places), fall, way, outcome in zip(groups, falls, ways, seen, strict=True)
     ]
     together = made.pop() if len(made) > 1 else None
-    return Checked(HIDE, measure, drawn.signed, whole.output, whole.probability, tuple(made), together)
+    return Checked(HIDE, measure, explanation.signed, whole.output, whole.probability, tuple(made), together)
 
 
 def _fallen(whole: Outcome, without: Outcome) -> float:
@@ -124,5 +122,7 @@ def _fallen(whole: Outcome, without: Outcome) -> float:
     return whole.log_odds - without.log_odds
 
 
-def _sum(scores: np.ndarray, places: Places) -> float:
-    return float(scores[list(places)].sum())
+def _score(explanation: Explanation, places: Places) -> float:
+    """The score of a word or region: the sum over its units, or the highest of them where scores are an order."""
+    scores: np.ndarray = explanation.scores[list(places)]
+    return float(scores.max() if explanation.ranks else scores.sum())

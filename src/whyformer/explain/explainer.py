@@ -41,9 +41,11 @@ from whyformer.inputs.texts import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
-from whyformer.methods.specs import EVERY, FAST, MethodSpec
+from whyformer.methods.specs import EVERY, FAST, SHORT, MethodSpec
 from whyformer.models.heads import HEADS
+from whyformer.models.limits import may_pad
 from whyformer.models.loading import Subject, load, subject_of
+from whyformer.perturb.probe import probe
 from whyformer.prediction import Prediction
 from whyformer.progress import bar, counting, listening, part
 from whyformer.recorder import Needs
@@ -57,6 +59,7 @@ from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Explains
 
 LABELS = 12  # as many are listed of a model
+BATCH = 16  # texts in one run of the model
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class Explainer:
         check: int | None = None,
         memory: Memory = "usual",
         capture: bool = True,
-        batch_size: int = 16,
+        batch_size: int = BATCH,
         columns: ColumnNames | None = None,
         on_error: OnError = "refuse",
         progress: bool = True,
@@ -191,12 +194,15 @@ class Explainer:
         `memory="low"` runs layers again instead of keeping what they computed, for prompts that would not fit. On a GPU
         what is asked again of inputs of one shape is captured and replayed without Python, unless `capture=False`.
         """
+        _size(batch_size)
         if self.task.compares:
             beside = {"question": question, "context": context, "choices": choices, "versus": versus}
             beside |= {"explains": explains}
             beside |= {"word": word, "position": position, "window_size": window_size, "overlap": overlap}
             beside |= {"windows": None if windows == "cut" else windows}
-            beside |= {"memory": None if memory == "usual" else memory}
+            beside |= {"memory": None if memory == "usual" else memory, "columns": columns}
+            beside |= {"on_error": None if on_error == "refuse" else on_error}
+            beside |= {"batch_size": None if batch_size == BATCH else batch_size}
             spec = with_options(self.method(method, effort), self.subject.model, options)
             with capturing(capture):
                 several = self._similarity(input, text, spec, target, check, beside)
@@ -242,7 +248,7 @@ class Explainer:
         check: int | None = 0,
         memory: Memory = "usual",
         capture: bool = True,
-        batch_size: int = 16,
+        batch_size: int = BATCH,
         progress: bool = False,
         **options: Any,
     ) -> Iterator[Explanation]:
@@ -283,6 +289,11 @@ class Explainer:
         check_windows(self.subject, self.task, windows)
         if windows.merge and memory != "usual":
             raise BadOption(f"memory={memory!r} is for texts in one piece: leave it or windows='merge' out")
+        if windows.merge and check:
+            raise BadOption(f"check={check}: words of merged windows are not checked: leave it or windows='merge' out")
+        asked = asked.for_quantity(spec.quantity)
+        probe(self.subject)
+        size = size if may_pad(self.subject.model) else 1
         work = partial(
             self._batch,
             _Work(asked, spec, windows, size, check_count(check, count), spec.needs.within(memory, spec.label)),
@@ -309,7 +320,7 @@ class Explainer:
         self,
         input: Text | None = None,
         /,
-        methods: Sequence[str] | str = FAST,
+        methods: Sequence[str] | str = SHORT,
         *,
         text: Text | None = None,
         question: str | None = None,
@@ -329,10 +340,13 @@ class Explainer:
     ) -> Comparison:
         """Explain one text, or one question and its context, by several methods, from one forward pass.
 
-        `effort` is for `auto` among them; `check` and `capture` as in `explain`. With `"all"` or `"fast"`, those that
+        By default, `"short"`: `auto`, `attn_lrp`, `transformer_attribution`, `attcat` and `random`. `effort` is for
+        `auto` among them; `check` and `capture` as in `explain`. With `"short"`, `"fast"` or `"all"`, those that
         agree most with the others come first, and a method that refuses this model or text is listed in `refused` with
         its reason.
         """
+        if windows == "merge" and check:
+            raise BadOption(f"check={check}: words of merged windows are not checked: leave it or windows='merge' out")
         chosen = self._specs(methods, effort)
         needs = Needs.of_all([spec.needs for spec in chosen])
         texts, single = self._inputs(self._one_of(input, text), question, context, choices)
@@ -345,20 +359,22 @@ class Explainer:
         )
         if asked.several:
             raise BadInput("one output is needed to compare methods, found several: call compare for each")
+        probe(self.subject)
         one_text, long = list(texts), Windows.of(window_size, overlap, windows)
         check_windows(self.subject, self.task, long)
         done: list[Explanation] = []
         refused: list[tuple[str, str]] = []
         with counting("compare"), capturing(capture):
-            run = None if long.merge else self._run(one_text, asked, needs, long)
+            run = None if long.merge else self._run(one_text, asked.for_quantity(chosen[0].quantity), needs, long)
             for number, spec in enumerate(chosen):
                 try:
                     with part(number, len(chosen)):
                         if run is None:
                             done += [e for _, e in self._merged(one_text, asked, spec, long, size=1)]
                         else:
-                            each = self._explanations(run, spec.of, dict(spec.options))
-                            done += checked_run(each, run, check_count(check, 1))
+                            turned = run.for_quantity(spec.quantity)
+                            each = self._explanations(turned, spec.of, dict(spec.options))
+                            done += checked_run(each, turned, check_count(check, 1))
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -366,7 +382,7 @@ class Explainer:
         compared = Comparison(tuple(done), tuple(refused))
         return compared.by_agreement() if methods in EVERY else compared
 
-    def evaluate(self, data: Dataset | Data, methods: Written = FAST, **options: Any) -> Table:
+    def evaluate(self, data: Dataset | Data, methods: Written = SHORT, **options: Any) -> Table:
         """How good the explanations of methods are on a data set; options as `evaluation.evaluate`."""
         return evaluate(self.subject, data, methods, **options)
 
@@ -561,6 +577,7 @@ class Explainer:
             target=question.target,
             versus=question.versus,
             explains=question.explains,
+            predicts_at=question.target.place.token if self.task.causal and question.target.place else None,
             method=method.name,
             signed=bool(scores.signed),
             ranks=scores.ranks,

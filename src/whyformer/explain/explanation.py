@@ -80,6 +80,8 @@ class Explanation(_Drawn, ExplanationData):
     `checked` is what the model says without the strongest words or regions, each hidden alone; None if nobody asked.
     `explains` is what of the target is explained: its `logit`, less that of `versus` if there is one, or its
     `log_odds` beside all other classes together.
+    `predicts_at` is the position of the unit after which a next token is predicted. It cannot be deleted, and lists of
+    reasons and pictures leave it out.
     `e["gorgeous"]` is the score of a word, and `e.share("gorgeous")` how much of all it is. Two explanations are equal
     if they explain the same and their scores differ by rounding alone; `e.agreement(f)` says how far they agree.
     `subject` is the model behind it, neither saved nor pickled; `trusted` is what `trust` found, once it was asked.

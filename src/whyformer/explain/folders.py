@@ -67,6 +67,7 @@ class FolderOfExplanations:
                     if examples or bad:
                         report(number, len(ranges))  # what was done before tells nothing about how fast it is
                         journal.append(self._chunk(start, stop, examples, bad))
+            self.data.warn_of_labels()
 
     def _chunk(self, start: int, stop: int, examples: Sequence[Example], skipped: dict[int, str]) -> Chunk:
         bad: dict[int, str] | None = {} if self.data.on_error == "skip" else None

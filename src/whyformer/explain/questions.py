@@ -50,8 +50,12 @@ class Questions:
         if single and len({len(value) for value in lists.values()}) > 1:
             counts = " and ".join(f"{len(value)} for {name}" for name, value in lists.items())
             raise BadInput(f"lists of different lengths ({counts}): give as many of each, or one for all")
-        same = {name: None if name in lists else value for name, value in written.items()}
-        return cls(single, Asked(**same, explains=explains), lists)
+        same: dict[str, Any] = {name: None if name in lists else value for name, value in written.items()}
+        return cls(single, replace(Asked(explains=explains), **same), lists)
+
+    def for_quantity(self, quantity: Explains) -> "Questions":
+        """The same questions, put to a method that explains this quantity unless it is asked for another."""
+        return replace(self, same=replace(self.same, quantity=quantity))
 
     @property
     def several(self) -> bool:
@@ -113,11 +117,20 @@ class ExplainedOutput:
 class ExplainedRun:
     """A run of the model on a batch, turned towards what is explained: once, or where texts have several outputs more.
 
-    `questions` has them in order of the texts.
+    `questions` has them in order of the texts; `asked` is what they were made of, for each text.
     """
 
     turns: tuple[Prediction, ...]
     questions: tuple[ExplainedOutput, ...]
+    asked: tuple[tuple[Asked, ...], ...] = ()
+
+    def for_quantity(self, quantity: Explains) -> "ExplainedRun":
+        """The same run for a method that explains another quantity by default."""
+        if not self.asked or all(one.quantity == quantity for of_text in self.asked for one in of_text):
+            return self
+        asked = [[replace(one, quantity=quantity) for one in of_text] for of_text in self.asked]
+        numbers = [question.number for question in self.questions]
+        return explained_run(self.turns[0], asked, numbers[: len(asked)])
 
     def narrowed(self, needs: Needs) -> "ExplainedRun":
         """The same, with the model run once more on those rows alone that are asked about: no other is explained."""
@@ -150,11 +163,12 @@ def explained_run(
     near = outputs.near()
     texts = [ExampleOutputs(near, row, example, batch.tokenizer) for row, example in enumerate(batch.examples)]
     pairs = [_pairs(*question) for question in zip(texts, asked, numbers, strict=True)]
-    against = {versus is not None for of_text in pairs for _, versus in of_text}
-    if len(against) > 1:
+    every = [versus for of_text in pairs for _, versus in of_text]
+    if len({versus is not None for versus in every}) > 1:
         raise BadOption("versus: give one for every text, or leave it out")
+    against = next(iter(every), None)
     turns = [
-        _turned(prediction, [_of_turn(of, each, turn, True in against) for of, each in zip(texts, pairs, strict=True)])
+        _turned(prediction, [_of_turn(of, each, turn, against) for of, each in zip(texts, pairs, strict=True)])
         for turn in range(max(map(len, pairs)))
     ]
     questions = [
@@ -169,7 +183,7 @@ def explained_run(
         for of, each, number in zip(texts, pairs, numbers, strict=True)
         for turn, (chosen, versus) in enumerate(each)
     ]
-    return ExplainedRun(tuple(turns), tuple(questions))
+    return ExplainedRun(tuple(turns), tuple(questions), tuple(map(tuple, asked)))
 
 
 def _run_by_rows(
@@ -208,7 +222,7 @@ def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> li
 
 def asked_pairs(of: ExampleOutputs, asked: Asked) -> list[Pair]:
     """The outputs of one text that a question is about, each with what it is set against."""
-    versus = of.outputs.explained(asked.explains, asked.versus)
+    versus = of.outputs.explained(asked.explains, asked.versus, asked.quantity)
     pairs = of.outputs.task.questions(of, asked)
     return pairs if asked.versus is not None or versus is None else [(chosen, ALL_OTHERS) for chosen, _ in pairs]
 
@@ -222,13 +236,16 @@ def numbering(number: int | None, kind: str = "text") -> Iterator[None]:
         raise error if number is None else BadInput(f"{kind} {number} (counted from 0): {error}") from error
 
 
-def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: bool) -> Pair:
-    """What is explained of a text in a turn: where it has no more outputs, some output that nobody will see."""
+def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: Chosen | None) -> Pair:
+    """The output of a text that is explained in a turn, or a placeholder if the text has fewer outputs.
+
+    `against` is what an output of some text is set against, if any is.
+    """
     if pairs:
         return pairs[turn if turn < len(pairs) else 0]
     task = of.outputs.task
     chosen = task.any_in(of)
-    return chosen, task.runner_up_in(of, chosen) if against else None
+    return chosen, task.runner_up_in(of, chosen) if against not in (None, ALL_OTHERS) else against
 
 
 def _turned(prediction: Prediction, pairs: Sequence[Pair]) -> Prediction:

@@ -53,6 +53,7 @@ class TableOfTexts:
             self.rows.append(example.row)
             self.golds[example.row] = gold_name(example, self.labels)
             yield example.input
+        self.data.warn_of_labels()
 
     def questions(self) -> tuple[list[str], list[str]]:
         """The questions and their contexts, for a model that answers them."""

@@ -24,6 +24,8 @@ FORMS = {  # what a tensor holds, by whether its numbers are fractions and how m
 }
 CONTENT = tuple(FORMS.values())  # one of them says how many examples there are
 
+CHOSEN_HERE = ("logits_to_keep", "num_logits_to_keep")
+
 _TABLES: "WeakKeyDictionary[nn.Module, dict[str, Table]]" = WeakKeyDictionary()
 
 
@@ -66,6 +68,7 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
             continue
         if not isinstance(name, str):
             raise BadInput(f"inputs are tensors by their names in the model's forward; found {shown(name)} as a name")
+        check_not_chosen_here(name)
         if not isinstance(tensor, Tensor):
             raise BadInput(f"{name} is {type(tensor).__name__}: give tensors (tokenizer(…, return_tensors='pt'))")
         given_first = name in CONTENT and (name == "pixel_values" or not of_transformers(model))
@@ -73,6 +76,15 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
             raise BadInput(f"the forward of {type(model).__name__} takes no {shown(name)}: leave it out")
         tensors[name] = tensor
     return tensors
+
+
+def check_not_chosen_here(name: object) -> None:
+    """Raise for an argument of a model's forward that the explained positions decide."""
+    if name in CHOSEN_HERE:
+        raise BadInput(
+            f"{name} is set by Whyformer, which asks the model for the positions that are explained: leave it out, and "
+            "give another position as target=(token, position)"
+        )
 
 
 def near(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

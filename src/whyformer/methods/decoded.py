@@ -20,7 +20,7 @@ Score = Literal["grad_cam", "saliency", "attcat", "att_grads", "raw_attention"]
 OF_ATTENTION = ("attcat", "att_grads", "raw_attention")  # layer 0, the embedding output, has none of these
 
 
-@method(family="decoded", signed=False, class_specific=True, paper="Hou & Castañón 2023")
+@method(family="decoded", signed=False, class_specific=True, paper="Hou & Castañón 2023", single_output=True)
 def decoded_grad_cam(
     prediction: Prediction,
     *,

@@ -10,16 +10,19 @@ from whyformer.images import is_stacked, is_stacked_for
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.recorded import best_layer, recorded
 from whyformer.methods.registry import method_named
-from whyformer.methods.specs import EVERY, USUAL, MethodSpec, method_specs
+from whyformer.methods.specs import BESIDE_AUTO, EVERY, SHORT, USUAL, MethodSpec, method_specs
 from whyformer.methods.stacks import reads_in_one_stack, reads_in_one_stack_for
+from whyformer.models.heads import task_name
 from whyformer.models.loading import Subject
 from whyformer.registry.specs import Written, distinct, names_of
+from whyformer.tasks.next_token import NextToken
 
 Effort = Literal["fast", "balanced", "best"]
 
 AUTO = "layer_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
+AUTO_OF_NEXT_TOKENS = "layer_lrp(book=attn)"  # see docs/layered.md
 AUTO_OF_IMAGES = "full_grad(book=attn)"  # of those in docs/results-vision.md
-WITHOUT_A_STACK = "attn_lrp"  # both of the above are for models with one stack of layers
+WITHOUT_A_STACK = "attn_lrp"  # all of the above are for models with one stack of layers
 EFFORT: Effort = "fast"  # by default
 STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" is one pass
 
@@ -33,20 +36,25 @@ def usual_method(subject: Subject | None) -> str:
         return AUTO
     if subject.takes_images:
         return AUTO_OF_IMAGES if subject.task == "classes" and is_stacked(subject) else WITHOUT_A_STACK
-    return AUTO if reads_in_one_stack(subject) else WITHOUT_A_STACK
+    return _of_texts(subject.model) if reads_in_one_stack(subject) else WITHOUT_A_STACK
+
+
+def _of_texts(model: nn.Module) -> str:
+    """The method for a model of texts with one stack of layers."""
+    return AUTO_OF_NEXT_TOKENS if task_name(model) == NextToken.name else AUTO
 
 
 def usual_method_for(model: nn.Module, batch: Batch) -> str:
     """The same for ready tensors."""
     if not batch.is_images:
-        return AUTO if reads_in_one_stack_for(model, batch) else WITHOUT_A_STACK
+        return _of_texts(model) if reads_in_one_stack_for(model, batch) else WITHOUT_A_STACK
     pixels = batch.tensors["pixel_values"]
     return AUTO_OF_IMAGES if pixels.dim() == 4 and is_stacked_for(model, pixels) else WITHOUT_A_STACK
 
 
 def usual_in_steps(usual: str) -> str:
     """What explains the steps of `stepwise` on a model with this usual method: of images, none was found to be best."""
-    return AUTO if usual == AUTO else WITHOUT_A_STACK
+    return usual if usual in (AUTO, AUTO_OF_NEXT_TOKENS) else WITHOUT_A_STACK
 
 
 def auto_method(
@@ -99,6 +107,8 @@ def methods_for(
 
     `usual` and `choices` are as for `auto_method`.
     """
+    if written == SHORT:
+        written = ["auto", *BESIDE_AUTO]
     names = [] if written in EVERY else names_of(written)
     if effort is not None and "auto" not in names:
         raise BadOption(

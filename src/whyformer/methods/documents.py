@@ -60,6 +60,11 @@ class Document:
 
     def scores(self, spec: MethodSpec, pairs: Sequence[tuple[Chosen, Chosen | None]]) -> list[Scores]:
         """The scores for each output, and what that is set against."""
+        if spec.options.get("of") == "loss" or spec.options.get("protocol") == "allennlp":
+            raise BadOption(
+                f"windows='merge' merges logits, and {spec.label} explains the loss of a single window: leave one of "
+                "the two out"
+            )
         merged = [_Merged(len(self.whole), spec) for _ in pairs]
         for prediction, windows in self._runs():
             for (chosen, versus), document in zip(pairs, merged, strict=True):

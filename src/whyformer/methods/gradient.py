@@ -71,6 +71,7 @@ def _seen(attention: Tensor) -> Tensor:
     paper="Barkan et al. 2021",
     under=gradient_or_book,
     tap=positive_gradients,
+    single_output=True,
 )
 def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Attention times the positive part of its gradient, averaged over layers and heads, summed over queries.
@@ -87,6 +88,7 @@ def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     class_specific=True,
     paper="Selvaraju et al. 2017; Chefer et al. 2021",
     under=book_of,
+    single_output=True,
 )
 def grad_cam(prediction: Prediction, *, over: Literal["row", "map"] = "row", book: GradientBook = None) -> Tensor:
     """Grad-CAM with the reader's row of the last layer's attention as the feature map, from 0 to 1.
@@ -115,7 +117,7 @@ def _stretched(values: Tensor, seen: Tensor | None) -> Tensor:
     return torch.where(seen & (ranges > 0), (values - low) / ranges, 0)
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Bousselham et al. 2025")
+@method(family="gradient", signed=False, class_specific=True, paper="Bousselham et al. 2025", single_output=True)
 def legrad(prediction: Prediction) -> Tensor:
     """The positive gradient of each layer's own logit at its attention, averaged over heads, queries and layers.
 
@@ -218,7 +220,7 @@ def _lengths(vectors: Tensor) -> Tensor:
 def _pixel_gradient(prediction: Prediction) -> Tensor:
     trace = prediction.plain
     assert trace.pixels is not None
-    return trace.gradient(trace.pixels, *prediction.asked).to(prediction.real.dtype)
+    return trace.gradient(trace.pixels, *prediction.asked, required=[0]).to(prediction.real.dtype)
 
 
 def _loss_gradient(prediction: Prediction, at: Anywhere) -> Tensor:
@@ -227,7 +229,7 @@ def _loss_gradient(prediction: Prediction, at: Anywhere) -> Tensor:
     variable = places.get(at, lambda: trace.hidden[0])()
     if variable is None:
         raise BadOption("the model's token embeddings were not seen, and protocol='allennlp' needs them")
-    gradient = trace.gradient_of(prediction.loss(trace.logits), variable)
+    gradient = trace.gradient_of(prediction.loss(trace.logits), variable, required=[0])
     return gradient.to(prediction.real.dtype)
 
 

@@ -19,7 +19,7 @@ def _book(book: str = CONSERVATIVE.name, **_: Any) -> Book:
     return gradient_book(book)
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="–", maps=False, under=_book)
+@method(family="relevance", signed=True, class_specific=True, paper="–", maps=False, under=_book, quantity="log_odds")
 def layer_lrp(prediction: Prediction, *, book: OfGradient = "conservative", depth: float = TWO_THIRDS) -> Scores:
     """The relevance of each unit where it enters a layer, averaged over the lower layers.
 

@@ -21,7 +21,15 @@ MAKING = "make one with `whyformer heads --model … --treebank …`"
 ONLY_KEPT = "this mask tells only which are kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Song et al. 2024", relevance=True, in_turn=True)
+@method(
+    family="relevance",
+    signed=False,
+    class_specific=True,
+    paper="Song et al. 2024",
+    relevance=True,
+    in_turn=True,
+    single_output=True,
+)
 def mask_lrp(
     prediction: Prediction,
     *,

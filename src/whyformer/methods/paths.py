@@ -28,6 +28,7 @@ from whyformer.recorder import Edit, Layers, Needs
 from whyformer.recorder.calls import in_this_thread
 from whyformer.recorder.lrp.books import gradient_book
 from whyformer.recorder.run import recorded, recorded_somehow
+from whyformer.recorder.trace import NO_GRADIENT
 from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10
@@ -344,7 +345,10 @@ class _Path:
         leaf = states.clone().requires_grad_()
         with torch.enable_grad(), named_failures("the model", backward=True):
             if self.book is None and self.place != "pixels":
-                return torch.autograd.grad(self.outputs(leaf).sum(), leaf)[0]
+                (gradient,) = torch.autograd.grad(self.outputs(leaf).sum(), leaf, allow_unused=True)
+                if gradient is None:
+                    raise UnsupportedModel(NO_GRADIENT)
+                return gradient
             copies = self._run(leaf, STATES if self.book is None else Needs(maps=False, book=gradient_book(self.book)))
             trace, chosen = copies.trace, copies.asked
             variable = leaf if trace.pixels is None or self.place != "pixels" else trace.pixels

@@ -1,6 +1,6 @@
 """Baselines that do not look inside the model: they ask what it says when units are hidden."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,8 +15,9 @@ from whyformer.prediction import Prediction
 from whyformer.registry.options import Count
 
 HOURS = "each is a run of the model, and more would take hours for one text"
-Samples = Annotated[int, Count(1, 10_000, HOURS)]
-TwoSamples = Annotated[int, Count(2, 10_000, HOURS)]  # the whole text and nothing are two
+Samples = Annotated[int | Literal["auto"], Count(1, 10_000, HOURS)]
+TwoSamples = Annotated[int | Literal["auto"], Count(2, 10_000, HOURS)]  # the whole text and nothing are two
+PER_UNIT, AT_LEAST = 10, 200  # samples="auto"
 Orders = Annotated[int, Count(1, 10_000, "each is a run of the model for every unit")]
 Window = Annotated[int, Count(1, 10_000, "no text has more units")]
 GROUP = 2**24  # numbers in one group of orders
@@ -60,7 +61,7 @@ def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline 
 def lime(
     prediction: Prediction,
     *,
-    samples: Samples = 25,
+    samples: Samples = "auto",
     hidden: float = 0.3,
     penalty: float = 1.0,
     baseline: Baseline = "pad_attended",
@@ -69,9 +70,9 @@ def lime(
     """The weights of a linear model that is fitted to what the model says of random parts of the text.
 
     In each of the `samples`, a unit is hidden with probability `hidden`. A sample weighs as much as the share of the
-    text's tokens that stay; the linear model (ridge regression with `penalty`) is told which units are there. These are
-    Thermostat's settings, but for one: its code tells the linear model the token ids, so that weights depend on how
-    tokens are numbered.
+    text's tokens that stay; the linear model (ridge regression with `penalty`) is told which units are there.
+    `samples="auto"` draws ten per unit and at least 200. With `samples=25`, these are Thermostat's settings but for
+    one: its code gives the linear model the token ids, so that weights depend on how tokens are numbered.
     """
     if not 0 < hidden < 1 or penalty < 0:
         raise BadOption(f"lime hides a share between 0 and 1, with a penalty from 0; found {hidden} and {penalty}")
@@ -81,7 +82,7 @@ def lime(
     def explain(example: Copies) -> tuple[Tensor, Report]:
         from captum._utils.models.linear_model import SkLearnRidge
 
-        free, units = int(example.free.sum()), example.units
+        free, units, drawn = int(example.free.sum()), example.units, _drawn(samples, example)
         stays = torch.full((1, free), 1 - hidden)
         surrogate = attr.LimeBase(
             example.of_free,
@@ -92,9 +93,9 @@ def lime(
             from_interp_rep_transform=lambda sample, *_, **__: sample,
             to_interp_rep_transform=None,
         )
-        return surrogate.attribute(torch.ones(1, free), n_samples=samples, perturbations_per_eval=samples)[0], {}
+        return surrogate.attribute(torch.ones(1, free), n_samples=drawn, perturbations_per_eval=drawn)[0], {}
 
-    return one_by_one(prediction, explain, baseline, runs=lambda _: samples, seed=seed)
+    return one_by_one(prediction, explain, baseline, runs=lambda example: _drawn(samples, example), seed=seed)
 
 
 @method(
@@ -136,12 +137,12 @@ def shapley_value_sampling(
 
 @method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many", maps=False)
 def kernel_shap(
-    prediction: Prediction, *, samples: TwoSamples = 25, baseline: Baseline = "pad_attended", seed: int = 0
+    prediction: Prediction, *, samples: TwoSamples = "auto", baseline: Baseline = "pad_attended", seed: int = 0
 ) -> Scores:
     """Shapley values estimated by a linear model that is fitted to random parts of the text.
 
     Two of the `samples` are the whole text and the text without its units, which weigh so much that the scores add up
-    to the difference; `delta` reports by how much they do not.
+    to the difference; `delta` reports by how much they do not. `samples="auto"` draws ten per unit and at least 200.
     """
     attr = captum_attr()
 
@@ -151,13 +152,25 @@ def kernel_shap(
         if free == 1:  # captum draws how many of several units are there
             scores = (example.of_free(torch.ones(1, 1)) - example.of_free(torch.zeros(1, 1))).float()
         else:
-            options = {"baselines": 0, "n_samples": samples, "perturbations_per_eval": samples}
+            drawn = _drawn(samples, example)
+            options = {"baselines": 0, "n_samples": drawn, "perturbations_per_eval": drawn}
             scores = attr.KernelShap(example.of_free).attribute(torch.ones(1, free), **options)[0]
         return scores, _additive(example, scores)
 
     return one_by_one(
-        prediction, explain, baseline, runs=lambda _: samples, seed=seed, name="kernel_shap", advice=PRECISION
+        prediction,
+        explain,
+        baseline,
+        runs=lambda example: _drawn(samples, example),
+        seed=seed,
+        name="kernel_shap",
+        advice=PRECISION,
     )
+
+
+def _drawn(samples: int | Literal["auto"], example: Copies) -> int:
+    """How many samples are drawn for an example."""
+    return max(AT_LEAST, PER_UNIT * int(example.free.sum())) if samples == "auto" else samples
 
 
 def _of_free(explain: Explain) -> Explain:

@@ -20,6 +20,7 @@ from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.run import check_finite
 from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
+from whyformer.tasks.task import Explains, are_all_others
 
 RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`
     (
@@ -74,6 +75,10 @@ class Method(Registered):
 
     * `signed`: scores below zero speak against the target.
     * `class_specific`: the scores depend on the target.
+    * `quantity`: what it explains of a target unless it is asked for something else. A method of a paper explains the
+      logit.
+    * `single_output`: it keeps the positive part of what it finds for one output, or divides by the sum of it. With
+      `versus`, its scores are those of the target minus those of the other output.
     * `passes`: whether it runs the model once or often.
     * `images_only`: it is not for texts, and neither `all` nor `fast` means it there.
 
@@ -98,6 +103,8 @@ class Method(Registered):
     biases: bool = False
     tap: Tap | None = None
     in_turn: bool = False
+    quantity: Explains = "logit"
+    single_output: bool = False
 
     def needs(self, options: Mapping[str, Any]) -> Needs:
         """What a run has to record for it, with these options."""
@@ -130,8 +137,7 @@ class Method(Registered):
         """The same, given all its options; what is wrong with numbers is told to whoever gathers checks."""
         padding = prediction.padding  # first: where the head reads is asked of the graph, which may be gone then
         with differentiating():
-            by_part = [self.function(part, **arguments) for part in prediction.parts]
-        scores = _added([f if isinstance(f, Scores) else Scores(f) for f in by_part])
+            scores = _added([self._of_part(part, arguments) for part in prediction.parts])
         expected = tuple(padding.shape)
         if tuple(scores.values.shape[-2:]) != expected or scores.values.dim() not in (2, 3):
             raise TypeError(f"{self.name} returned scores of shape {tuple(scores.values.shape)}, not {expected}")
@@ -145,6 +151,15 @@ class Method(Registered):
             ),
         )
         return replace(scores, values=values, signed=self.signed if scores.signed is None else scores.signed)
+
+    def _of_part(self, part: Prediction, arguments: Mapping[str, Any]) -> Scores:
+        """The scores of one part of the target; of a method of single outputs, minus those of the other output."""
+        if not self.single_output or part.versus is None or are_all_others(part.versus):
+            found = self.function(part, **arguments)
+            return found if isinstance(found, Scores) else Scores(found)
+        one, other = (self._of_part(each, arguments) for each in part.each_output())
+        diagnostics = {**one.diagnostics, **({"versus": other.diagnostics} if other.diagnostics else {})}
+        return replace(one, values=one.values - other.values, diagnostics=diagnostics, signed=True)
 
 
 METHODS: Registry[Method] = Registry("method", "methods")
@@ -164,6 +179,8 @@ def method(
     biases: bool = False,
     tap: Tap | None = None,
     in_turn: bool = False,
+    quantity: Explains = "logit",
+    single_output: bool = False,
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
@@ -181,6 +198,8 @@ def method(
             biases,
             tap,
             in_turn,
+            quantity,
+            single_output,
         )
         made = Method(function.__name__, function, *facts)
         if taken := sorted(RESERVED & keyword_only(function)):

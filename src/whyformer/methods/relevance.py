@@ -36,7 +36,12 @@ def conservation(relevances: Relevances, prediction: Prediction, lost: float | T
 
 
 @method(
-    family="relevance", signed=True, class_specific=True, paper="Bach et al. 2015; Chefer et al. 2021", relevance=True
+    family="relevance",
+    signed=True,
+    class_specific=True,
+    paper="Bach et al. 2015; Chefer et al. 2021",
+    relevance=True,
+    single_output=True,
 )
 def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     """Layer-wise relevance propagation down to the embedding output, summed over its width.
@@ -52,7 +57,12 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
 
 
 @method(
-    family="relevance", signed=False, class_specific=True, paper="Voita et al. 2019; Chefer et al. 2021", relevance=True
+    family="relevance",
+    signed=False,
+    class_specific=True,
+    paper="Voita et al. 2019; Chefer et al. 2021",
+    relevance=True,
+    single_output=True,
 )
 def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     """The positive relevance of the last layer's attention, in the reader's row, averaged over heads.
@@ -64,7 +74,15 @@ def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Sco
     return Scores(prediction.read(last.clamp(min=0).mean(1)), conservation(relevances, prediction))
 
 
-@method(family="relevance", signed=False, class_specific=True, paper="Chefer et al. 2021", relevance=True, in_turn=True)
+@method(
+    family="relevance",
+    signed=False,
+    class_specific=True,
+    paper="Chefer et al. 2021",
+    relevance=True,
+    in_turn=True,
+    single_output=True,
+)
 def transformer_attribution(
     prediction: Prediction,
     *,
@@ -153,8 +171,14 @@ def _from_value(prediction: Prediction, book: Book, at: Anywhere | None) -> Scor
 
 
 def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
-    """How much of the logit's value arrived, [batch]; the rest biases, positions and constants took."""
-    sent = prediction.trace.output(*prediction.asked).detach()
+    """How much of what was sent arrived, [batch]; the rest biases, positions and constants took.
+
+    A pass sends `Σ start · logits`: the logit's value, or for log-odds the logit minus the weighted mean of the others.
+    """
+    trace = prediction.trace
+    logits = trace.logits.detach()
+    starts = trace.starts(*prediction.asked)
+    sent = torch.stack([(start * logits).flatten(1).sum(1) for start in starts]).sum(0)
     return {"conservation": {"sum": arrived, "absorbed": sent - arrived, "expected": sent}}
 
 
@@ -165,6 +189,7 @@ def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
     paper="Chefer et al. 2021 (ICCV)",
     under=gradient_or_book,
     tap=positive_products,
+    single_output=True,
 )
 def gae(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     """Positive part of gradient times attention, rolled out from the reader.

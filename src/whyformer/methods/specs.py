@@ -10,9 +10,12 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
 from whyformer.registry.options import MethodName
 from whyformer.registry.specs import Spec, Written, distinct, names_of, read_spec
+from whyformer.tasks.task import Explains
 
 FAST = "fast"  # every method that runs the model once, forward and backward
-EVERY = ("all", FAST)
+SHORT = "short"  # five methods, the default where methods are compared
+EVERY = ("all", FAST, SHORT)
+BESIDE_AUTO = ("attn_lrp", "transformer_attribution", "attcat", "random")  # the other methods of `short`
 USUAL = "auto"  # in place of a method that another one is made of: the one that wins in general on a model
 
 
@@ -27,7 +30,7 @@ class MethodSpec(Spec[Method]):
     @property
     def facts(self) -> dict[str, Any]:
         """What determines a number: the facts of the method, and of the method that it is made of."""
-        facts = super().facts
+        facts = super().facts | ({} if self.quantity == "logit" else {"quantity": self.quantity})
         return facts if self.made_of is None else facts | {"made_of": self.made_of.facts}
 
     @property
@@ -64,6 +67,11 @@ class MethodSpec(Spec[Method]):
         return self.of.needs(self.options) if self.made_of is None else self.made_of.needs
 
     @property
+    def quantity(self) -> Explains:
+        """What it explains of a target by default: what the method that it is made of explains."""
+        return self.of.quantity if self.made_of is None else self.made_of.quantity
+
+    @property
     def signed(self) -> bool:
         """Whether its scores may have signs: of a method that has none otherwise, those that report a drop do."""
         return self.of.signed or self.options.get("report") == "drop"
@@ -75,7 +83,7 @@ class MethodSpec(Spec[Method]):
 
 
 def method_specs(written: Written) -> tuple[MethodSpec, ...]:
-    """The methods named, `all` for every one, `fast` for those of one pass; options follow a name in brackets."""
+    """The methods named, with options in brackets; `all`, `fast` for those of one pass, `short` for five."""
     meant = [name for part in names_of(written) for name in _meant(part)]
     return distinct([_spec(*read_spec(name, METHODS)) for name in meant])
 
@@ -84,6 +92,8 @@ def _meant(word: str) -> list[str]:
     """The methods that a word for several stands for, or the one that is named."""
     if word not in EVERY:
         return [word]
+    if word == SHORT:
+        return ["layer_lrp", *BESIDE_AUTO]
     return [name for name, method in list_methods().items() if word == "all" or method.passes == "one"]
 
 

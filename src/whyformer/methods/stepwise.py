@@ -14,12 +14,12 @@ from torch import Tensor
 from whyformer import progress
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
-from whyformer.methods.default import AUTO, WITHOUT_A_STACK
+from whyformer.methods.default import usual_in_steps, usual_method_for
 from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import USUAL, MethodSpec
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
-from whyformer.recorder import Layers, Needs
+from whyformer.recorder import Needs
 from whyformer.recorder.lrp.books import CONSERVATIVE
 from whyformer.registry.options import Count, MethodName
 
@@ -36,6 +36,7 @@ Steps = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no 
     passes="many",
     maps=False,
     under=lambda **_: CONSERVATIVE,  # what explains its steps where nobody says so
+    quantity="log_odds",
 )
 def stepwise(
     prediction: Prediction,
@@ -161,8 +162,7 @@ class _Outputs:
 
 def _usual(prediction: Prediction) -> str:
     """What explains the steps where nobody says so."""
-    stacked = isinstance(prediction.trace.layers, Layers)
-    return AUTO if stacked and not prediction.batch.is_images else WITHOUT_A_STACK
+    return usual_in_steps(usual_method_for(prediction.model, prediction.batch))
 
 
 def _explaining(of: str, report: Report) -> MethodSpec:

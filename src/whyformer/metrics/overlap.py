@@ -136,6 +136,7 @@ def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10, **cou
     level="corpus",
     reduce=shared_top_words,
     takes="texts",
+    resampled=False,  # a resample has fewer distinct texts, and so fewer words in common
     paper="Decoded layer saliency 2023",
 )
 def token_overlap(

@@ -58,7 +58,8 @@ class Metric(Registered):
     well, so that searching for one tells what is attainable; its options `CEILING_OPTIONS` say how to search. With
     `lowest_first`, it hides the lowest units first, and an order that keeps the probability scores well. `follows`:
     whether the search looks at the class `target`, or at the one that is right. `takes`: whether the metric is for
-    texts or images alone.
+    texts or images alone. `resampled`: an interval is found by drawing rows again. That misleads for a number that
+    rises with the number of distinct rows, so such a metric has no interval.
     """
 
     higher_is_better: bool
@@ -73,6 +74,7 @@ class Metric(Registered):
     lowest_first: bool = False
     follows: Follows = "target"
     takes: Takes = "any"
+    resampled: bool = True
 
     def misfit(self, images: bool) -> str | None:
         """Why this metric is not for images, or not for texts, if it is not."""
@@ -126,6 +128,7 @@ def metric(
     lowest_first: bool = False,
     follows: Follows = "target",
     takes: Takes = "any",
+    resampled: bool = True,
 ) -> Callable[[Callable[..., Measured | Tensor]], Callable[..., Measured | Tensor]]:
     """Register a function as the metric of its name."""
     if unknown := sorted(set(needs) - set(NEEDS)):
@@ -143,7 +146,8 @@ def metric(
                 f"ranks and hides: give it the keyword-only options {', '.join(asked)}, as comprehensiveness "
                 f"has them (missing: {', '.join(missing)}), or leave ceiling out"
             )
-        return register(METRICS, Metric(function.__name__, function, family, *facts, lowest_first, follows, takes))
+        last = (lowest_first, follows, takes, resampled)
+        return register(METRICS, Metric(function.__name__, function, family, *facts, *last))
 
     return registered
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -35,6 +36,7 @@ class Limits:
         return replace(self, **{n: max(getattr(CPU, n), int(share * getattr(self, n))) for n in BY_WEIGHTS})
 
 
+_WITHOUT_PADDING: "WeakSet[nn.Module]" = WeakSet()
 BY_WEIGHTS = ("rows", "texts", "traced_tokens", "graphs")
 CPU = Limits(rows=16, texts=16, traced_tokens=2048, traced_call=64, tokens=4096, call=16, graphs=1, logits=2**26)
 LIMITS = {
@@ -53,7 +55,18 @@ def limits_of(device: torch.device, model: nn.Module | None = None) -> Limits:
     is_large = device.type == "cuda" and _memory(device) >= LARGE
     limits = LIMITS.get("large cuda" if is_large else device.type, CPU)
     weights = 0 if model is None else sum(weight.numel() for weight in model.parameters())
-    return limits if weights <= SMALL else limits.scaled(SMALL / weights)
+    limits = limits if weights <= SMALL else limits.scaled(SMALL / weights)
+    return replace(limits, call=0, traced_call=0) if model is not None and not may_pad(model) else limits
+
+
+def run_without_padding(model: nn.Module) -> None:
+    """Run inputs of this model in batches of one length from now on."""
+    _WITHOUT_PADDING.add(model)
+
+
+def may_pad(model: nn.Module) -> bool:
+    """Whether inputs of different lengths may be run together."""
+    return getattr(model, "_orig_mod", model) not in _WITHOUT_PADDING
 
 
 @lru_cache

@@ -136,6 +136,7 @@ def subject_of(model: Any, tokenizer: Any = None, labels: Sequence[str] | None =
         stated = task_name(model) in (None, "classes") and isinstance(outputs, int)
         if stated and outputs not in (0, len(labels)):
             raise BadOption(f"labels: {len(labels)} names for {outputs} outputs; give one for each")
+        model = copy.copy(model)  # shares everything with the caller's, whose classes keep their names
         name_classes(model, labels)
     config = getattr(model, "config", None)
     name = getattr(config, "_name_or_path", "") or type(model).__name__
@@ -254,6 +255,8 @@ def load(
         if checkpoint.local:
             _check_folder(Path(checkpoint.name))
         config = _configuration(checkpoint, trust)
+    if not trust_remote_code:
+        _check_own_code(checkpoint)
     kind = _kind(checkpoint, config)
     _check_attention(checkpoint, config, trust_remote_code)
     if precision is None:
@@ -386,6 +389,27 @@ def _kind(checkpoint: Checkpoint, config: Any) -> Any:
             f"classifier (…ForSequenceClassification) is needed, or a model …For{', …For'.join([*HEADS][1:])}"
         )
     return kind
+
+
+def _check_own_code(checkpoint: Checkpoint) -> None:
+    """Raise for a model or tokenizer whose author gives code for it: transformers would take its own class instead."""
+    for name in ("config.json", "tokenizer_config.json"):
+        path = checkpoint.file(name)
+        content = {} if path is None else read_json(path, "configuration")
+        named = content.get("auto_map") if isinstance(content, dict) else None
+        classes = [one for value in (named.values() if isinstance(named, dict) else ()) for one in _names_in(value)]
+        for one in classes:
+            elsewhere, module = "--" in one, f"{one.partition('.')[0]}.py"
+            if elsewhere or checkpoint.file(module) is not None:
+                raise UnsupportedModel(
+                    f"{checkpoint.name!r} comes with code of its own ({one}, auto_map in {name}), which is not run "
+                    "without trust_remote_code (--trust-remote-code); without it, another model would be explained"
+                )
+
+
+def _names_in(value: Any) -> list[str]:
+    """The classes that an entry of `auto_map` names: one, or a list for a slow and a fast tokenizer."""
+    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
 
 
 def _check_attention(checkpoint: Checkpoint, config: Any, trusted: bool) -> None:

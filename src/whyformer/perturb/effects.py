@@ -9,7 +9,7 @@ from whyformer.errors import UnsupportedModel
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Places
 from whyformer.models.borrow import borrowed
-from whyformer.models.limits import limits_of
+from whyformer.models.limits import limits_of, may_pad
 from whyformer.models.loading import unwrapped
 from whyformer.perturb.remains import Hideable, remains
 from whyformer.perturb.runner import in_parts
@@ -85,5 +85,6 @@ def _batches(prediction: Prediction, hidden: Sequence[Hidden]) -> Iterator[Seque
     most = limits.tokens // units
     if prediction.task.form == "token":
         most = min(most, limits.logits // (units * logits.shape[-1]))
+    most = most if may_pad(prediction.model) else 1
     for start in range(0, len(hidden), max(1, most)):
         yield hidden[start : start + max(1, most)]

@@ -18,7 +18,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Flags, Numbers, TensorInput, present
 from whyformer.models.borrow import borrowed, lock_of
-from whyformer.models.limits import limits_of
+from whyformer.models.limits import limits_of, may_pad
 from whyformer.models.loading import device_of, input_embeddings, unwrapped
 from whyformer.models.state import State
 from whyformer.perturb.batches import dense_batches, in_turns
@@ -107,6 +107,7 @@ class Runner:
         self.budget = tokens_per_batch or limits_of(self.device).tokens
         self.read, self.kept, self.most = read, kept, most
         self._speaks_once = reuse and kept is None  # for each input, not at its positions
+        reuse = reuse and may_pad(self.model)
         self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
         self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
@@ -310,7 +311,7 @@ class Runner:
             self.counts.tokens += plan.length
             for batch in plan.batches:
                 yield batch._replace(prefix=prefix)
-        call = limits_of(self.device).call
+        call = limits_of(self.device).call if may_pad(self.model) else 0
         lengths = list(map(len, left))
         for together in in_turns(dense_batches(left, lengths, self.budget, self.most or len(left), call)):
             yield Behind(together)

@@ -1,10 +1,6 @@
 """What was seen of a model while units of one input were hidden step by step."""
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
-
-import numpy as np
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -32,16 +28,3 @@ class Seen:
         if self.probabilities is None or self.target is None:
             return None
         return tuple(None if shares is None else shares[self.target] for shares in self.probabilities)
-
-    def drops(self) -> NDArray[np.float64]:
-        """How far each step lowered the probability, or else the output, in equal shares of the positions hidden then.
-
-        Below 0 for a step after which it was higher.
-        """
-        after = self.outputs if self.probability is None else self.probability
-        taken = [(step, number) for step, number in enumerate(after) if number is not None]
-        shares, hidden = np.zeros(len(self.hidden_in)), np.array(self.hidden_in)
-        for (_, before), (step, now) in pairwise(taken):
-            places = hidden == step
-            shares[places] = (before - now) / max(1, int(places.sum()))
-        return shares

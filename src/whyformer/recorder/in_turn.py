@@ -17,7 +17,7 @@ from whyformer.models.failures import named_failures
 from whyformer.recorder.lrp.books import Book, check_closed
 from whyformer.recorder.lrp.rules import scratch
 from whyformer.recorder.lrp.sites import Site, governed, nodes_below
-from whyformer.recorder.trace import Trace, differentiating
+from whyformer.recorder.trace import Trace, check_start, differentiating
 from whyformer.tasks.targets import Target
 
 
@@ -59,6 +59,7 @@ def in_turn(trace: Trace, book: Book, target: Target = None, versus: Target = No
     """
     if not trace.sites:
         raise BadOption("this trace was recorded with relevance=False")
+    check_start(book, None if versus is None else trace.outputs.against(versus))
     starts = list(trace.starts(target, versus))
     check_closed(trace.logits, (*trace.attention, trace.hidden[1]), trace.sites, book)
     parts = parts_of(trace, book.opened(trace.sites_for(book))) if len(starts) == 1 else None

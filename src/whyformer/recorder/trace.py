@@ -2,7 +2,7 @@
 
 import gc
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
@@ -23,11 +23,15 @@ from whyformer.recorder.lrp.running import BiasTerms
 from whyformer.recorder.lrp.sites import Site, governed
 from whyformer.recorder.lrp.watch import Watch
 from whyformer.recorder.patches import cells, cells_of, found_patches
-from whyformer.tasks.targets import Target
-from whyformer.tasks.task import Outputs
+from whyformer.tasks.targets import Settled, Target
+from whyformer.tasks.task import Outputs, are_all_others
 
 Gate = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
+NO_GRADIENT = (
+    "no gradient reaches the inputs of this model: layers that are quantised, or states that are detached, let none "
+    "through; load the model unquantised, or take a method that hides units, such as occlusion"
+)
 Reach = Literal["inputs", "states", "nowhere"]  # to embeddings or pixels, to the states between layers, or to neither
 
 
@@ -166,16 +170,23 @@ class Trace:
         """
         return self.outputs.task.output(self.logits, *self._chosen(target, versus))
 
-    def gradient(self, of: Tensors, target: Target = None, versus: Target = None) -> Tensors:
+    def gradient(
+        self, of: Tensors, target: Target = None, versus: Target = None, *, required: Collection[int] = ()
+    ) -> Tensors:
         """The gradient of each example's explained output with respect to tensors of this trace."""
-        return self.gradient_of(self.output(target, versus), of)
+        return self.gradient_of(self.output(target, versus), of, required=required)
 
     @differentiating()
-    def gradient_of(self, outputs: Tensor, of: Tensors) -> Tensors:
-        """The gradient of any outputs [batch] computed from `logits`, each example's own."""
+    def gradient_of(self, outputs: Tensor, of: Tensors, *, required: Collection[int] = ()) -> Tensors:
+        """The gradient of any outputs [batch] computed from `logits`, each example's own.
+
+        It is 0 where no path leads to a tensor. Of the tensors at the places `required`, one at least must be reached.
+        """
         tensors = (of,) if isinstance(of, Tensor) else of
         with self.lock, named_failures("the model", backward=True):
             gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
+        if required and all(gradients[place] is None for place in required):
+            raise UnsupportedModel(NO_GRADIENT)
         filled = _filled(tensors, gradients)
         return filled[0] if isinstance(of, Tensor) else filled
 
@@ -189,9 +200,18 @@ class Trace:
         the target (and -1 at `versus`, or at all others together), or from the logit's own value: `conservative`,
         `attn`, `epsilon`. Raises `UncoveredOperation` before any number is computed if a function has no rule. For an
         answer, start and end are explained one after the other and added up.
+
+        A book that divides by each example's sum of relevance takes `versus` in a pass of its own, and refuses
+        log-odds, whose start sums to 0.
         """
         chosen = book_named(book)
         tensors = (of,) if isinstance(of, Tensor) else of
+        if chosen.normalises and versus is not None:
+            against = self.outputs.against(versus)
+            check_start(chosen, against)
+            one, other = (self.relevance(tensors, chosen, each) for each in (target, Settled(against)))
+            subtracted = tuple(a - b for a, b in zip(one, other, strict=True))
+            return subtracted[0] if isinstance(of, Tensor) else subtracted
         if self.book is not None and self.book == chosen:
             carried = self._balanced(tensors, target, versus)
             relevances = tuple(t.detach() * g for t, g in zip(tensors, carried, strict=True))
@@ -364,6 +384,15 @@ class Trace:
         outputs = self.outputs
         against = None if versus is None else outputs.in_rows(outputs.against(versus))
         return outputs.in_rows(outputs.chosen(target)), against
+
+
+def check_start(book: Book, against: Tensor | None) -> None:
+    """Raise if the log-odds are to be explained under a book that divides by the sum of the start, which is 0."""
+    if book.normalises and are_all_others(against):
+        raise BadOption(
+            f"the rule book {book.name} divides by the sum of the relevance it starts from, and for log-odds that sum "
+            "is 0: explain the logit (explains='logit'), or one class rather than another (versus=)"
+        )
 
 
 def _layer_below(node: Node | None, maps: dict[Node, int]) -> int | None:

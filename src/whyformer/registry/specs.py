@@ -60,6 +60,7 @@ S = TypeVar("S", bound=Spec[Any])
 def names_of(written: Written) -> list[str]:
     """The names in a text with commas between them, each with its options."""
     parts = _split(written, r",") if isinstance(written, str) else list(written)
+    parts = [part.label if isinstance(part, Spec) else part for part in parts]
     if odd := [part for part in parts if not isinstance(part, str)]:
         raise BadOption(f"a method or metric is given by its name; found {odd[0]!r}")
     return [part.strip() for part in parts if part.strip()]

@@ -60,6 +60,7 @@ class ExplanationData:
     pixels: Array | None = None
     checked: Checked | None = None
     explains: Explains = "logit"
+    predicts_at: int | None = None
     subject: InitVar[Subject | None] = None
     trusted: TrustData | None = field(default=None, init=False, repr=False)  # not of an explanation made from this one
 
@@ -115,6 +116,11 @@ class ExplanationData:
         order = self.ranked if by == "score" else sorted(self.ranked, key=lambda i: -abs(self.scores[i]))
         return [self._scored(i) for i in order[: max(0, count)]]
 
+    def strongest(self, count: int) -> list[ScoredUnit]:
+        """The units with the highest magnitudes, without the one after which a next token is predicted."""
+        order = sorted(self.ranked, key=lambda i: -abs(self.scores[i]))
+        return [self._scored(i) for i in order if i != self.predicts_at][: max(0, count)]
+
     def words(self, combine: Literal["sum", "max"] | None = None) -> list[ScoredUnit]:
         """The words of the text with the sum, or the maximum, of their tokens' scores, in order of the text."""
         merged = self.by_word(combine)
@@ -133,24 +139,20 @@ class ExplanationData:
         summed = combine == "sum" and self.layers is not None and members
         layers = np.stack([self.layers[:, places].sum(1) for places in members], axis=1) if summed else None  # type: ignore[index]
         strongest = [places[int(self.scores[places].argmax())] for places in members]  # whose sign a word has
+        predicts_at = next((n for n, places in enumerate(members) if self.predicts_at in places), None)
         signs = None if self.signs is None else self.signs[strongest]
         checked = None if self.checked is None else self.checked.joined(members)
-        return replace(self, units=units, scores=scores, layers=layers, signs=signs, checked=checked)
+        return replace(
+            self, units=units, scores=scores, layers=layers, signs=signs, checked=checked, predicts_at=predicts_at
+        )
 
     def for_people(self, tokens: bool = False) -> Self:
-        """As it is shown: by words, unless `tokens` are asked for; an order by what its steps did to the output."""
-        steps = self.ranks and self.seen and all(len(seen.hidden_in) == len(self.units) for seen in self.seen)
-        made = self._by_drops() if steps else self
-        words = bool(self.texts) and not tokens and any(unit.kind == "token" for unit in self.units)
-        made = made.by_word() if words else made
-        if made is not self:
-            object.__setattr__(made, "trusted", self.trusted)
+        """As it is shown: by words, unless `tokens` are asked for."""
+        if tokens or not self.texts or not any(unit.kind == "token" for unit in self.units):
+            return self
+        made = self.by_word()
+        object.__setattr__(made, "trusted", self.trusted)
         return made
-
-    def _by_drops(self) -> Self:
-        """What the output, or its probability, lost in each step, in equal shares of the units hidden in it."""
-        scores = np.sum([seen.drops() for seen in self.seen], axis=0)
-        return replace(self, scores=scores, ranks=False, signed=True, signs=None, layers=None)
 
     def __getitem__(self, word: str) -> float:
         """The score of a word: the sum over all its occurrences, or the highest of them where scores are mere ranks.
@@ -224,6 +226,7 @@ class ExplanationData:
             "diagnostics": self.diagnostics,
             "provenance": self.provenance,
             **({} if self.explains == "logit" else {"explains": self.explains}),
+            **({} if self.predicts_at is None else {"predicts_at": self.predicts_at}),
             **({} if self.image is None else {"image": plain_picture(self.image)}),
             **({} if self.pixels is None else {"pixels": plain_pixels(self.pixels)}),
             **trust,
@@ -252,6 +255,7 @@ class ExplanationData:
             pixels=pixels_of(data["pixels"]) if "pixels" in data else None,
             checked=None if data.get("checked") is None else Checked.from_dict(data["checked"]),
             explains=data.get("explains", "logit"),
+            predicts_at=data.get("predicts_at"),
             **{name: data[name] for name in ("method", "signed", "ranks", "options", "diagnostics", "provenance")},
         )
         if "trust" in data:

@@ -47,7 +47,7 @@ def reasons(explanation: ExplanationData, most: int = REASONS) -> tuple[Reason, 
         return ()
     shown, listed = explanation.for_people(), []
     places = {id(unit): place for place, unit in enumerate(shown.units)}
-    for word in shown.top(most, by="magnitude"):
+    for word in shown.strongest(most):
         effect = None if shown.checked is None else shown.checked.of(places[id(word.unit)])
         seen = (None, None) if effect is None else (effect.effect, effect.probability)
         listed.append(Reason(word.text, word.score, *seen))

@@ -20,6 +20,7 @@ from whyformer.results.leaning import ScoredWord, scored_words
 from whyformer.results.saved import SCHEMA, SCHEMA_VERSION
 from whyformer.storage.forms import Form, Misfit, both, count, every, fields, flag, must, optional, plain, text, whole
 from whyformer.tasks.label import Predicted
+from whyformer.tasks.task import Explains
 
 C = TypeVar("C", bound=ComparisonData[Any])
 KEPT = "(scores)"  # stands where a record has the label of a metric, and is the name of none
@@ -55,14 +56,16 @@ def gold_answer(answer: Span | None, unanswered: bool, texts: Sequence[str]) -> 
     return NO_ANSWER if unanswered else None
 
 
-def score_facts(scores: Scores, row: int, units: int) -> dict[str, Any]:
-    """What is kept of a method's explanation of a row: its scores, and how they are read."""
+def score_facts(scores: Scores, row: int, units: int, explains: Explains = "logit") -> dict[str, Any]:
+    """What is kept of a method's explanation of a row: its scores, what they explain, and how they are read."""
     numbers = scores.total[row, :units].double().cpu().numpy()
     with np.errstate(over="ignore"):
         packed = numbers.astype(NUMBERS)
     if not np.isfinite(packed).all():
         raise UnsupportedModel(f"scores of up to {np.abs(numbers).max():.3g} are too large to be kept")
     facts: dict[str, Any] = {"scores": base64.b64encode(packed.tobytes()).decode(), "signed": bool(scores.signed)}
+    if explains != "logit":
+        facts["explains"] = explains
     if scores.ranks:
         facts["ranks"] = True
     if scores.signs is not None:
@@ -140,6 +143,7 @@ class KeptRow:
             "prediction": outputs,
             "target": {name: fact for name, fact in target.items() if name != "span" or fact is not None},
             "versus": None,
+            **({"explains": scores["explains"]} if "explains" in scores else {}),
             "units": [{**unit, "score": float(score)} for unit, score in zip(units, numbers, strict=True)],
             "layers": None,
             "diagnostics": self._diagnostics(),

@@ -97,6 +97,7 @@ _VERSION_1 = fields(
         "pixels": PIXELS,
         "checked": optional(CHECKED),
         "explains": one_of("logit", "log_odds"),
+        "predicts_at": count,
     },
 )
 _EXPLANATION = both(_VERSION_1, fields({"ranks": flag, "signs": optional(every(whole())), "seen": every(_SEEN)}))
@@ -112,6 +113,8 @@ def _fits_together(data: Mapping[str, Any]) -> None:
         if where is not None:
             must(where[1] <= len(texts[part]), f"is {where}, behind the end of its text", f"units[{place}].span")
         _check_box(unit.get("box"), data.get("image"), f"units[{place}].box")
+    predicts_at = data.get("predicts_at", 0)
+    must(predicts_at < max(1, len(units)), f"is {predicts_at}, and there are {len(units)} units", "predicts_at")
     for place, layer in enumerate(data["layers"] or ()):
         must(len(layer) == len(units), f"has {len(layer)} scores for {len(units)} units", f"layers[{place}]")
     for place, effect in enumerate((data.get("checked") or {"effects": ()})["effects"]):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption, WhyformerError, nearest
-from whyformer.metrics.registry import list_metrics, metric_named
+from whyformer.metrics.registry import Metric, list_metrics, metric_named
 
 CEILING, CHANCE = REFERENCES = ("ceiling", "chance")  # rows to compare methods with, no methods
 RESAMPLED_CORPORA = 200  # a metric of level `corpus` looks at all examples again for each
@@ -179,6 +179,7 @@ class TableData:
             return None
         shares = n < SMALL and self._is_share(metric) and series.values.size and np.isin(series.values, (0, 1)).all()
         low, high = _by_wilson(mean, n) if shares else self._interval(metric, mean, drawn, n)
+        low, high = self._within_bounds(metric, low, high)
         return Cell(mean, low, high, n, series.left_out, sum(series.refused.values()))
 
     def compare(self, metric: str, first: str, second: str) -> Difference | None:
@@ -290,14 +291,28 @@ class TableData:
 
     def _interval(self, metric: str, estimate: float, drawn: Floats, n: int) -> tuple[float, float]:
         """The 95 % interval of a number: by what it is without each row, or when rows are drawn again."""
+        registered = self._registered(metric)
+        if registered is not None and not registered.resampled:
+            return math.nan, math.nan
         if n < SMALL and self.facts.get(metric, {}).get("level") != "corpus":
             return _by_student(estimate, drawn, self._rounding(metric))
         return _percentiles(drawn, n)
 
+    def _within_bounds(self, metric: str, low: float, high: float) -> tuple[float, float]:
+        """An interval of a number, within the bounds that its metric declares; NaN stays NaN."""
+        registered = self._registered(metric)
+        least, most = (-math.inf, math.inf) if registered is None else registered.bounds
+        return max(low, least) if low == low else low, min(high, most) if high == high else high
+
+    def _registered(self, metric: str) -> Metric | None:
+        """The metric as it is registered, if it is."""
+        name = self.facts.get(metric, {}).get("name")
+        return metric_named(name) if name in list_metrics() else None
+
     def _is_share(self, metric: str) -> bool:
         """Whether the numbers of a metric are known to lie in 0 … 1."""
-        name = self.facts.get(metric, {}).get("name")
-        return name in list_metrics() and metric_named(name).bounds == (0, 1)
+        registered = self._registered(metric)
+        return registered is not None and registered.bounds == (0, 1)
 
     def _rounding(self, metric: str) -> float:
         """Differences of means that are not larger come from rounding."""

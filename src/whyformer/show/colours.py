@@ -37,7 +37,7 @@ def strengths(explanation: ExplanationData, peak: float | None = None) -> Array:
     visible, patches, signs = _visible(explanation), _patches(explanation), _signs(explanation)
     sizes = scaled(np.where(patches, visible, 0.0), peak) + scaled(np.where(patches, 0.0, visible), peak)
     sizes = sizes if signs is None else np.where(signs < 0, -sizes, sizes)
-    return _as_checked(explanation, sizes) if two_sided(explanation) else sizes
+    return _as_checked(explanation, sizes) if explanation.signed else sizes
 
 
 def _as_checked(explanation: ExplanationData, sizes: Array) -> Array:
@@ -72,7 +72,9 @@ def _patches(explanation: ExplanationData) -> NDArray[np.bool_]:
 
 
 def _visible(explanation: ExplanationData) -> Array:
-    return np.where([not unit.special for unit in explanation.units], explanation.scores, 0.0)
+    """Scores, and 0 where nothing is coloured: special units, and the one after which a next token is predicted."""
+    shown = [not unit.special and place != explanation.predicts_at for place, unit in enumerate(explanation.units)]
+    return np.where(shown, explanation.scores, 0.0)
 
 
 def _peak(scores: Array) -> float:
@@ -83,7 +85,7 @@ def strongest(explanation: ExplanationData, count: int) -> list[tuple[ScoredUnit
     """The units with the highest magnitudes, each with its colour at its strongest."""
     place_of = {id(unit): place for place, unit in enumerate(explanation.units)}
     strength, signed = strengths(explanation), two_sided(explanation)
-    top = explanation.top(count, by="magnitude")
+    top = explanation.strongest(count)
     return [(scored, _at_its_strongest(float(strength[place_of[id(scored.unit)]]), signed)) for scored in top]
 
 

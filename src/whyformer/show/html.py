@@ -209,7 +209,8 @@ def _unit(explanation: ExplanationData, piece: layout.Piece, strength: Array) ->
     unknown = f'<sup class="soft">{layout.UNKNOWN}</sup>' if explanation.units[piece.position].unknown else ""
     checked = explanation.checked
     effect = None if checked is None else checked.of(piece.position)
-    neutral = " neutral" if checked is not None and effect is not None and not checked.side(effect) else ""
+    is_neutral = checked is not None and effect is not None and explanation.signed and not checked.side(effect)
+    neutral = " neutral" if is_neutral else ""
     data = "" if effect is None else _without(explanation, effect)
     return f'<span class="u{neutral}" title="{title}"{data}{style}>{escape(piece.text)}</span>{unknown}'
 
@@ -245,7 +246,8 @@ def _reasons(explanation: ExplanationData) -> str:
             f'<tr class="all"><td class="w">{name}</td><td></td><td></td><td class="p">{change}</td><td></td></tr>'
         )
     meaning = layout.checked_note(explanation)
-    told = "" if meaning is None else f'<p class="soft">{escape(meaning)}</p>'
+    lines = (meaning, layout.steps_line(explanation))
+    told = "".join(f'<p class="soft">{escape(line)}</p>' for line in lines if line is not None)
     more = f'<details><summary>more</summary><table class="reasons">{rest}</table></details>' if rest else ""
     return f'<table class="reasons">{"".join(first)}</table>{told}{more}'
 

@@ -225,6 +225,18 @@ def checked_note(explanation: ExplanationData) -> str | None:
     return f"→ {number} without that {what} alone"
 
 
+def steps_line(explanation: ExplanationData) -> str | None:
+    """How probable the target was after each step of hiding, if the scores are an order and its steps are known."""
+    if not explanation.ranks or not explanation.seen:
+        return None
+    seen = explanation.seen[0]
+    if seen.probability is None:
+        after = [f"{output:.4g}" for output in seen.outputs if output is not None]
+    else:
+        after = [percent(share) for share in seen.probability if share is not None]
+    return f"{named(explanation.target)} after each step, strongest words hidden first: {' → '.join(after)}"
+
+
 def layer_rows(explanation: ExplanationData) -> list[tuple[str, ExplanationData]]:
     """A row for each layer, named by its number, and one for their sum; one row alone where there are no layers."""
     if explanation.layers is None:
@@ -245,6 +257,7 @@ def note(explanation: ExplanationData) -> str | None:
     """What the reader must know about the input, if anything."""
     unchecked = explanation.diagnostics.get("unchecked")
     notes = [_dropped(explanation), _windows(explanation), _unknown(explanation), _several(explanation)]
+    notes += [_last_token(explanation)]
     notes += [] if unchecked is None else [f"the strongest words were not checked: {unchecked}"]
     return "; ".join(filter(None, notes)) or None
 
@@ -264,6 +277,14 @@ def _windows(explanation: ExplanationData) -> str | None:
 
 def _unknown(explanation: ExplanationData) -> str | None:
     return f"{UNKNOWN} unknown to the tokenizer" if any(unit.unknown for unit in explanation.units) else None
+
+
+def _last_token(explanation: ExplanationData) -> str | None:
+    if explanation.predicts_at is None:
+        return None
+    text = " ".join(explanation.units[explanation.predicts_at].text.split())
+    called = f" “{text}”" if text else ""
+    return f"the unit{called} after which the model predicts cannot be deleted, and is left out"
 
 
 def _several(explanation: ExplanationData) -> str | None:

@@ -31,5 +31,5 @@ def _said(explanation: ExplanationData) -> str:
 
 def _strongest(explanation: ExplanationData) -> str:
     merged = explanation.by_word() if explanation.texts else explanation
-    top = merged.top(STRONGEST, by="magnitude")
+    top = merged.strongest(STRONGEST)
     return ", ".join(f"{unit.text} {written(merged, unit.score, 3)}" for unit in top) or "no units"

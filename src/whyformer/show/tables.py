@@ -15,6 +15,8 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.table import Table as Lines
 
+from whyformer.methods.registry import METHODS
+from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.perturb import LONGEST_SEARCH
 from whyformer.results.aggregate import Aggregate
 from whyformer.results.table import (
@@ -135,7 +137,33 @@ def footer(table: TableData) -> list[str]:
     about = table.run.get("about", table.run)
     run = [f"{name}: {about[name]}" for name in ("model", "revision", "data") if about.get(name)]
     counted = [_examples(table), *_cut(table), *_skipped(table), *_refused(table), *_left_out(table), *_ceilings(table)]
+    counted += [*_quantities(table), *_samples(table)]
     return [one_line(text) for text in (*run, *counted, *_small(table), _intervals(table))]
+
+
+def _quantities(table: TableData) -> Iterator[str]:
+    """Which methods explain the log-odds, where some do."""
+    if table.run.get("versus") is not None or "explains" in table.run:
+        return
+    has_log_odds = table.run.get("about", {}).get("log_odds", False)
+    methods = [label for label, spec in _specs(table) if spec.quantity == "log_odds"]
+    if has_log_odds and methods:
+        yield f"{', '.join(methods)}: the log-odds of the predicted class are explained; elsewhere its logit"
+
+
+def _samples(table: TableData) -> Iterator[str]:
+    """How many samples methods draw, where their labels do not say it."""
+    for label, spec in _specs(table):
+        option = spec.of.options.get("samples")
+        if option is not None and "samples" not in spec.options:
+            yield f"{label}: samples={option.default}{' (ten per unit, at least 200)' * (option.default == 'auto')}"
+
+
+def _specs(table: TableData) -> Iterator[tuple[str, MethodSpec]]:
+    """The methods of a table that are registered, by their labels."""
+    for label in table.methods:
+        if label.partition("(")[0] in METHODS.known:
+            yield label, method_specs([label])[0]
 
 
 def _small(table: TableData) -> Iterator[str]:

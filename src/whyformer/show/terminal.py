@@ -48,6 +48,7 @@ from whyformer.show.layout import (
     reasons,
     scale_note,
     shares,
+    steps_line,
     together_line,
     trust_numbers,
     trusts,
@@ -125,6 +126,8 @@ def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
     text.append("\n\n").append_text(_bars(explanation, count))
     if meaning := checked_note(explanation):
         text.append(f"\n  {meaning}", "dim")
+    if steps := steps_line(explanation):
+        text.append(f"\n  {steps}", "dim")
     if explanation.trusted is not None:
         text.append("\n\n").append_text(trust_text(explanation.trusted))
     if warning := note(explanation):
@@ -171,7 +174,7 @@ def _above_rows(group: Sequence[ExplanationData], peak: float | None, alone: boo
 
 def _row(explanation: ExplanationData, fact: str, peak: float | None, count: int, line: str) -> Text:
     """The coloured text of one method, then on a new `line` its strongest units."""
-    top = explanation.top(count if explanation.image is None else min(count, 2), by="magnitude")
+    top = explanation.strongest(count if explanation.image is None else min(count, 2))
     strongest = [f"{unit.text} {written(explanation, unit.score, 3)}" for unit in top]
     text = coloured_runs(explanation, peak)
     text.append(line if text else "")

@@ -1,6 +1,5 @@
 """Classes: one of several, or any number of them where labels are independent."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,7 +17,7 @@ from whyformer.tasks.task import (
     Task,
     are_all_others,
     log_odds,
-    others_than,
+    log_odds_start,
     register,
 )
 
@@ -79,23 +78,17 @@ class Classes(Task):
         """The logit of the class."""
         return [chosen]
 
-    def output(self, logits: Tensor, chosen: Tensor, versus: Tensor | None = None) -> Tensor:
-        """The logit, its distance from another one, or from the log of what all others add up to: the log-odds."""
-        if not are_all_others(versus):
-            return super().output(logits, chosen, versus)
-        return self.log_odds(logits, chosen)
-
-    def starts(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Iterator[Tensor]:
-        """Of log-odds: 1 at the class, and at the others less the share that each has among them."""
-        if not are_all_others(versus):
-            yield from super().starts(logits, chosen, versus)
-            return
-        for start in super().starts(logits, chosen, None):
-            yield start - others_than(logits.detach(), chosen).softmax(-1)
-
     def log_odds(self, logits: Tensor, chosen: Tensor) -> Tensor:
         """`log(p / (1 - p))` of a class, [batch], from the logits [batch, classes]."""
         return super().output(logits, chosen) if self.multi_label else log_odds(logits, chosen)
+
+    def log_odds_start(self, logits: Tensor, chosen: Tensor) -> Tensor:
+        """1 at the class, and at each other class minus its share among the others."""
+        return log_odds_start(logits, chosen)
+
+    def log_odds_by_default(self, classes: int) -> bool:
+        """For more than two classes: of two, the other class is all the others."""
+        return self.log_odds_misfit(classes) is None and classes > 2
 
     def log_odds_misfit(self, classes: int) -> str | None:
         """Labels that are independent, and a class without another, are not set against others."""

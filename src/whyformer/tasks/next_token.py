@@ -24,6 +24,10 @@ class NextToken(Vocabulary):
         """The last position that is no padding."""
         return int(outputs.attended[row].nonzero().max())
 
+    def log_odds_by_default(self, classes: int) -> bool:
+        """Always: a logit that rises with all others makes no token more probable."""
+        return self.log_odds_misfit(classes) is None
+
     def places(self, of: ExampleOutputs, asked: Asked) -> list[int]:
         """The last token, or the one behind which the next is explained."""
         return [len(of.example.units) - 1 if asked.position is None else position_of(of, asked.position)]

@@ -28,7 +28,6 @@ ALL_OTHERS = -2  # in place of the class that a target is set against: all other
 
 Explains = Literal["logit", "log_odds"]
 FEW_NUMBERS = 2**22  # that are copied from a device at once
-FEW_CLASSES = 2  # of so many, each is explained by itself where nobody says what of it is
 
 
 def explained_as(versus: Chosen | None) -> Explains:
@@ -70,15 +69,13 @@ class Outputs:
             return self
         return replace(self, logits=self.logits.detach().cpu(), attended=self.attended.cpu())
 
-    @property
-    def usually_explained(self) -> Explains:
-        """What of a target is explained where nobody says so, and it is set against no other: docs/tasks.md says why.
+    def default_quantity(self, quantity: Explains) -> Explains:
+        """The quantity that a method explains here, given the one that it declares.
 
-        Of a text that is told apart from more than two classes, the log-odds; of everything else, the logit.
+        Log-odds only where the task has them by default: texts of more than two classes, and next tokens.
         """
-        classes = self.logits.shape[-1]
-        beside_others = self.task.log_odds_misfit(classes) is None and classes > FEW_CLASSES
-        return "log_odds" if beside_others and not self.of_images else "logit"
+        fits = self.task.log_odds_by_default(self.logits.shape[-1]) and not self.of_images
+        return quantity if fits else "logit"
 
     @property
     def predicted(self) -> Tensor:
@@ -131,19 +128,21 @@ class Outputs:
             return torch.empty(len(written), 0, dtype=torch.long, device=self.logits.device)
         return self.chosen(versus)
 
-    def explained(self, explains: Explains | None, versus: Target) -> Target:
+    def explained(self, explains: Explains | None, versus: Target, quantity: Explains = "logit") -> Target:
         """What targets are set against so that this is explained: `versus`, all other classes, or nothing.
 
-        Where nobody says what is explained, it is what is usual.
+        Without `explains`, it is the `quantity` that the method declares, where the task has it by default.
         """
         if explains is not None and explains not in get_args(Explains):
             raise BadOption(f"explains={shown(explains)} is not known; {nearest(str(explains), get_args(Explains))}")
         misfit = self.task.log_odds_misfit(self.logits.shape[-1])
         if explains == "log_odds" and misfit:
-            raise BadOption(f"explains='log_odds' is for models that tell several classes apart; {misfit}")
+            raise BadOption(
+                f"explains='log_odds' is for models that predict one of several classes or tokens; {misfit}"
+            )
         if explains == "log_odds" and versus is not None:
             raise BadOption("explains='log_odds' sets the target against all other classes: leave it or versus out")
-        if versus is not None or (explains or self.usually_explained) == "logit":
+        if versus is not None or (explains or self.default_quantity(quantity)) == "logit":
             return versus
         return [ALL_OTHERS] * len(self.logits)
 
@@ -155,13 +154,17 @@ def are_all_others(against: Tensor | None) -> bool:
 
 @dataclass(frozen=True)
 class Asked:
-    """What of an example a person wants explained; None where nothing was said."""
+    """What of an example a person wants explained; None where nothing was said.
+
+    `quantity` is what the method explains unless `explains` is given.
+    """
 
     target: Any = None
     versus: Any = None
     word: Any = None
     position: Any = None
     explains: Explains | None = None
+    quantity: Explains = "logit"
 
 
 @dataclass(frozen=True)
@@ -290,10 +293,12 @@ class Task(ABC):
         """The explained numbers, each [batch] as an index of the flattened logits; their sum is the output."""
 
     def output(self, logits: Tensor, chosen: Tensor, versus: Tensor | None = None) -> Tensor:
-        """The explained outputs of logits [batch, …]: the target's, or its distance from that of `versus`.
+        """The explained outputs of logits [batch, …]: the target's, its distance from that of `versus`, or log-odds.
 
         Targets of one example serve for a batch of its copies.
         """
+        if are_all_others(versus):
+            return self.log_odds(logits, chosen)
         flat = logits.flatten(1)
         signed = [(1, part) for part in self.parts(logits, chosen)]
         signed += [] if versus is None else [(-1, part) for part in self.parts(logits, versus)]
@@ -301,7 +306,13 @@ class Task(ABC):
         return torch.stack(outputs).sum(0)
 
     def starts(self, logits: Tensor, chosen: Tensor, versus: Tensor | None) -> Iterator[Tensor]:
-        """What each backward pass from logits starts from: 1 at a part of the target, -1 at that part of `versus`."""
+        """What each backward pass from logits starts from: 1 at a part of the target, -1 at that part of `versus`.
+
+        For log-odds, 1 at the target, and at each other output minus its share among the others.
+        """
+        if are_all_others(versus):
+            yield self.log_odds_start(logits.detach(), chosen)
+            return
         flat = logits.detach().flatten(1)
         against = [] if versus is None else self.parts(logits, versus)
         for part, other in itertools.zip_longest(self.parts(logits, chosen), against):
@@ -313,6 +324,18 @@ class Task(ABC):
     def log_odds_misfit(self, classes: int) -> str | None:
         """Why the log-odds of an output are not explained, if they are not: by default there are no classes."""
         return f"this one {self.does}: leave it out"
+
+    def log_odds_by_default(self, classes: int) -> bool:
+        """Whether a method that declares log-odds explains them here unless it is asked for something else."""
+        return False
+
+    def log_odds(self, logits: Tensor, chosen: Tensor) -> Tensor:
+        """`log(p / (1 - p))` of the chosen outputs, [batch], in the graph of the logits."""
+        raise BadOption(self.log_odds_misfit(logits.shape[-1]))
+
+    def log_odds_start(self, logits: Tensor, chosen: Tensor) -> Tensor:
+        """The derivative of `log_odds` at the logits, in their shape."""
+        raise BadOption(self.log_odds_misfit(logits.shape[-1]))
 
     def single(self, chosen: Tensor) -> list[Tensor]:
         """The targets that are explained one by one and added up: by default the target itself."""
@@ -403,6 +426,12 @@ def log_odds(logits: Tensor, chosen: Tensor) -> Tensor:
     """
     at = chosen.expand(len(logits))[:, None]
     return logits.gather(1, at).squeeze(1) - others_than(logits, chosen).logsumexp(-1)
+
+
+def log_odds_start(logits: Tensor, chosen: Tensor) -> Tensor:
+    """The derivative of `log_odds` at the logits [batch, outputs]."""
+    at = chosen.expand(len(logits))[:, None]
+    return -others_than(logits, chosen).softmax(-1).scatter(1, at, -1)
 
 
 def others_than(logits: Tensor, chosen: Tensor) -> Tensor:

@@ -11,7 +11,17 @@ from torch import Tensor
 from whyformer.errors import BadOption, shown
 from whyformer.tasks.answers import position_in
 from whyformer.tasks.label import Label, Place, Predicted
-from whyformer.tasks.task import Asked, Chosen, ExampleOutputs, Outputs, Task, log_odds, register
+from whyformer.tasks.task import (
+    Asked,
+    Chosen,
+    ExampleOutputs,
+    Outputs,
+    Task,
+    are_all_others,
+    log_odds,
+    log_odds_start,
+    register,
+)
 
 KEPT = 10  # outputs of a vocabulary that people are told about
 
@@ -72,12 +82,30 @@ class Tokens(Task):
         """The logit of the output at its position."""
         return [chosen[:, 1] * logits.shape[-1] + chosen[:, 0]]
 
+    def log_odds_misfit(self, classes: int) -> str | None:
+        """The outputs at a position exclude each other; one without another has no log-odds."""
+        return "this one has one output: leave it out" if classes < 2 else None
+
+    def log_odds(self, logits: Tensor, chosen: Tensor) -> Tensor:
+        """Of the output among all at its position."""
+        chosen = chosen.expand(len(logits), -1)
+        return log_odds(self.read_by(logits, chosen), chosen[:, 0])
+
+    def log_odds_start(self, logits: Tensor, chosen: Tensor) -> Tensor:
+        """The derivative at the logits of its position; 0 at all others."""
+        start = torch.zeros_like(logits)
+        rows = torch.arange(len(chosen), device=chosen.device)
+        start[rows, chosen[:, 1]] = log_odds_start(self.read_by(logits, chosen), chosen[:, 0])
+        return start
+
     def positions(self, chosen: Tensor) -> Tensor:
         """The one position."""
         return chosen[:, 1:]
 
     def moved(self, chosen: Tensor, places: Sequence[Mapping[int, int]]) -> Tensor:
         """The same output where the position stands now."""
+        if are_all_others(chosen):
+            return chosen
         rows = [[index, new[p]] for (index, p), new in zip(chosen.tolist(), places, strict=True)]
         return torch.tensor(rows, device=chosen.device)
 

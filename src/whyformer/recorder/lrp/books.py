@@ -73,6 +73,11 @@ class Book:
         """Whether a rule may add up each example's relevance, so that it must be known where an example lies."""
         return self.rules.get("add") not in (None, rules.add, rules.add_epsilon)
 
+    @property
+    def normalises(self) -> bool:
+        """Whether a rule divides by the sum of an example's relevance, which must then not be 0."""
+        return self.rules.get("add") is rules.add_normalised
+
     def rule_of(self, site: Site) -> Rule | None:
         """The rule for a site; one without lies below a constant (`check_closed` has seen to it), and gets nothing."""
         rule = self.ruling(site)

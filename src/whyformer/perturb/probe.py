@@ -1,0 +1,85 @@
+"""What is tried once with each model: whether it repeats itself, and whether its output depends on padding."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from whyformer.errors import PaddingWarning, RandomnessWarning, WhyformerError
+from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.inputs.kinds import read
+from whyformer.models.borrow import borrowed
+from whyformer.models.limits import run_without_padding
+from whyformer.models.loading import Subject, unwrapped
+from whyformer.rounding import close
+from whyformer.tasks.similarity import ImageSide, TextSide
+from whyformer.tasks.task import call_of, output_of, said_by
+
+SHORT = "a good film"
+LONG = "a good film that is not bad at all and well worth seeing"
+SIZE = 64  # of the picture in pixels
+
+_TRIED: "WeakSet[nn.Module]" = WeakSet()
+
+
+def probe(subject: Subject) -> None:
+    """Warn if a model gives other logits for the same input when it runs again, or when the input is padded.
+
+    A model that depends on padding is run on inputs of one length at a time from then on. Each model is tried once, on
+    a short text or picture. A model that cannot run on these is not tried: the user's own input tells what is wrong.
+    """
+    model = unwrapped(subject.model)
+    if model in _TRIED or isinstance(model, ImageSide | TextSide):
+        return
+    _TRIED.add(model)
+    try:
+        alone = _batch(subject, [SHORT])
+        first, again = _logits(model, alone), _logits(model, alone)
+        beside = None if subject.takes_images or first.dim() != 2 else _logits(model, _batch(subject, [SHORT, LONG]))
+    except (WhyformerError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+        return
+    name = type(model).__name__
+    padded = None if beside is None else beside[: len(first)]
+    if not close(again, first):
+        warnings.warn(
+            f"{name} gives other logits when the same input is run again ({_apart(again, first)}): it draws random "
+            "numbers or keeps a state, so explanations differ from run to run, and so does what is checked",
+            RandomnessWarning,
+            stacklevel=3,
+        )
+    elif padded is not None and not close(padded, first):
+        run_without_padding(model)
+        warnings.warn(
+            f"{name} gives other logits for a text that runs beside a longer one ({_apart(padded, first)})"
+            ": its output depends on padding, or on the other texts of a batch. Texts of different lengths are run one "
+            "at a time, which takes longer",
+            PaddingWarning,
+            stacklevel=3,
+        )
+
+
+def _batch(subject: Subject, texts: Sequence[str]) -> Batch:
+    if subject.takes_images:
+        pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+        return collate(subject, [read(subject, Image.fromarray(pixels))])
+    pairs = subject.task in ("answer", "choice")
+    return collate(subject, [encode(subject, (text, text) if pairs else text, answers=False) for text in texts])
+
+
+def _logits(model: nn.Module, batch: Batch) -> Tensor:
+    """The logits of a plain run, without a graph."""
+    with torch.no_grad(), borrowed(model, batch.tensors) as (lent, arguments):
+        output: Any = output_of(lent, call_of(lent, arguments)())
+    said = said_by(model, output)
+    if said is None:
+        raise TypeError(f"{type(model).__name__} gives no logits")
+    return said[0].detach()
+
+
+def _apart(found: Tensor, expected: Tensor) -> str:
+    return f"up to {float((found - expected).abs().max()):.2g} apart"
