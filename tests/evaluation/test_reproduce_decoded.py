@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -17,8 +18,10 @@ import transformers as hf
 from tests.helpers import cases, families
 from tests.helpers.commands import status_of
 from tests.helpers.recipes import as_kind, run
+from tests.helpers.rows import write_jsonl
 from whyformer import Explainer, TokenTable
 from whyformer import papers as reproduce
+from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.table import Table
@@ -28,9 +31,13 @@ from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.idf import Idf
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.papers import Reproduced, Reproduction, reproduction_named
+from whyformer.papers.decoded_tokens import NOTHING, SHARED_TOKENS
+from whyformer.papers.text_figures import explained
 from whyformer.papers.word_figures import CountFigure, ShareFigure, shared_words, word_tables
 from whyformer.rounding import close
 from whyformer.show import clouds
+from whyformer.show.colours import strengths
+from whyformer.show.grid import as_markdown
 
 TABLE_1, TABLE_2 = (reproduction_named(f"decoded-table-{n}") for n in (1, 2))
 FIGURE_4, FIGURE_5, FIGURE_7, FIGURE_9 = (reproduction_named(f"decoded-figure-{n}") for n in (4, 5, 7, 9))
@@ -253,10 +260,62 @@ def test_the_settings_of_allennlp() -> None:
 
 def test_every_recipe_of_the_paper_is_ready() -> None:
     own = [recipe for name, recipe in reproduce.reproductions().items() if name.startswith("decoded-")]
-    assert [recipe.state for recipe in own] == ["ready"] * 12
+    assert [recipe.state for recipe in own] == ["ready"] * 13
     assert all(recipe.decoded for recipe in own)
     assert not any(r.decoded for name, r in reproduce.reproductions().items() if not name.startswith("decoded-"))
     assert all(column.lm_head == "roberta-base" for recipe in own for column in recipe.columns)
+
+
+# what the paper prints
+
+
+def test_the_printed_tokens_are_as_many_as_the_published_counts() -> None:
+    published = reproduce.reproductions()["decoded-tables-3-9"].published
+    counts: dict[tuple[str, str], list[int]] = {}
+    for (row, column, _), tokens in SHARED_TOKENS.items():
+        counts.setdefault((row, column), []).append(0 if tokens == NOTHING else len(tokens.split(", ")))
+    for (row, column), numbers in counts.items():
+        assert sum(numbers) / len(numbers) == pytest.approx(published[row, column, "top 50"].value)
+    assert len(counts) == len(published)
+
+
+def test_the_printed_news_are_looked_up(tmp_path: Path) -> None:
+    highlights = reproduce.reproductions()["decoded-a5"]
+    news = highlights.columns[1]
+    texts = [
+        "a film",
+        "Hockey Labor Talks Broken Off TORONTO",
+        "Dutch Retailer beats Apple to local download market, x",
+    ]
+    texts += ["United Pilots Cut Deal on Pensions.", "Charity chief kidnapped in Iraq Care"]
+    write_jsonl(tmp_path / "news.jsonl", [{"text": text, "label": 0} for text in texts])
+    found = highlights.texts(news, open_dataset(tmp_path / "news.jsonl"), 1)
+    assert [texts.index(str(text)) for text in found] == [2, 4, 1, 3]
+    write_jsonl(tmp_path / "other.jsonl", [{"text": "a film", "label": 0}])
+    with pytest.raises(BadInput, match="begins with 'Dutch Retailer"):
+        highlights.texts(news, open_dataset(tmp_path / "other.jsonl"), 1)
+
+
+def test_a_figure_shows_the_logit_and_no_check() -> None:
+    found = explained(cases.subject(), cases.TEXTS[2], method_specs(["layer_lrp"])[0])
+    assert (found.explains, found.checked) == ("logit", None)
+    own = Explainer(cases.subject()).explain(cases.TEXTS[2], "layer_lrp", explains="logit", check=0)
+    assert found.scores == pytest.approx(own.scores)
+    checked = Explainer(cases.subject()).explain(cases.TEXTS[2], "layer_lrp", explains="logit")
+    assert (
+        np.sign(strengths(found)).tolist() == np.sign(np.where([u.special for u in own.units], 0, own.scores)).tolist()
+    )
+    assert checked.checked is not None
+
+
+def test_what_each_layer_says_at_each_position(tmp_path: Path) -> None:
+    recipe = reproduce.reproductions()["decoded-figure-1"]
+    found = run(recipe, instead={"sst2": "sentiment"}, texts=["a fine film"])
+    (grid,) = recipe.grids(found, found.parts[0])
+    written = as_markdown(grid)
+    assert written.count("\n") == 8  # a head, a rule, and l0 to l6
+    assert "| l6 |" in written
+    assert "fine 0." in written
 
 
 # numbers and pictures

@@ -1,10 +1,12 @@
 """The tables and figures of Decoded layer saliency (2023)."""
 
 from dataclasses import replace
+from typing import Any
 
+from whyformer.papers.decoded_tokens import SHARED_TOKENS
 from whyformer.papers.recipe import Column, Measure, Number, Row, published_table
 from whyformer.papers.tables import CurveFigure, TableRecipe
-from whyformer.papers.text_figures import MethodFigure
+from whyformer.papers.text_figures import DecodedFigure, LookedUp, MethodFigure
 from whyformer.papers.word_figures import CloudFigure, CountFigure, SharedWordTable, ShareFigure
 
 PAPER = "Decoded layer saliency (2023)"
@@ -180,7 +182,7 @@ _SMOOTH = f"{_ALLENNLP}; Smooth, length is not in the paper: the length of that 
 _NOTES = (*_WORDS, _DEPTH, _SMOOTH)
 
 
-def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str) -> TableRecipe:
+def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str, **more: Any) -> TableRecipe:
     """The top 50 tokens that classes share: in percent, or how many, with the counts that were published."""
     return kind(
         name=f"decoded-{name}",
@@ -191,6 +193,7 @@ def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str) -> Tabl
         measures=_top_50(100 if kind is ShareFigure else 50),
         published={} if kind is ShareFigure else _COUNTS,
         notes=(*notes, *_NOTES),
+        **more,
     )
 
 
@@ -236,6 +239,7 @@ TABLES_3_9 = _shared(
     "tables-3-9",
     "The tokens among the top 50 that two classes share, and how many, mean over the pairs of classes",
     _COUNTED,
+    printed=SHARED_TOKENS,
 )
 
 
@@ -259,6 +263,21 @@ def _cloud(number: int, column: Column) -> CloudFigure:
 FIGURE_7 = _cloud(7, _SST2)
 FIGURE_8 = _cloud(8, _AG_NEWS)
 
+FIGURE_1 = DecodedFigure(
+    name="decoded-figure-1",
+    paper=PAPER,
+    title="What each layer says at each position: hidden states decoded by the LM head",
+    columns=(_SST2,),
+    rows=(Row("sum", "decoded_grad_cam(layers=all, vocabulary=1, lm_head={lm_head})"),),
+    essential=("sum",),
+    examples={"SST-2": ("big dog",)},
+    notes=(
+        "the paper's figure is a scheme, without numbers; here its input is decoded, with the most likely token of "
+        "each position and its probability",
+        "the picture has the saliency of each layer's decoded tokens, L0 is the embedding output",
+    ),
+)
+
 HIGHLIGHTS = MethodFigure(
     name="decoded-a5",
     paper=PAPER,
@@ -271,16 +290,22 @@ HIGHLIGHTS = MethodFigure(
             "so unremittingly awful that labeling it a dog probably constitutes cruelty to canines.",
             "birthday girl is an amusing joy ride, with some surprisingly violent moments.",
             "more romantic, more emotional and ultimately more satisfying than the teary-eyed original.",
-        )
+        ),
+        "AG News": (
+            LookedUp("Dutch Retailer Beats Apple to Local Download Market"),
+            LookedUp("Charity chief kidnapped in Iraq"),
+            LookedUp("Hockey Labor Talks Broken Off"),
+            LookedUp("United Pilots Cut Deal on Pensions"),
+        ),
     },
     notes=(
-        "of AG News the paper's four texts are not at hand: the first text of each gold class stands in that has at "
-        "most 64 tokens and that the model classifies right",
+        "the four AG News texts are looked up in the test set by their headlines (rows 12, 4077, 7347, 7554); the "
+        "paper prints the second and the third without their ends, and so does the data set",
         *(_POSITIVE, _DEPTH, _SMOOTH),
     ),
 )
 
 REPRODUCTIONS = (
-    *(TABLE_1, TABLE_2, FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, FIGURE_9),
+    *(FIGURE_1, TABLE_1, TABLE_2, FIGURE_2, FIGURE_3, FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, FIGURE_9),
     *(TABLES_3_9, HIGHLIGHTS),
 )

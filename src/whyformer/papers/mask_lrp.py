@@ -270,8 +270,8 @@ FIGURE_6 = DifferenceFigure(
         "the sentence of Figure 6 is the one of SST-2 that has its words; the texts of Figures 7-13 are not known: of "
         "MNLI, IMDB and Yelp the first text of each gold class stands in that has at most 64 tokens and that the model "
         "classifies right",
-        "scores are divided by the sum of their sizes over the units that are not special; green is where theirs are "
-        "higher, red where they are lower, all rows on one scale",
+        "scores are divided by the sum of their sizes over the units that are not special; blue is where theirs are "
+        "higher, orange where they are lower, all rows on one scale",
         _MASKS,
     ),
 )

@@ -20,15 +20,15 @@ from whyformer.papers.recipe import Column, LeftOut, Reproduction, Row
 from whyformer.papers.result import Part, ReadyColumn, Reproduced
 from whyformer.results.explanation import Array
 from whyformer.show.colours import Scale, largest
-from whyformer.show.grid import Grid
+from whyformer.show.grid import Grid, plain_grid
 
 UNITS = ("name", "column", "text", "row", "unit", "score", "gold")
 
 
 class LookedUp(NamedTuple):
-    """An example of a figure: a question that is looked up in the column's data."""
+    """An example of a figure that is looked up in the column's data: a question, or the text that begins so."""
 
-    question: str
+    beginning: str
 
 
 Examples = tuple[Text | LookedUp, ...] | EachClass
@@ -163,6 +163,15 @@ class LayerFigure(TextFigure):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecodedFigure(LayerFigure):
+    """A text layer by layer, and below it the token that an LM head reads at each position of each layer."""
+
+    def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
+        """The most likely tokens with their probabilities, a row for each layer."""
+        return [_decoded_tokens(comparison[0]) for comparison in part.examples]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DifferenceFigure(TextFigure):
     """How the essential row differs from the others, all on one scale."""
 
@@ -180,12 +189,25 @@ class DifferenceFigure(TextFigure):
             yield replace(called(f"less {label}", theirs), scores=share - shares(explanation), signed=True)
 
 
+def _decoded_tokens(explanation: Explanation) -> Grid:
+    """What was decoded, [layers, units, 1], as a table."""
+    decoded, subject = explanation.diagnostics["decoded"], vars(explanation)["subject"]
+    lines = []
+    for layer, ids, shares in zip(decoded["layer"], decoded["vocabulary"], decoded["probabilities"], strict=True):
+        tokens = subject.tokenizer.convert_ids_to_tokens([first for first, *_ in ids])
+        cells = [f"{token} {share:.2f}" for token, (share, *_) in zip(tokens, shares, strict=True)]
+        lines.append((f"l{layer}", *cells))
+    return plain_grid(("decoded", *(unit.text for unit in explanation.units)), lines)
+
+
 def explained(subject: Subject, text: Text, spec: MethodSpec) -> Explanation:
-    """One text by one method."""
+    """One text by one method, as its paper defines it: no check of words by deletion recolors the picture."""
     asked: dict[str, Any] = {"text": text}
     if subject.task == "answer":
         asked = dict(zip(("question", "context"), text, strict=True))
-    explanation: Explanation = Explainer(subject).explain(method=spec.of.name, **asked, **spec.options)
+    elif subject.task == "classes":
+        asked |= {"explains": "logit"}
+    explanation: Explanation = Explainer(subject).explain(method=spec.of.name, check=0, **asked, **spec.options)
     return explanation
 
 
@@ -196,11 +218,13 @@ def gold_of(comparison: Comparison) -> str | None:
 
 def _looked_up(wanted: LookedUp, data: Dataset | None) -> Text:
     assert data is not None
-    question = _letters(wanted.question)
+    beginning = _letters(wanted.beginning)
     for example in data:
-        if example.question is not None and _letters(example.question) == question:
+        if example.question is not None and _letters(example.question) == beginning:
             return example.text
-    raise BadInput(f"the question {wanted.question!r} is not in {data.name} ({data.source.where})")
+        if isinstance(example.text, str) and _letters(example.text).startswith(beginning):
+            return example.text
+    raise BadInput(f"no question or text of {data.name} ({data.source.where}) begins with {wanted.beginning!r}")
 
 
 def _letters(text: str) -> str:

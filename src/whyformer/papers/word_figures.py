@@ -1,8 +1,9 @@
 """Figures of words: the highest ones of each class, and those that two classes share (the Decoded paper)."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from whyformer.errors import BadInput
@@ -31,6 +32,7 @@ class Shared(NamedTuple):
     row: str
     classes: tuple[str, str]
     words: tuple[str, ...]
+    indices: tuple[int, int]
 
 
 def word_tables(part: Part) -> dict[str, TokenTable]:
@@ -55,17 +57,31 @@ def shared_words(part: Part, k: int = TOP) -> Iterator[Shared]:
     for row, table in word_tables(part).items():
         named = zip(sorted(table.totals), table.classes, strict=True)
         for (one, first), (other, second) in combinations(named, 2):
-            yield Shared(row, (first, second), table.shared(one, other, k))
+            yield Shared(row, (first, second), table.shared(one, other, k), (one, other))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedWordTable(TableRecipe):
-    """How many words two classes share, and which."""
+    """How many words two classes share, and which.
+
+    `printed` has the tokens that the paper prints, by the labels of row and column and the indices of two classes.
+    """
+
+    printed: Mapping[tuple[str, str, tuple[int, int]], str] = field(default_factory=lambda: MappingProxyType({}))
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
         """The numbers, then the words."""
-        lines = [(s.row, " – ".join(s.classes), ", ".join(s.words) or NONE) for s in shared_words(part)]
-        words = plain_grid(("row", "classes", "shared tokens"), lines)
+        label = part.column.label
+        lines = [
+            (
+                s.row,
+                " – ".join(s.classes),
+                ", ".join(s.words) or NONE,
+                self.printed.get((s.row, label, s.indices), NONE),
+            )
+            for s in shared_words(part)
+        ]
+        words = plain_grid(("row", "classes", "shared tokens", "published"), lines)
         return [*super().grids(reproduced, part), words]
 
 
