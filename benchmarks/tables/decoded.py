@@ -49,7 +49,7 @@ BASELINES = {  # the rows of the paper, and what else there is
     "occlusion": "Occlusion",
     "integrated_gradients(steps=25, at=embedding_output)": "Integrated",
     "gradient_shap": "GradientShap",
-    "lime": "LIME",
+    "lime(samples=25)": "LIME",
     "input_x_gradient(at=embedding_output)": "GradxAct",
     "deep_lift_shap": "DeepLiftShap",
     "kernel_shap": "",

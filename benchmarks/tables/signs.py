@@ -29,7 +29,7 @@ from whyformer.methods.specs import method_specs
 from whyformer.results.table import ENOUGH_ROWS
 
 WAYS: dict[str, dict[str, str]] = {
-    "logit": {},
+    "logit": {"explains": "logit"},
     "log_odds": {"explains": "log_odds"},
     "runner_up": {"versus": "runner_up"},
 }

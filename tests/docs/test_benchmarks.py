@@ -64,6 +64,10 @@ SCRIPTS = {  # what each is given, and what it prints
         "--methods 'random,layer_lrp(depth=0.5),layered(count=1),layered(embeddings=true, share=0.2, weights=falling)'",
         ["## sst2: ", "`layered(count=1)`"],
     ),
+    "experiments/next_token.py": (
+        "--model {models}/lm --data {texts}.csv --rows 0,2 --limit 2",
+        ["by default layer_lrp(book=attn)", "## everyday, 2 prompts", "| `layer_lrp(book=attn)` | log_odds | "],
+    ),
     "experiments/pos_tagger.py": (
         "--model {models}/mlm --data {treebank} --out {out} --steps 2 --batch 2 --device cpu",
         ["step 2/2  loss ", "on 1 held-out sentences"],
@@ -109,6 +113,11 @@ SCRIPTS = {  # what each is given, and what it prints
         ["## sst2-logit: ", "## sst2-runner_up: ", "## mnli-log_odds: ", "sign_agreement(hide=mask)"],
     ),
     "tables/stepwise.py": ("--models {models} --data {data} --out {out} --only movies", ["## movies: ", "token_f1"]),
+    "tables/twelve_layers.py": (
+        "--models {twelve} --data {twelve} --out {out} --epochs 1 --batch 2 --limit 2 --seeds 1 "
+        "--recipes decoded-table-1",
+        ["epoch 1, step ", "validation_accuracy", "Grad-CAM l0", "transformer_attribution(block=3)"],
+    ),
     "tables/two_pets.py": (
         "--model {models}/vit-pets --data {data}/pets --out {out} --pairs 3 --methods 'rollout,attcat(book=attn)'",
         ["3 pairs; of ", "| `rollout` | 50.0 [50.0, 50.0] |", "| `attcat(book=attn)` | "],
@@ -176,10 +185,20 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     masked = token_outputs.explainer("masked_word", "bert").subject
     copy.deepcopy(masked.model).float().save_pretrained(folder / "models" / "mlm")
     masked.tokenizer.save_pretrained(folder / "models" / "mlm")
+    copy.deepcopy(masked.model).float().save_pretrained(folder / "twelve" / "base-mlm")
+    masked.tokenizer.save_pretrained(folder / "twelve" / "base-mlm")
+    for split in ("train", "validation"):
+        write_jsonl(
+            folder / "twelve" / "sst2" / f"{split}.jsonl", [{"sentence": r["text"], "label": r["label"]} for r in rows]
+        )
+    language = token_outputs.explainer("next_token", "gpt2").subject
+    copy.deepcopy(language.model).float().save_pretrained(folder / "models" / "lm")
+    language.tokenizer.save_pretrained(folder / "models" / "lm")
     (folder / "texts.txt").write_text("\n".join(cases.TEXTS))
     (folder / "texts.csv").write_text("\n".join(["text", *(json.dumps(text) for text in cases.TEXTS)]))
     write_parquet(folder / "counts.parquet", [{"word": "film", "doc_freq": 7}, {"word": "rare", "doc_freq": 1}])
     places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts", "counts": "counts.parquet"}
+    places |= {"twelve": "twelve"}
     return {name: str(folder / place) for name, place in places.items()}
 
 
