@@ -1,4 +1,4 @@
-"""Which method explains a language model's next token: does it blame the first token, and does it agree with deletion?
+"""Compare methods that explain a next token: do they blame the first token, and do they agree with deletion?
 
     python benchmarks/experiments/next_token.py --model DIR --data DIR/ag_news/test.parquet [--rows 5000,5030]
 
@@ -74,7 +74,7 @@ def news(path: Path, first: int, last: int) -> list[str]:
 
 @torch.inference_mode()
 def falls(explainer: Explainer, prompt: str) -> np.ndarray:
-    """How far the log-odds of the predicted token fall without each token but the last, [tokens - 1]."""
+    """The fall of the predicted token's log-odds without each token but the last, [tokens - 1]."""
     model = explainer.subject.model
     ids = torch.tensor([explainer.subject.tokenizer(prompt)["input_ids"]], device=explainer.subject.device)
     whole = model(input_ids=ids).logits[0, -1].double()

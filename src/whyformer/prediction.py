@@ -178,7 +178,7 @@ class Prediction:
         return Prediction(self.model, self.batch, target, versus, run=self._run)
 
     def set_against(self, versus: Target) -> "Prediction":
-        """The same run and target, set against another output, or against all others."""
+        """This run and target, set against another output, or against all others."""
         return self.towards(self._target, versus)
 
     def of_classes(self, target: Target) -> "Prediction":

@@ -1,4 +1,4 @@
-"""What would be explained wrongly without a word: it is refused, or a warning says it."""
+"""Models and data that would be explained wrongly are refused, or a warning names them."""
 
 import copy
 import decimal

@@ -1,4 +1,4 @@
-"""What is explained, evaluated and shown is the same number: next tokens, steps, reports, tables."""
+"""One number is explained, evaluated and shown: next tokens, steps, reports, tables."""
 
 import json
 from pathlib import Path

@@ -83,7 +83,7 @@ def _tokens(record: RowFields, columns: Columns) -> list[str] | None:
 def _label_if_any(
     record: RowFields, columns: Columns, labels: Sequence[str] | None
 ) -> tuple[int | str | None, str | None]:
-    """The label, and what is wrong with it; without a label that cannot be used, if none is needed."""
+    """The label, and why it cannot be read. A label that cannot be read is None, if none is needed."""
     try:
         return _label(record, columns, labels), None
     except Unusable as error:

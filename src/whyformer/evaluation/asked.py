@@ -32,7 +32,7 @@ class MetricCall:
 class Runs:
     """What the model says of some items, and the run that is explained: another one only where a protocol asks it.
 
-    `explains` and `versus` are those of the evaluation; without them, each method explains the quantity it declares.
+    `explains` and `versus` are those of the evaluation. Without them, each method explains the quantity it declares.
     """
 
     whole: Prediction
@@ -42,7 +42,7 @@ class Runs:
     _by_quantity: dict[Explains, Prediction] = field(default_factory=dict)
 
     def explained_by(self, method: MethodSpec) -> Prediction:
-        """The run as a method explains it; methods that explain the same quantity share it."""
+        """The run as a method explains it. Methods that explain the same quantity share it."""
         if self.explained.task.name != "classes":
             return self.explained
         if method.quantity not in self._by_quantity:
@@ -52,7 +52,7 @@ class Runs:
         return self._by_quantity[method.quantity]
 
     def quantity_of(self, method: MethodSpec) -> Explains:
-        """What a method explains here."""
+        """The quantity that a method explains here."""
         return "log_odds" if are_all_others(self.explained_by(method).versus) else "logit"
 
     @cached_property

@@ -60,7 +60,7 @@ class Settings:
     predicted class is less probable than `min_probability`, are left out. Contexts that do not fit are
     read in `windows`, and documents too if these are merged. `keep_scores`: the scores themselves are journalled too.
     With a `protocol`, the model is run and explained as in the authors' code, and the gold class has to be as probable
-    as that. `explains` and `versus` are what is explained of each predicted class; without them, each method explains
+    as that. `explains` and `versus` are what is explained of each predicted class. Without them, each method explains
     the quantity it declares, as in `Explainer.explain`.
     """
 

@@ -54,7 +54,7 @@ class Questions:
         return cls(single, replace(Asked(explains=explains), **same), lists)
 
     def for_quantity(self, quantity: Explains) -> "Questions":
-        """The same questions, put to a method that explains this quantity unless it is asked for another."""
+        """These questions, for a method that explains this quantity by default."""
         return replace(self, same=replace(self.same, quantity=quantity))
 
     @property
@@ -125,7 +125,7 @@ class ExplainedRun:
     asked: tuple[tuple[Asked, ...], ...] = ()
 
     def for_quantity(self, quantity: Explains) -> "ExplainedRun":
-        """The same run for a method that explains another quantity by default."""
+        """This run, for a method that explains this quantity by default."""
         if not self.asked or all(one.quantity == quantity for of_text in self.asked for one in of_text):
             return self
         asked = [[replace(one, quantity=quantity) for one in of_text] for of_text in self.asked]

@@ -70,7 +70,7 @@ def lime(
     """The weights of a linear model that is fitted to what the model says of random parts of the text.
 
     In each of the `samples`, a unit is hidden with probability `hidden`. A sample weighs as much as the share of the
-    text's tokens that stay; the linear model (ridge regression with `penalty`) is told which units are there.
+    text's tokens that stay. The linear model (ridge regression with `penalty`) is given which units are there.
     `samples="auto"` draws ten per unit and at least 200. With `samples=25`, these are Thermostat's settings but for
     one: its code gives the linear model the token ids, so that weights depend on how tokens are numbered.
     """

@@ -153,7 +153,7 @@ class Method(Registered):
         return replace(scores, values=values, signed=self.signed if scores.signed is None else scores.signed)
 
     def _of_part(self, part: Prediction, arguments: Mapping[str, Any]) -> Scores:
-        """The scores of one part of the target; of a method of single outputs, minus those of the other output."""
+        """The scores of one part of the target. A method of single outputs subtracts those of the other output."""
         if not self.single_output or part.versus is None or are_all_others(part.versus):
             found = self.function(part, **arguments)
             return found if isinstance(found, Scores) else Scores(found)

@@ -171,7 +171,7 @@ def _from_value(prediction: Prediction, book: Book, at: Anywhere | None) -> Scor
 
 
 def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
-    """How much of what was sent arrived, [batch]; the rest biases, positions and constants took.
+    """How much of what was sent arrived, [batch]. Biases, positions and constants took the rest.
 
     A pass sends `Σ start · logits`: the logit's value, or for log-odds the logit minus the weighted mean of the others.
     """

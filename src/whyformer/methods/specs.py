@@ -68,7 +68,7 @@ class MethodSpec(Spec[Method]):
 
     @property
     def quantity(self) -> Explains:
-        """What it explains of a target by default: what the method that it is made of explains."""
+        """The quantity it explains by default: that of the method that it is made of."""
         return self.of.quantity if self.made_of is None else self.made_of.quantity
 
     @property

@@ -190,7 +190,7 @@ class DifferenceFigure(TextFigure):
 
 
 def _decoded_tokens(explanation: Explanation) -> Grid:
-    """What was decoded, [layers, units, 1], as a table."""
+    """The decoded tokens, [layers, units, 1], as a table."""
     decoded, subject = explanation.diagnostics["decoded"], vars(explanation)["subject"]
     lines = []
     for layer, ids, shares in zip(decoded["layer"], decoded["vocabulary"], decoded["probabilities"], strict=True):

@@ -1,4 +1,4 @@
-"""What is tried once with each model: whether it repeats itself, and whether its output depends on padding."""
+"""A trial run of each model: does it repeat itself, and does its output depend on padding?"""
 
 import warnings
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def probe(subject: Subject) -> None:
     elif padded is not None and not close(padded, first):
         run_without_padding(model)
         warnings.warn(
-            f"{name} gives other logits for a text that runs beside a longer one ({_apart(padded, first)})"
+            f"{name} gives other logits for a text in a batch with a longer one ({_apart(padded, first)})"
             ": its output depends on padding, or on the other texts of a batch. Texts of different lengths are run one "
             "at a time, which takes longer",
             PaddingWarning,

@@ -180,7 +180,7 @@ class Trace:
     def gradient_of(self, outputs: Tensor, of: Tensors, *, required: Collection[int] = ()) -> Tensors:
         """The gradient of any outputs [batch] computed from `logits`, each example's own.
 
-        It is 0 where no path leads to a tensor. Of the tensors at the places `required`, one at least must be reached.
+        It is 0 where no path leads to a tensor. At least one of the tensors at the places `required` must be reached.
         """
         tensors = (of,) if isinstance(of, Tensor) else of
         with self.lock, named_failures("the model", backward=True):

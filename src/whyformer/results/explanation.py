@@ -147,7 +147,7 @@ class ExplanationData:
         )
 
     def for_people(self, tokens: bool = False) -> Self:
-        """As it is shown: by words, unless `tokens` are asked for."""
+        """The explanation by words, unless `tokens` are asked for."""
         if tokens or not self.texts or not any(unit.kind == "token" for unit in self.units):
             return self
         made = self.by_word()

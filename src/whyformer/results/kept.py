@@ -57,7 +57,7 @@ def gold_answer(answer: Span | None, unanswered: bool, texts: Sequence[str]) -> 
 
 
 def score_facts(scores: Scores, row: int, units: int, explains: Explains = "logit") -> dict[str, Any]:
-    """What is kept of a method's explanation of a row: its scores, what they explain, and how they are read."""
+    """The facts that are kept of a method's explanation of a row: scores, what they explain, how they are read."""
     numbers = scores.total[row, :units].double().cpu().numpy()
     with np.errstate(over="ignore"):
         packed = numbers.astype(NUMBERS)

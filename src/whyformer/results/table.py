@@ -299,7 +299,7 @@ class TableData:
         return _percentiles(drawn, n)
 
     def _within_bounds(self, metric: str, low: float, high: float) -> tuple[float, float]:
-        """An interval of a number, within the bounds that its metric declares; NaN stays NaN."""
+        """An interval of a number, within the bounds that its metric declares. NaN stays NaN."""
         registered = self._registered(metric)
         least, most = (-math.inf, math.inf) if registered is None else registered.bounds
         return max(low, least) if low == low else low, min(high, most) if high == high else high

@@ -72,7 +72,7 @@ def _patches(explanation: ExplanationData) -> NDArray[np.bool_]:
 
 
 def _visible(explanation: ExplanationData) -> Array:
-    """Scores, and 0 where nothing is coloured: special units, and the one after which a next token is predicted."""
+    """Scores, and 0 for units without a color: special ones, and the one after which a next token is predicted."""
     shown = [not unit.special and place != explanation.predicts_at for place, unit in enumerate(explanation.units)]
     return np.where(shown, explanation.scores, 0.0)
 

@@ -142,7 +142,7 @@ def footer(table: TableData) -> list[str]:
 
 
 def _quantities(table: TableData) -> Iterator[str]:
-    """Which methods explain the log-odds, where some do."""
+    """A line that names the methods which explain log-odds, if there are any."""
     if table.run.get("versus") is not None or "explains" in table.run:
         return
     has_log_odds = table.run.get("about", {}).get("log_odds", False)

@@ -83,16 +83,16 @@ class Tokens(Task):
         return [chosen[:, 1] * logits.shape[-1] + chosen[:, 0]]
 
     def log_odds_misfit(self, classes: int) -> str | None:
-        """The outputs at a position exclude each other; one without another has no log-odds."""
+        """The outputs at a position exclude each other. A single output has no log-odds."""
         return "this one has one output: leave it out" if classes < 2 else None
 
     def log_odds(self, logits: Tensor, chosen: Tensor) -> Tensor:
-        """Of the output among all at its position."""
+        """The log-odds of the output among all at its position."""
         chosen = chosen.expand(len(logits), -1)
         return log_odds(self.read_by(logits, chosen), chosen[:, 0])
 
     def log_odds_start(self, logits: Tensor, chosen: Tensor) -> Tensor:
-        """The derivative at the logits of its position; 0 at all others."""
+        """The derivative at the logits of its position, and 0 at all others."""
         start = torch.zeros_like(logits)
         rows = torch.arange(len(chosen), device=chosen.device)
         start[rows, chosen[:, 1]] = log_odds_start(self.read_by(logits, chosen), chosen[:, 0])
