@@ -237,22 +237,14 @@ def test_little_is_a_tenth_of_log_odds_or_of_the_largest_effect() -> None:
     assert directions([0.0, 0.0], "output") == [0, 0]
 
 
-def test_an_order_is_drawn_by_what_its_steps_did(explainer: Explainer) -> None:
+def test_an_order_is_drawn_as_an_order(explainer: Explainer) -> None:
     e = explainer.explain("not a bad film", "stepwise", steps=4)
-    (seen,) = e.seen
-    share = seen.probability
-    assert share is not None
-    drawn = e.for_people(tokens=True)
-    assert (drawn.ranks, drawn.signed) == (False, True)
-    for place, step in enumerate(seen.hidden_in):
-        if not step:
-            assert drawn.scores[place] == 0
-            continue
-        before = next(share[s] for s in range(step - 1, -1, -1) if share[s] is not None)
-        count = sum(other == step for other in seen.hidden_in)
-        assert drawn.scores[place] == pytest.approx((before - share[step]) / count)
-    assert float(drawn.scores.sum()) == pytest.approx(share[0] - share[-1])
-    assert e.scores.max() == 1, "the scores themselves are ranks still"
+    drawn = e.for_people()
+    assert (drawn.ranks, drawn.signed) == (True, False)
+    assert [word.text for word in drawn.top(9)] == [word.text for word in sorted(e.words(), key=lambda w: -w.score)]
+    assert e.checked is not None
+    assert [effect.score for effect in e.checked.effects] == [word.score for word in drawn.top(3)]
+    assert all(e.checked.agrees(effect) is None for effect in e.checked.effects)
 
 
 # Other tasks: what is left is run literally, token by token
