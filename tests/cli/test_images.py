@@ -42,7 +42,7 @@ def test_an_image_is_explained(run: Any, model: Path, files: list[Path]) -> None
     assert result.status == 0, result.err
     expected = Explainer.load(model).explain(str(files[0]), "rollout")
     assert result.out.rstrip() == str(expected).rstrip()
-    assert re.search("^[·░▒▓█]{8}$", result.out, re.MULTILINE)
+    assert re.search("^[·░▒▓█①②③]{8}$", result.out, re.MULTILINE)
 
 
 def test_several_images_as_json_and_as_a_page(run: Any, model: Path, files: list[Path], tmp_path: Path) -> None:

@@ -134,13 +134,24 @@ def test_an_image_is_checked_by_regions() -> None:
     e = explainer.explain(image_cases.photo())
     assert e.checked is not None
     for effect in e.checked.effects:
-        assert effect.text.startswith(("row ", "rows "))
         assert all(e.units[place].box is not None for place in effect.units)
         assert effect.score == pytest.approx(float(e.scores[list(effect.units)].sum()), rel=1e-5)
     assert [r.text for r in reasons(e, 6)] == [
         f"{n} {one.text}" for n, one in zip("①②③", e.checked.effects, strict=True)
     ]
     assert "without that region alone" in str(e)
+
+
+def test_regions_are_named_by_their_place_in_the_picture() -> None:
+    upper, middle, lower = ("upper left", "upper center", "upper right"), ("left", "center", "right"), ("lower left",)
+    for crop, width, names in (
+        (False, 20, {1: upper[0], 2: upper[0], 3: upper[1], 5: upper[2], 11: middle[0], 13: middle[1], 21: lower[0]}),
+        (True, 60, {1: upper[1], 5: upper[1], 11: middle[1], 13: middle[1], 15: middle[1]}),  # the middle third
+    ):
+        e = Explainer(image_cases.subject(crop=crop)).explain(image_cases.photo(width=width), check=25)
+        assert e.checked is not None
+        found = {effect.units[0]: effect.text for effect in e.checked.effects}
+        assert {place: found[place] for place in names} == names
 
 
 def test_an_image_is_checked_however_many_patches_it_has(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:

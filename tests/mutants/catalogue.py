@@ -2358,6 +2358,12 @@ of(
     ("upsampled", 'mode="bilinear", align_corners=False', 'mode="nearest"'),
     ("upsampled", "(bottom - top, right - left)", "size", "inputs/test_images.py"),
     ("Patches.cells", "min(CELLS, count)", "min(4, count)"),
+    (
+        "ImageInput.place_name",
+        "WHOLE if self.picture is None else self.picture.region",
+        "WHOLE",
+        "contract/test_checked.py",
+    ),
     ("ImageInput.kind", "int((~self.gone).sum())", "0"),
 )
 of("perturb.search", IMAGES, ("best_orders", "-1 if keeping else 1", "1"), ("best_orders", "if forgetting", "if False"))
@@ -2536,6 +2542,8 @@ of(
     ("_shade", "FOR if strength > 0", "FOR if strength < 0"),
     ("_fitted", "round(2 * lines * wide)", "columns"),
     ("previews", "(width + GAP) // (wide + GAP)", "len(blocks)"),
+    ("preview", "regions(explanation) if coloured else _seen_regions(explanation)", "regions(explanation)"),
+    ("_write_numbers", "reversed(list(enumerate(frames)))", "enumerate(frames)"),
 )
 of(
     "cli.asking",

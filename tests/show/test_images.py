@@ -20,6 +20,7 @@ from tests.helpers.pages import Page
 from whyformer import BadInput, BadOption, Comparison, Explanation, Trust
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Unit
+from whyformer.results.checked import Checked, Effect
 from whyformer.show import terminal
 from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, largest, strengths
 from whyformer.show.html import fragment, page
@@ -342,6 +343,33 @@ def test_without_colours_heat_is_characters(signed: Explanation, unsigned: Expla
     assert re.search(rf"{AT}  █+  -4\n", shown)
     assert "against" not in str(unsigned)
     assert "matters" in str(unsigned)
+
+
+def with_regions(explanation: Explanation, *places: int) -> Explanation:
+    """The explanation with single patches that were checked."""
+    effects = tuple(Effect("left", (place,), 1.0, 1.0, 1, 0.0, 0.5) for place in places)
+    return replace(explanation, checked=Checked("delete", "log_odds", True, 1.0, 0.75, effects))
+
+
+def test_regions_are_numbered_in_the_preview(signed: Explanation, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = with_regions(signed, 4, 9)  # the upper right corner, and the lower left
+    assert str(checked).split("\n")[4:7] == ["······①#", "········", "②▓······"]
+    part = replace(checked, image=replace(signed.image, region=(0.5, 0.0, 1.0, 0.5)))
+    assert str(part).split("\n")[4:7] == str(checked).split("\n")[4:7], (
+        "without colors only what the model saw is there"
+    )
+    coloured(monkeypatch, 16)
+    rows = terminal.explanation_text(part).plain.split("\n")[4:10]
+    assert [(row.find("①"), row.find("②")) for row in rows if set(row) != {"▀"}] == [(14, -1), (-1, 8)]
+
+
+def test_the_stronger_of_two_regions_in_one_place_keeps_its_number(
+    signed: Explanation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coloured(monkeypatch, 1)
+    shown = terminal.explanation_text(with_regions(signed, 4, 9)).plain
+    assert "\n①\n" in shown
+    assert "\n②\n" not in shown
 
 
 def test_methods_stand_side_by_side_where_there_is_room(

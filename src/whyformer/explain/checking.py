@@ -96,7 +96,7 @@ def _and_together(groups: list[Group]) -> list[Group]:
 def _groups(explanation: Explanation, text: Hideable) -> list[Group]:
     """What can be hidden, as people call it: words, or cells of an image."""
     if isinstance(text.input, ImageInput):
-        return [(text.input.patches.called(cell), cell) for cell in text.input.patches.cells()]
+        return [(text.input.place_name(cell), cell) for cell in text.input.patches.cells()]
     free = {tuple(places) for places in text.units}
     words = join_words(explanation.units, explanation.texts)
     return [(unit.text, places) for unit, places in words if tuple(places) in free]

@@ -23,6 +23,8 @@ BLUR = 1 / 8  # of the shorter side: the standard deviation of what blurs hidden
 NOWHERE = -1  # the unit of a pixel that no unit stands for
 CELLS = 8  # at most, down and across: patches that are hidden together where all orders of them are too many
 FILLS = ("black", "mean", "blur", "zero")  # what may be seen in place of pixels
+WHOLE = (0.0, 0.0, 1.0, 1.0)  # a picture from its left and top to its right and bottom
+ACROSS, DOWN = ("left", "center", "right"), ("upper", "", "lower")  # the thirds of a picture
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +80,6 @@ class Patches:
             for column in np.unique(across)
         ]
 
-    def called(self, places: Sequence[int]) -> str:
-        """Patches that form a rectangle, by their rows and columns, counted from 1."""
-        rows, columns = np.nonzero(np.isin(self.grid, places))
-        ends = ((name, int(at.min()) + 1, int(at.max()) + 1) for name, at in (("row", rows), ("column", columns)))
-        return ", ".join(f"{name} {low}" if low == high else f"{name}s {low}–{high}" for name, low, high in ends)
-
     def sums(self, pixels: Tensor) -> Tensor:
         """What numbers of pixels, [batch, height, width], add up to in each unit, [batch, units]."""
         owner = torch.from_numpy(self.owner).to(pixels.device).flatten()
@@ -104,7 +100,7 @@ class Picture:
 
     pixels: Pixels
     size: tuple[int, int]
-    region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    region: tuple[float, float, float, float] = WHOLE
     seen: Pixels | None = None
     values: Tensor | None = field(default=None, repr=False)
 
@@ -184,6 +180,15 @@ class ImageInput(TensorInput):
         if kind == "word":
             raise BadInput("words need texts: the units of an image are patches (units='token')")
         return [[place] for place in np.flatnonzero(self.patches.free).tolist()]
+
+    def place_name(self, places: Sequence[int]) -> str:
+        """Return the part of the picture in which patches lie, by their center: "upper left", "center"."""
+        left, top, right, bottom = WHOLE if self.picture is None else self.picture.region
+        boxes = np.array([self.patches.boxes[place] for place in places])
+        middle = (boxes[:, :2].min(0) + boxes[:, 2:].max(0)) / 2
+        height, width = self.patches.owner.shape
+        x, y = left + (right - left) * middle[0] / width, top + (bottom - top) * middle[1] / height
+        return f"{DOWN[int(3 * y)]} {ACROSS[int(3 * x)]}".strip()
 
     @cached_property
     def key(self) -> bytes:

@@ -12,19 +12,23 @@ from whyformer.escapes import visible
 from whyformer.inputs.images import score_grid
 from whyformer.results.explanation import ExplanationData
 from whyformer.show.colours import FAINT, as_hex, strengths, two_sided
-from whyformer.show.layout import called
-from whyformer.show.overlay import blended, picture_of
+from whyformer.show.layout import called, numeral
+from whyformer.show.overlay import Frame, blended, picture_of, regions
 
 HALF = "▀"  # the upper half in the colour of the letters, the lower in that of the background
 WIDEST, TALLEST = 64, 26  # characters and lines of a picture
 TILE = 30  # characters of one among several
 GAP = 2  # characters between them
 LITTLE, FOR, AGAINST = "·", "░▒▓█", "-=%#"
+NUMBER = Style(color="#000000", bgcolor="#ffffff", bold=True)
 
 
 def preview(explanation: ExplanationData, coloured: bool, width: int, peak: float | None = None) -> Text:
     """The picture under its heat, at most so many characters wide; without colours, the heat and what it means."""
-    text = Text("\n").join(_lines(explanation, coloured, min(width, WIDEST), peak))
+    lines = _lines(explanation, coloured, min(width, WIDEST), peak)
+    if not explanation.texts:  # otherwise no list below has the numbers
+        _write_numbers(lines, regions(explanation) if coloured else _seen_regions(explanation))
+    text = Text("\n").join(lines)
     return text if coloured else text.append(f"\n{key([explanation])}")
 
 
@@ -55,6 +59,26 @@ def _block(explanation: ExplanationData, lines: Sequence[Text], width: int) -> l
 
 def _lines(explanation: ExplanationData, coloured: bool, width: int, peak: float | None) -> list[Text]:
     return _half_blocks(explanation, width, peak) if coloured else _shades(explanation, width, peak)
+
+
+def _write_numbers(lines: list[Text], frames: Sequence[Frame]) -> None:
+    """Write the number of each region on its center. Where two overlap, the stronger region keeps its number."""
+    for number, (left, top, right, bottom) in reversed(list(enumerate(frames))):
+        place = int((top + bottom) / 2 * len(lines))
+        line, mark = lines[place], numeral(number)
+        start = max(0, int(((left + right) * len(line) - len(mark)) / 2))
+        before, _, after = line.divide([start, start + len(mark)])
+        lines[place] = Text.assemble(before, (mark, NUMBER), after)
+
+
+def _seen_regions(explanation: ExplanationData) -> list[Frame]:
+    """The regions that were checked, in fractions of what the model saw."""
+    left, top, right, bottom = picture_of(explanation).region
+    wide, high = right - left, bottom - top
+    return [
+        ((a - left) / wide, (b - top) / high, (c - left) / wide, (d - top) / high)
+        for a, b, c, d in regions(explanation)
+    ]
 
 
 def _half_blocks(explanation: ExplanationData, width: int, peak: float | None) -> list[Text]:
