@@ -18,7 +18,7 @@ from whyformer.perturb import HIDES
 
 ROOT = Path(__file__).parents[2]
 REVIEWS = "text,label\na gorgeous and witty film,POSITIVE\na dull and lifeless mess,NEGATIVE\nnot bad at all,POSITIVE\n"
-PHOTO = Path(whyformer.__file__).parent / "bundled" / "pets" / "chelsea.jpg"
+PHOTO = Path(whyformer.__file__).parent / "bundled" / "pets" / "maine_coon.jpg"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

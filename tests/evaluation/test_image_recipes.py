@@ -11,6 +11,7 @@ from PIL import Image
 from tests.helpers import image_cases
 from whyformer import BadInput, BadOption, Explainer
 from whyformer.cli import main
+from whyformer.cli.demo import PHOTOGRAPH
 from whyformer.images.composing import pairs_of, side_by_side
 from whyformer.metrics.registry import metric_named
 from whyformer.models.processors import PlainProcessor
@@ -142,7 +143,21 @@ def test_the_demonstration_explains_a_sentence_and_a_photograph(
     printed, page = capsys.readouterr().out, (tmp_path / "page.html").read_text()
     for shown in (printed, page):
         assert "POSITIVE" in shown
-        assert "Abyssinian" in shown
+        assert "Maine Coon 9" in shown
     assert page.count('<section class="why') == 2
     assert "gorgeous" in page
     assert 'type="range"' in page
+
+
+def test_the_model_is_sure_of_the_bundled_photograph_because_of_the_face() -> None:
+    e = Explainer.load("pets").explain(PHOTOGRAPH)
+    assert e.prediction.label == "Maine Coon"
+    assert e.checked is not None
+    assert e.checked.together is not None
+    assert e.checked.probability is not None
+    assert e.checked.together.probability is not None
+    assert e.checked.probability > 0.9
+    assert e.checked.together.probability < 0.65
+    boxes = np.array([e.units[place].box for place in e.checked.together.units])
+    assert (boxes >= [18, 10, 18, 10]).all()  # of 96 pixels; the face, from the ears to the chin
+    assert (boxes <= [60, 52, 60, 52]).all()

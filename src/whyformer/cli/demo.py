@@ -7,7 +7,7 @@ from whyformer.models.loading import BUNDLED
 from whyformer.storage.files import write
 
 SENTENCE = "a slow and dull film that is saved by its gorgeous acting"
-PHOTOGRAPH = BUNDLED / "pets" / "chelsea.jpg"
+PHOTOGRAPH = BUNDLED / "pets" / "maine_coon.jpg"
 
 
 @app.command()
