@@ -41,6 +41,7 @@ align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--lin
 .why table{border-collapse:collapse;font-size:.9em}.why td,.why th{padding:.15em .6em;text-align:left;vertical-align:middle}
 .why .reasons{margin:.4em 0 .2em -.6em}.why .reasons td{font-variant-numeric:tabular-nums}.why .reasons .w{font-weight:600;overflow-wrap:anywhere}
 .why .reasons .bar{width:min(12em,24vw)}.why .reasons .p{font-weight:600;white-space:nowrap}.why .reasons .all td{border-top:1px solid var(--line)}
+@media (max-width:30em){.why .reasons{font-size:.8em}.why .reasons td{padding:.15em .4em}.why .reasons .w{min-width:5.5em}.why .reasons .bar{width:9vw}}
 .why .scroll{overflow-x:auto}.why .grid td{padding:0;min-width:1.4em;height:1.4em;border:1px solid var(--card)}
 .why .grid th{font-weight:normal;white-space:nowrap}.why .grid .t th{writing-mode:vertical-rl;padding:.4em .1em}
 .why details{margin-top:.8em}.why summary{cursor:pointer;color:var(--soft);font-size:.85em}
