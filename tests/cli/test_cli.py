@@ -345,7 +345,12 @@ def test_an_error_is_one_line(run: Run, arguments: list[str], pattern: str) -> N
 
 @pytest.mark.parametrize("name", SPOILED)
 def test_a_folder_that_cannot_be_used_is_one_line(run: Run, spoiled: Callable[[str], Path], name: str) -> None:
-    assert_one_line(run("explain", TEXT, "-m", spoiled(name)), SPOILED[name][1])
+    result = run("explain", TEXT, "-m", spoiled(name))
+    if name == "attention-free":  # its output depends on padding, which a warning says first
+        warning, line_end, error = result.err.partition("\n")
+        assert "depends on padding" in warning + line_end
+        result = result._replace(err=error)
+    assert_one_line(result, SPOILED[name][1])
 
 
 def test_an_empty_line_is_named(run: Run, tmp_path: Path) -> None:

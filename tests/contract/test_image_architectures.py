@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import whyformer
 from benchmarks.tools import matrix
 from tests.helpers import vision, zoo
-from whyformer import Explainer, UnsupportedModel, WhyformerError
+from whyformer import Explainer, RandomnessWarning, UnsupportedModel, WhyformerError
 from whyformer.models.processors import PlainProcessor
 from whyformer.recorder import Layers, Trace, record
 from whyformer.recorder.patches import MOST_CELLS, cells_of
@@ -200,7 +200,7 @@ def test_masked_autoencoders_are_refused_and_their_encoder_is_explained() -> Non
     decoder = {"decoder_hidden_size": 32, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 4}
     masked = hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**small, **decoder)).eval()
     plain = PlainProcessor({"size": {"height": 32, "width": 32}})
-    with pytest.raises(UnsupportedModel, match="ViTMAEForPreTraining"):
+    with pytest.warns(RandomnessWarning), pytest.raises(UnsupportedModel, match="ViTMAEForPreTraining"):
         Explainer(masked, plain).explain(vision.images(1)[0], "rollout")
     classifier = hf.ViTForImageClassification(hf.ViTConfig(**small)).eval()
     encoder = {name: weight for name, weight in masked.vit.state_dict().items() if name in classifier.vit.state_dict()}

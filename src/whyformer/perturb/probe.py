@@ -31,7 +31,8 @@ def probe(subject: Subject) -> None:
     """Warn if a model gives other logits for the same input when it runs again, or when the input is padded.
 
     A model that depends on padding is run on inputs of one length at a time from then on. Each model is tried once, on
-    a short text or picture. A model that cannot run on these is not tried: the user's own input tells what is wrong.
+    a short text or picture. A model that cannot run on these, or gives no finite logits, is not tried: the user's own
+    input tells what is wrong.
     """
     model = unwrapped(subject.model)
     if model in _TRIED or isinstance(model, ImageSide | TextSide):
@@ -43,6 +44,8 @@ def probe(subject: Subject) -> None:
         beside = None if subject.takes_images or first.dim() != 2 else _logits(model, _batch(subject, [SHORT, LONG]))
     except (WhyformerError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
         return
+    if not bool(first.isfinite().all()):
+        return  # an error of its own names such logits
     name = type(model).__name__
     padded = None if beside is None else beside[: len(first)]
     if not close(again, first):
