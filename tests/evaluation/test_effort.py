@@ -96,7 +96,7 @@ def test_effort_is_for_auto(method: str, effort: Any) -> None:
     with pytest.raises(BadOption, match="is for `auto`"):
         explainer.compare(LONG, [method, "rollout"], effort=effort)
     with pytest.raises(BadOption, match=r"among the methods \(fast\): name auto"):
-        explainer.compare(LONG, effort=effort)
+        explainer.compare(LONG, "fast", effort=effort)
     with pytest.raises(BadOption, match="is for `auto`"):
         whyformer.attribute(families.build("bert"), families.batch(), method, effort=effort)
 
@@ -152,7 +152,7 @@ def test_the_command_line(effort: str | None, label: str, capsys: pytest.Capture
         (["explain", "a film", "--method", "attcat", "--effort", "best"], "effort='best' is for `auto`"),
         (["explain", "a film", "--effort", "fast", "--hide", "mask"], "layer_lrp has no option 'hide'"),
         (
-            ["compare", "a film", "--effort", "best"],
+            ["compare", "a film", "--methods", "fast", "--effort", "best"],
             "effort='best' is for `auto`, which is not among the methods (fast): name auto",
         ),
         (["compare", "a film", "--methods", "rollout", "--effort", "best"], "effort='best' is for `auto`"),

@@ -25,6 +25,8 @@ from whyformer.registry.own_code import code_of
 FACTS = {"family": "own", "signed": True, "class_specific": True, "paper": "–"}
 FACTOR = 2
 FORMER = {  # of numbers that were defined otherwise: nothing may be taken for them
+    "kernel_shap": {"801682291446a826621c73581bda4b2f"},
+    "lime": {"34e4160f7d9aa4d5dfc78e34f7f8d40a"},
     "smooth_grad(protocol=allennlp)": {"cf830fba1b2f11c6f6d2bae8133afe5a"},
     "stepwise": {"b5b2b5d4844aff6e20ee4d75fbe5efeb"},
     "stepwise(of=layer_lrp)": {"b5b2b5d4844aff6e20ee4d75fbe5efeb"},
@@ -48,8 +50,8 @@ KEYS = {  # of the journals that earlier versions wrote, but for those of `FORME
     "grads": "42eedcec000b1076d6f3a4f5c8985b57",
     "input_x_gradient": "6adca287d6a7d6915f3eee31537ee96a",
     "integrated_gradients": "46392cfcbb1533bf217f10ea304d171b",
-    "kernel_shap": "801682291446a826621c73581bda4b2f",
-    "lime": "34e4160f7d9aa4d5dfc78e34f7f8d40a",
+    "kernel_shap": "f30b71378152fede76146b5642e3305d",
+    "lime": "ee759b9b64950d695a32200dbd1e430a",
     "lrp": "4644e65dfae4a5e3d491e12ff0ec1c6b",
     "mask_lrp": "9835be8bce8050793c92cefe1bdfe2dd",
     "occlusion": "43df103813229ae8196447c55fdcdedc",

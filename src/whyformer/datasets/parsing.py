@@ -93,7 +93,9 @@ def _label_if_any(
 
 
 def _is_missing(label: Any) -> bool:
-    """True for what stands for no label in files and tables: nothing, an empty text, or NaN."""
+    """True for a missing label in a file or table: nothing, an empty text, NaN, or a list of these."""
+    if isinstance(label, list):
+        return all(map(_is_missing, label))
     return (
         label is None or (isinstance(label, str) and not label.strip()) or (isinstance(label, float) and label != label)
     )
