@@ -38,7 +38,14 @@ from whyformer.papers import reproduction_named, run, write
 NAME = "sst2-12"
 LABELS = {0: "NEGATIVE", 1: "POSITIVE"}
 POOL = 50  # batches whose sentences are sorted by length together, so that little of a batch is padding
-RECIPES = ("decoded-table-1", "attcat-table-1", "attcat-table-2", "mask-lrp-table-1", "mask-lrp-table-3")
+RECIPES = (
+    "decoded-table-1",
+    "decoded-tables-3-9",
+    "attcat-table-1",
+    "attcat-table-2",
+    "mask-lrp-table-1",
+    "mask-lrp-table-3",
+)
 WITH_HEADS = ("mask-lrp-table-1", "mask-lrp-table-3")
 TREEBANK = Path("ud_en_ewt/en_ewt-ud-dev.conllu")
 

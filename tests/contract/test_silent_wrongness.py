@@ -21,7 +21,7 @@ from whyformer.perturb import probe
 from whyformer.rounding import close
 
 TEXT = cases.TEXTS[2]
-GRADIENTS = ("input_x_gradient", "saliency", "smooth_grad", "attcat", "cat", "grads", "integrated_gradients")
+GRADIENTS = ("input_x_gradient", "saliency", "smooth_grad", "attcat", "cat", "grads", "integrated_gradients", "deep_lift_shap")
 
 
 class Cut(nn.Module):
@@ -70,7 +70,10 @@ def test_a_model_that_lets_no_gradient_through_is_refused(method: str) -> None:
         whyformer.attribute(Cut(), families.batch(), method, target=1)
 
 
-@pytest.mark.parametrize("method", ["saliency", "input_x_gradient", "integrated_gradients", "saliency(of=loss)"])
+QUANTISED = ("saliency", "input_x_gradient", "integrated_gradients", "saliency(of=loss)", "deep_lift_shap")
+
+
+@pytest.mark.parametrize("method", QUANTISED)
 @pytest.mark.filterwarnings("ignore")
 def test_a_dynamically_quantised_model_is_refused(method: str) -> None:
     if "fbgemm" not in torch.backends.quantized.supported_engines:

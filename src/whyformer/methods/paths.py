@@ -185,7 +185,11 @@ def deep_lift_shap(
             _ = path.at_ends
         with _nothing_left_at(example.model):
             lifting = attr.DeepLiftShap(_Network(path.outputs, modules))
-            vectors = lifting.attribute(path.end, baselines=path.start)[0]
+            try:
+                vectors = lifting.attribute(path.end, baselines=path.start)[0]
+            except (AttributeError, RuntimeError):
+                path.check_gradient()
+                raise
         return path.scores(vectors)
 
     return one_by_one(
@@ -354,6 +358,10 @@ class _Path:
             variable = leaf if trace.pixels is None or self.place != "pixels" else trace.pixels
             carried = trace.carried(variable, self.book, *chosen) if self.book else trace.gradient(variable, *chosen)
             return carried.to(states.dtype)
+
+    def check_gradient(self) -> None:
+        """Raise if no gradient reaches the embeddings: captum's hooks fail then without naming the reason."""
+        self._gradient(self.end)
 
     @cached_property
     def at_ends(self) -> Tensor:
