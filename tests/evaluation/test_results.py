@@ -376,6 +376,8 @@ def test_overlap_of_words_has_no_number_for_an_example() -> None:
     difference = found.compare(OVERLAP, "vague", "sharp")
     assert difference.mean == 0.5
     assert np.isnan([difference.low, difference.high]).all()
+    none = f"{OVERLAP}: no interval, since rows that are drawn again have fewer distinct texts"
+    assert found.footer[-1] == none
 
 
 # Curves, and the order in which chunks come

@@ -291,8 +291,7 @@ class TableData:
 
     def _interval(self, metric: str, estimate: float, drawn: Floats, n: int) -> tuple[float, float]:
         """The 95 % interval of a number: by what it is without each row, or when rows are drawn again."""
-        registered = self._registered(metric)
-        if registered is not None and not registered.resampled:
+        if not self.is_resampled(metric):
             return math.nan, math.nan
         if n < SMALL and self.facts.get(metric, {}).get("level") != "corpus":
             return _by_student(estimate, drawn, self._rounding(metric))
@@ -303,6 +302,11 @@ class TableData:
         registered = self._registered(metric)
         least, most = (-math.inf, math.inf) if registered is None else registered.bounds
         return max(low, least) if low == low else low, min(high, most) if high == high else high
+
+    def is_resampled(self, metric: str) -> bool:
+        """Whether a metric has an interval that is found by drawing rows again."""
+        registered = self._registered(metric)
+        return registered is None or registered.resampled
 
     def _registered(self, metric: str) -> Metric | None:
         """The metric as it is registered, if it is."""

@@ -179,9 +179,12 @@ def _small(table: TableData) -> Iterator[str]:
 
 
 def _intervals(table: TableData) -> str:
-    """What the brackets hold."""
-    corpora = [metric for metric in table.metrics if table.facts.get(metric, {}).get("level") == "corpus"]
-    counts = {n for metric in table.metrics if metric not in corpora for n in _counts(table, metric)}
+    """How the numbers in brackets were found."""
+    resampled = [metric for metric in table.metrics if table.is_resampled(metric)]
+    if not resampled:
+        return f"{', '.join(table.metrics)}: no interval, since rows that are drawn again have fewer distinct texts"
+    corpora = [metric for metric in resampled if table.facts.get(metric, {}).get("level") == "corpus"]
+    counts = {n for metric in resampled if metric not in corpora for n in _counts(table, metric)}
     student = f"of fewer than {SMALL} rows by Student's t, of zeros and ones by Wilson's"
     few = [student] if min(counts, default=SMALL) < SMALL else []
     many = any(n >= SMALL for n in counts) or any(_counts(table, metric) for metric in corpora) or not few
