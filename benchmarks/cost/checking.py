@@ -51,7 +51,7 @@ def workloads(arguments: argparse.Namespace, batch: int) -> dict[str, Callable[[
     drawn = torch.randint(0, WORDS - len(SPECIAL), (batch, arguments.tokens - 2), generator=torch.manual_seed(0))
     texts = [" ".join(f"w{number}" for number in row) for row in drawn.tolist()]
     inputs = tokenizer(texts, return_tensors="pt").to(arguments.device)
-    explain = partial(Explainer(model, tokenizer, choices=False).explain, texts, arguments.method, batch_size=batch)
+    explain = partial(Explainer(model, tokenizer).explain, texts, arguments.method, batch_size=batch)
     calls: dict[str, Callable[[], object]] = {PLAIN: partial(plain, model, dict(inputs))}
     return calls | {f"{arguments.method}, check={check}": partial(explain, check=check) for check in CHECKS}
 

@@ -50,7 +50,7 @@ def explainer_of(device: str) -> Explainer:
     tokenizer = tokenizer_of(WORDS)
     sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     model: Any = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), intermediate_size=64, **sizes))
-    return Explainer(model.to(device).eval(), tokenizer, choices=False)
+    return Explainer(model.to(device).eval(), tokenizer)
 
 
 def texts() -> Iterator[str]:

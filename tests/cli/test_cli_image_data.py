@@ -46,7 +46,7 @@ def test_what_is_for_texts_is_one_line(run: Run, model: Path, photos: Path) -> N
 
 
 def test_a_method_is_recommended(run: Run, model: Path, photos: Path) -> None:
-    status, out, _ = run("recommend", "-m", model, "--data", photos, "--methods", "centre", "--no-cache")
+    status, out, _ = run("recommend", "-m", model, "--data", photos, "--methods", "centre")
     assert status == 0
     assert "3 images, too few to rely on" in out
 

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def explainer(kind: str = "bert") -> Explainer:
-    return Explainer(cases.subject(kind), choices=False)
+    return Explainer(cases.subject(kind))
 
 
 def test_the_command(run: Run) -> None:

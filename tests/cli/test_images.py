@@ -163,7 +163,7 @@ def test_without_a_model_that_of_the_kind_is_loaded(monkeypatch: pytest.MonkeyPa
 def test_a_text_beside_an_image_is_for_models_that_compare_them(
     run: Any, files: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(Loading, "explainer", lambda *_, **__: Explainer(dual.subject("clip"), choices=False))
+    monkeypatch.setattr(Loading, "explainer", lambda *_, **__: Explainer(dual.subject("clip")))
     page = tmp_path / "why.html"
     result = run("explain", "a red cat", "--image", files[0], "--image", files[1], *METHOD, "--html", page)
     assert result.status == 0, result.err

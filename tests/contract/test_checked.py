@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests.helpers import cases, choosing, dual, image_cases, questions, token_outputs
-from whyformer import Explainer, Explanation
+from whyformer import Explainer, Explanation, open_dataset
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.explain.checking import LONGEST, MOST, _checked
+from whyformer.explain.checking import LONGEST, UNCHECKED, _effects
 from whyformer.inputs.units import join_words
 from whyformer.perturb import Outcome
 from whyformer.results.checked import LITTLE, Checked, Effect, directions
@@ -73,16 +73,26 @@ def test_the_strongest_words_are_deleted_one_by_one(explainer: Explainer, method
         assert effect.direction == (0 if abs(fall) < LITTLE else np.sign(fall))
 
 
-def test_several_words_are_deleted_together_too(explainer: Explainer) -> None:
-    checked = explainer.explain(TEXT).checked
+def test_words_of_one_side_are_deleted_together_too(explainer: Explainer) -> None:
+    text = "a slow and dull film that is saved by its gorgeous acting"
+    checked = explainer.explain(text, check=5).checked
     assert checked is not None
-    assert checked.together is not None
-    ids = explainer.subject.tokenizer(TEXT)["input_ids"]
-    gone = {place for effect in checked.effects for place in effect.units}
-    left = logits_of(explainer, [i for place, i in enumerate(ids) if place not in gone])
-    assert set(checked.together.units) == gone
-    assert checked.together.output == pytest.approx(left[1], abs=1e-4)
-    assert explainer.explain(TEXT, check=1).checked.together is None
+    ids = explainer.subject.tokenizer(text)["input_ids"]
+    sides = [[one for one in checked.effects if (one.score > 0) is side] for side in (True, False)]
+    assert all(len(side) > 1 for side in sides)
+    for together, side in zip(checked.together, sides, strict=True):
+        gone = {place for effect in side for place in effect.units}
+        left = logits_of(explainer, [i for place, i in enumerate(ids) if place not in gone])
+        assert set(together.units) == gone
+        assert together.output == pytest.approx(left[1], abs=1e-4)
+    assert explainer.explain(text, check=1).checked.together == ()
+
+
+def test_words_without_a_side_are_deleted_at_once(explainer: Explainer) -> None:
+    checked = explainer.explain(TEXT, "rollout").checked
+    assert checked is not None
+    (together,) = checked.together
+    assert set(together.units) == {place for effect in checked.effects for place in effect.units}
 
 
 def test_it_is_done_by_default_for_what_is_short(explainer: Explainer) -> None:
@@ -91,13 +101,27 @@ def test_it_is_done_by_default_for_what_is_short(explainer: Explainer) -> None:
     long = "film " * (LONGEST + 1)
     assert explainer.explain(long).checked is None
     assert explainer.explain(long, check=1).checked is not None
-    assert all(e.checked is None for e in explainer.stream([TEXT]))
-    assert all(e.checked is not None for e in explainer.stream([TEXT, "fine"], check=1))
-    many = explainer.explain(["a film"] * (MOST + 1), "rollout", batch_size=128)
-    assert all(e.checked is None for e in many)
-    assert all(e.checked is not None for e in explainer.explain([TEXT, "fine"]))
     assert all(e.checked is None for e in explainer.compare(TEXT, "attcat,rollout"))
     assert all(e.checked is not None for e in explainer.compare(TEXT, "attcat,rollout", check=1))
+
+
+def test_the_longest_checked_text_has_128_units(explainer: Explainer) -> None:
+    at_most, longer = (explainer.explain("film " * count, "rollout") for count in (LONGEST, LONGEST + 1))
+    assert at_most.checked is not None
+    assert UNCHECKED not in at_most.diagnostics
+    assert longer.checked is None
+    assert "more than 128 units" in longer.diagnostics[UNCHECKED]
+
+
+def test_every_container_is_checked_alike(explainer: Explainer) -> None:
+    texts = [TEXT, "fine"]
+    opened = open_dataset([{"text": text} for text in texts]).for_texts()
+    containers = [texts, (text for text in texts), opened, explainer.stream(texts)]
+    for container in containers:
+        found = explainer.explain(container) if container is not containers[-1] else container
+        assert [len(e.checked.effects) for e in found] == [3, 1]
+    many = explainer.explain(["a film"] * 101, "rollout", batch_size=128)
+    assert all(e.checked is not None for e in many)
 
 
 @pytest.mark.parametrize("check", [-1, 1.5, "3", True])
@@ -220,7 +244,7 @@ def test_words_that_say_the_same_keep_their_colour(explainer: Explainer, togethe
     """A word that hardly matters alone, if all of them do together what its score says."""
     e = explainer.explain("fine dull film", "attcat", check=0)
     e = replace(e, scores=np.array([0, 2.0, -1.0, 0.5, 0]))
-    every = None if together is None else Effect("fine, film", (1, 3), 2.5, 3.0 * together, together, 0.0, 0.4)
+    every = () if together is None else (Effect("fine, film", (1, 3), 2.5, 3.0 * together, together, 0.0, 0.4),)
     checked = Checked("delete", "log_odds", True, 1.0, 0.5, (effect(e, 1, 2.0, 1), effect(e, 3, 0.01, 0)), every)
     e = replace(e, checked=checked)
     assert strengths(e).tolist() == [0, 1, -0.5, shown, 0]
@@ -230,7 +254,7 @@ def test_words_that_say_the_same_keep_their_colour(explainer: Explainer, togethe
 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
-    [(0.5, 0.4, "50.0 % → 40.0 %"), (0.9981, 0.9978, "99.81 % → 99.78 %"), (0.99811, 0.99812, "99.8 % → 99.8 %")],
+    [(0.5, 0.4, "50.0 % → 40.0 %"), (0.9981, 0.9978, "99.81 % → 99.78 %"), (0.99811, 0.99812, "99.8 % (log-odds -1)")],
 )
 def test_probabilities_have_the_digits_that_tell_them_apart(
     explainer: Explainer, before: float, after: float, told: str
@@ -291,7 +315,7 @@ def test_what_is_said_at_a_token_is_checked_there(task: str, kind: str) -> None:
 
 
 def test_answers_are_checked_by_the_probability_of_the_same_tokens() -> None:
-    explainer = Explainer(questions.answering(), questions.tokenizer(), choices=False)
+    explainer = Explainer(questions.answering(), questions.tokenizer())
     e = explainer.explain(question=questions.QUESTION, context=questions.CONTEXT)
     assert e.checked is not None
     assert e.target.span is not None
@@ -320,10 +344,11 @@ def test_a_score_is_checked_by_its_value() -> None:
 
 def test_what_all_words_do_together_is_no_measure_of_each(explainer: Explainer) -> None:
     e = explainer.explain("fine film", "attcat", check=0)
-    outcomes = [Outcome(9.5), Outcome(9.0), Outcome(-50.0)]
-    checked = _checked(e, [("fine", [1]), ("film", [2]), ("fine, film", [1, 2])], Outcome(10.0), outcomes)
-    assert [one.direction for one in checked.effects] == [1, 1]
-    assert (checked.together.effect, checked.together.direction) == (60.0, 1)
+    whole = Outcome(10.0)
+    alone = _effects(e, [("fine", [1]), ("film", [2])], whole, [Outcome(9.5), Outcome(9.0)])
+    together = _effects(e, [("fine, film", [1, 2])], whole, [Outcome(-50.0)])
+    assert [one.direction for one in alone] == [1, 1]
+    assert [(one.effect, one.direction) for one in together] == [(60.0, 1)]
 
 
 def test_a_choice_is_checked_by_its_own_logit() -> None:
@@ -336,7 +361,7 @@ def test_a_choice_is_checked_by_its_own_logit() -> None:
 
 
 def test_independent_labels_are_checked_by_their_own_odds() -> None:
-    explainer = Explainer(cases.subject("bert", labels=3, problem="multi_label_classification"), choices=False)
+    explainer = Explainer(cases.subject("bert", labels=3, problem="multi_label_classification"))
     e = explainer.explain(choosing.TEXT, "attcat", check=1)
     assert e.checked is not None
     (one,) = e.checked.effects

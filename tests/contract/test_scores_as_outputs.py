@@ -44,7 +44,7 @@ def test_the_value_is_shown(problem: str | None, texts: tuple[str, ...]) -> None
 def test_a_name_in_the_configuration_is_used() -> None:
     model = copy.deepcopy(scorer().subject.model)
     model.config.id2label, model.config.label2id = {0: "relevance"}, {"relevance": 0}  # type: ignore[union-attr]
-    e = Explainer(model, scorer().subject.tokenizer, choices=False).explain(TEXT, "attcat", target="relevance")
+    e = Explainer(model, scorer().subject.tokenizer).explain(TEXT, "attcat", target="relevance")
     assert e.target.name == e.prediction.label == "relevance"
 
 

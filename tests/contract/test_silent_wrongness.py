@@ -21,7 +21,16 @@ from whyformer.perturb import probe
 from whyformer.rounding import close
 
 TEXT = cases.TEXTS[2]
-GRADIENTS = ("input_x_gradient", "saliency", "smooth_grad", "attcat", "cat", "grads", "integrated_gradients", "deep_lift_shap")
+GRADIENTS = (
+    "input_x_gradient",
+    "saliency",
+    "smooth_grad",
+    "attcat",
+    "cat",
+    "grads",
+    "integrated_gradients",
+    "deep_lift_shap",
+)
 
 
 class Cut(nn.Module):
@@ -210,11 +219,3 @@ def test_a_method_is_given_as_it_comes_too() -> None:
     spec = explainer.method("attcat(states=inputs)")
     one, other = (explainer.explain(TEXT, method, check=0) for method in (spec, "attcat(states=inputs)"))
     assert close(torch.from_numpy(one.scores), torch.from_numpy(other.scores))
-
-
-def test_a_recommendation_keeps_no_texts() -> None:
-    secret = [("my secret diary entry is a fine film", 0), ("a bad film", 1)] * 20
-    found = Explainer(cases.subject()).recommend(secret, "attcat,attn_lrp", progress=False)
-    assert found.recorded is not None
-    assert "secret" not in found.recorded.read_text()
-    assert "rows in memory" in found.recorded.read_text()

@@ -136,8 +136,8 @@ def test_two_models_run_at_the_same_time(method: str) -> None:
 
 
 def test_two_explainers_of_different_models_at_the_same_time() -> None:
-    loaded = Explainer.load("sentiment", choices=False).subject
-    explainers = [Explainer(copy.deepcopy(loaded.model), loaded.tokenizer, choices=False) for _ in range(2)]
+    loaded = Explainer.load("sentiment").subject
+    explainers = [Explainer(copy.deepcopy(loaded.model), loaded.tokenizer) for _ in range(2)]
     with torch.no_grad():
         next(iter(explainers[1].subject.model.parameters())).mul_(0.5)
     expected = [explainer.explain("a fine film").scores for explainer in explainers]

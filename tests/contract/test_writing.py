@@ -1,7 +1,6 @@
 """Whatever is written is there whole or not at all, beside links, pipes, full disks and other processes."""
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results, Table
 from whyformer.evaluation.word_table import TokenTable, save_tables
 from whyformer.lm_heads import stored
-from whyformer.methods.recorded import recorded
 from whyformer.papers.result import Reproduced
 from whyformer.results.records import Chunk, Record
 from whyformer.show.pictures import write_figure
@@ -171,40 +169,6 @@ def test_pictures_have_an_ending_that_is_known(tmp_path: Path) -> None:
 
 def test_cells_of_a_spreadsheet() -> None:
     assert comma_separated([["=1+1", -0.5, None, "-"], ["@", 3, "a,b", "'x"]]) == "'=1+1,-0.5,,'-\n'@,3,\"a,b\",'x\n"
-
-
-# Choices
-
-
-RECORDING = """
-import types
-from whyformer.methods import recorded
-recorded._keys = lambda number, _: ("shape%d" % (number % 3), "{who}-%d" % number)
-for n in range(60):
-    subject = types.SimpleNamespace(model=n, tokenizer=None)
-    recorded.record(subject, recorded.Choice("attcat", "aopc", 0.3, 0.2, 0.4, n, "x"))
-"""
-
-
-def test_two_processes_that_record_lose_nothing(tmp_path: Path) -> None:
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", RECORDING.format(who=who)],
-            env={**os.environ, "WHYFORMER_CACHE": str(tmp_path)},
-        )
-        for who in "ab"
-    ]
-    assert [process.wait(timeout=120) for process in started] == [0, 0]
-    held = json.loads((tmp_path / "choices.json").read_text())
-    assert sum(map(len, held["models"].values())) == 120
-    assert {file.name for file in tmp_path.iterdir()} == {"choices.json", "choices.lock"}
-
-
-def test_a_pipe_for_choices_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path))
-    os.mkfifo(tmp_path / "choices.json")
-    with pytest.raises(BadInput, match=r"choices\.json.*not a file"):
-        recorded(explanation().subject)  # type: ignore[attr-defined]
 
 
 SPEAKING = """

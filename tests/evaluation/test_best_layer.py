@@ -1,9 +1,8 @@
-"""The layer to believe: found on texts of one's own, recorded beside the method, used by `layer="best"`."""
+"""The best layer: found by recommend on your own texts, or shipped with a bundled model (`layer="best"`)."""
 
 import copy
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,28 +15,16 @@ from tests.helpers import cases, evaluated, families
 from tests.helpers.evaluated import leave_one_out, registered
 from whyformer import Explainer
 from whyformer.cli import main
-from whyformer.errors import BadInput, BadOption
+from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import recommend, recommend_layer
 from whyformer.methods.default import methods_for
-from whyformer.methods.recorded import (
-    Choice,
-    LayerChoice,
-    best_layer,
-    forget,
-    record,
-    record_layer,
-    recorded,
-    recorded_layer,
-    shipped_layer,
-)
+from whyformer.methods.shipped import best_layer, shipped_layer
 from whyformer.methods.specs import method_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 
 FALL = "comprehensiveness(fractions=0.01)"  # without one unit: nothing is better than leaving each out once
-CHOICE = LayerChoice("decoded_grad_cam", "hiding_game", 0.3, 0.2, 0.4, 50, "reviews.csv", layer=1)
-METHOD = Choice("attcat(states=inputs)", "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv")
 
 
 def by_layer(prediction: Prediction, *, layer: int | Literal["best"] = 0, flat: bool = False) -> torch.Tensor:
@@ -55,13 +42,6 @@ def own_registry() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test writes to the home folder."""
-    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "choices.json"
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return evaluated.data(tmp_path, 24)
@@ -75,40 +55,28 @@ def changed(factor: float = 1.0) -> Subject:
     return replace(own, model=model)
 
 
-# The choice
-
-
-def test_the_best_layer_is_recorded(data: Path, cache: Path) -> None:
-    own = changed()
-    found = recommend_layer(own, data, "by_layer", FALL, progress=False)
+def test_the_best_layer_wins(data: Path) -> None:
+    found = recommend_layer(changed(), data, "by_layer", FALL, progress=False)
     assert found.table.methods == ("by_layer", "by_layer(layer=1)", "by_layer(layer=2)", "random")
     assert (found.winner, found.ranked, found.better_than_random) == ("by_layer(layer=1)", "layer", True)
-    assert found.recorded == cache
-    cell = found.table[found.winner, FALL]
-    assert recorded_layer(own.model) == LayerChoice(
-        "by_layer", FALL, cell.mean, cell.low, cell.high, cell.n, str(data), layer=1
-    )
-    assert best_layer(own.model) == 1
-    assert recorded(own) is None  # no method was chosen
     assert found.sentence.startswith("Use by_layer(layer=1): comprehensiveness")
+    assert str(found).endswith("--method 'by_layer(layer=1)'.")
 
 
 def test_by_the_keyword_of_recommend_and_of_an_explainer(data: Path) -> None:
     own = changed()
-    expected = recommend_layer(own, data, "by_layer", FALL, progress=False, cache=False)
+    expected = recommend_layer(own, data, "by_layer", FALL, progress=False)
     for found in (
-        recommend(own, data, "by_layer", FALL, layers=True, progress=False, cache=False),
-        Explainer(own).recommend(data, "by_layer", metric=FALL, layers=True, progress=False, cache=False),
+        recommend(own, data, "by_layer", FALL, layers=True, progress=False),
+        Explainer(own).recommend(data, "by_layer", metric=FALL, layers=True, progress=False),
     ):
-        assert (found.winner, found.sentence, found.recorded) == (expected.winner, expected.sentence, None)
-    assert recorded_layer(own.model) is None
+        assert (found.winner, found.sentence) == (expected.winner, expected.sentence)
 
 
-def test_other_options_of_the_method_are_kept(data: Path, cache: Path) -> None:
+def test_other_options_of_the_method_are_kept(data: Path) -> None:
     found = recommend_layer(changed(), data, "by_layer(flat=true)", FALL, progress=False)
     assert found.table.methods[1] == "by_layer(flat=true, layer=1)"
     assert not found.better_than_random
-    assert not cache.exists()
     assert found.sentence.startswith("No layer is reliably better than a random order here")
 
 
@@ -116,7 +84,7 @@ def test_by_default_the_decoded_layers_in_the_hiding_game(tmp_path: Path) -> Non
     reviews = tmp_path / "reviews.csv"
     rows = ["a gorgeous and witty film,POSITIVE", "a dull and lifeless mess,NEGATIVE", "not bad at all,POSITIVE"]
     reviews.write_text("\n".join(["text,label", *rows]))
-    found = Explainer.load("sentiment").recommend(reviews, layers=True, progress=False, cache=False)
+    found = Explainer.load("sentiment").recommend(reviews, layers=True, progress=False)
     labels = [f"decoded_grad_cam(layer={layer})" for layer in range(7)]
     assert found.table.methods == (*labels, "random")
     assert found.metric == "hiding_game"
@@ -157,127 +125,38 @@ def test_the_command(data: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert status == 2
     assert "recommend --layers" in complaint
     arguments = ["recommend", "--data", str(data), *model, "--layers", "--methods", "by_layer", "--metric", FALL]
-    status, out, err = said(*arguments)
+    status, out, _ = said(*arguments)
     assert status == 0
     assert "Use by_layer(layer=1)" in out
-    assert "--layer best uses it" in err
-    status, out, _ = said(*explain)
-    assert status == 0
-    assert out.replace("layer=best", "layer=1") == said(*explain[:-1], "1")[1]
-    assert said("recommend", *model, "--forget")[1] == "forgotten\n"
-    assert said("recommend", *model, "--forget")[1] == "nothing was recorded for this model\n"
+    assert "--method 'by_layer(layer=1)'" in out
 
 
-# The file
+# `layer="best"`
 
 
-def test_layer_and_method_stand_side_by_side(cache: Path) -> None:
+def test_best_is_the_layer_that_a_bundled_model_ships_with() -> None:
+    explainer = Explainer.load("sentiment")
+    shipped = shipped_layer(explainer.subject.model)
+    assert shipped == best_layer(explainer.subject.model) == 5
+    found = explainer.explain("a film", "decoded_grad_cam", layer="best")
+    assert found.diagnostics["decoded"]["layer"] == shipped
+    assert list(found.scores) == list(explainer.explain("a film", "decoded_grad_cam", layer=shipped).scores)
+
+
+def test_any_other_model_needs_a_number() -> None:
     own = changed()
-    record_layer(own.model, CHOICE)
-    record(own, METHOD)
-    assert (recorded(own), recorded_layer(own.model)) == (METHOD, CHOICE)
-    kept = json.loads(cache.read_text())
-    assert kept["models"] == {own.shape: {own.fingerprint: asdict(METHOD)}}
-    assert [list(of_shape.values()) for of_shape in kept["layers"].values()] == [[asdict(CHOICE)]]
-    record_layer(own.model, replace(CHOICE, layer=2))
-    assert (recorded(own), best_layer(own.model)) == (METHOD, 2)
-    assert forget(own)
-    assert (recorded(own), recorded_layer(own.model), forget(own)) == (None, None, False)
-
-
-@pytest.mark.parametrize("kept", ["method", "layer"])
-def test_either_is_forgotten_without_the_other(kept: str) -> None:
-    own = changed()
-    if kept == "method":
-        record(own, METHOD)
-    else:
-        record_layer(own.model, CHOICE)
-    assert forget(own)
-    assert not forget(own)
-
-
-def test_files_of_earlier_versions_are_read_and_kept(cache: Path) -> None:
-    own = changed()
-    held = {own.shape: {own.fingerprint: asdict(METHOD)}}
-    cache.parent.mkdir()
-    cache.write_text(json.dumps({"schema": "whyformer/choices", "schema_version": 1, "models": held}))
-    assert recorded(own) == METHOD
-    assert recorded_layer(own.model) is None
-    record_layer(own.model, CHOICE)
-    assert (recorded(own), recorded_layer(own.model)) == (METHOD, CHOICE)
-
-
-@pytest.mark.parametrize("damaged", [{"layer": 1}, {**asdict(CHOICE), "mood": "good"}, "two"])
-def test_a_damaged_layer_is_said(cache: Path, damaged: Any) -> None:
-    own = changed()
-    record_layer(own.model, CHOICE)
-    kept = json.loads(cache.read_text())
-    shape = next(iter(kept["layers"]))
-    kept["layers"][shape] = dict.fromkeys(kept["layers"][shape], damaged)
-    cache.write_text(json.dumps(kept))
-    with pytest.raises(BadInput, match=r"choices\.json.*remove it"):
-        best_layer(own.model)
-
-
-def test_layers_that_are_no_layers_are_said(cache: Path) -> None:
-    cache.parent.mkdir()
-    cache.write_text('{"schema": "whyformer/choices", "schema_version": 1, "models": {}, "layers": 3}')
-    with pytest.raises(BadInput, match=r"choices\.json.*remove it"):
-        best_layer(changed().model)
-
-
-def test_the_layer_is_that_of_the_weights() -> None:
-    own, other = changed(), changed(1.5)
-    record_layer(own.model, CHOICE)
-    assert best_layer(changed().model) == 1  # the same weights, in another object
-    assert recorded_layer(other.model) is None
-    with torch.no_grad():
-        own.model.classifier.weight.add_(1e-6)
-    assert recorded_layer(own.model) is None
-
-
-# What `layer="best"` means
-
-
-def test_a_record_stands_above_what_a_bundled_model_comes_with() -> None:
-    own = Explainer.load("sentiment").subject
-    shipped = shipped_layer(own.model)
-    assert shipped is not None
-    assert best_layer(own.model) == shipped.layer
-    record_layer(own.model, replace(CHOICE, layer=2))
-    assert best_layer(own.model) == 2
-    assert Explainer(own).explain("a film", "decoded_grad_cam").diagnostics["decoded"]["layer"] == shipped.layer
-    assert forget(own)
-    assert best_layer(own.model) == shipped.layer
-    assert shipped_layer(cases.subject().model) is None
-
-
-def test_best_is_the_recorded_layer() -> None:
-    own = changed()
-    options: dict[str, Any] = {"decode": False}
-    with pytest.raises(BadOption, match="recommend --layers"):
-        Explainer(own).explain("a bad film", "decoded_grad_cam", layer="best", **options)
-    record_layer(own.model, replace(CHOICE, layer=2))
-    best = Explainer(own).explain("a bad film", "decoded_grad_cam", layer="best", **options)
-    second = Explainer(own).explain("a bad film", "decoded_grad_cam", layer=2, **options)
-    assert list(best.scores) == list(second.scores)
-    assert best.diagnostics["decoded"]["layer"] == 2
+    assert shipped_layer(own.model) is None
+    with pytest.raises(BadOption, match="not bundled: give a number"):
+        Explainer(own).explain("a bad film", "decoded_grad_cam", layer="best", decode=False)
     inputs = {name: torch.tensor([ids]) for name, ids in own.tokenizer("a bad film").items()}
-    scores = whyformer.attribute(own.model, inputs, "decoded_grad_cam", layer="best", **options)
-    assert scores[0].tolist() == list(second.scores)
-    record_layer(own.model, replace(CHOICE, layer=7))
-    with pytest.raises(BadOption, match="layer 7 does not exist"):
-        Explainer(own).explain("a bad film", "decoded_grad_cam", layer="best", **options)
+    with pytest.raises(BadOption, match="not bundled: give a number"):
+        whyformer.attribute(own.model, inputs, "decoded_grad_cam", layer="best", decode=False)
 
 
-def test_a_journal_knows_which_layer_was_best(data: Path, tmp_path: Path) -> None:
-    own = changed()
-    for layer in (1, 2):
-        record_layer(own.model, replace(CHOICE, layer=layer))
-        (spec,) = methods_for(own, "decoded_grad_cam(layer=best, decode=false)")
-        assert spec.label == f"decoded_grad_cam(decode=false, layer={layer})"
-        table = evaluate(own, data, [spec.label], [FALL], out=tmp_path / "out", progress=False)
-    assert table.methods == tuple(f"decoded_grad_cam(decode=false, layer={layer})" for layer in (1, 2))
+def test_a_journal_knows_which_layer_was_best(tmp_path: Path) -> None:
+    own = Explainer.load("sentiment").subject
+    (spec,) = methods_for(own, "decoded_grad_cam(layer=best, decode=false)")
+    assert spec.label == "decoded_grad_cam(decode=false, layer=5)"
 
 
 def test_a_key_knows_what_is_in_the_folder_of_a_head(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Effort: what `method="auto"` means in one pass and in steps, on every surface."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +11,10 @@ from whyformer import BadOption, Explainer
 from whyformer.cli import main
 from whyformer.methods import default as auto_module
 from whyformer.methods.default import AUTO, EFFORT, auto_method, methods_for
-from whyformer.methods.recorded import Choice, record
 from whyformer.rounding import close
 
 LONG = TEXTS[2]
 EFFORTS = {"fast": AUTO, "balanced": f"stepwise(of={AUTO})", "best": f"stepwise(of={AUTO}, steps=10)"}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path))
-
-
-def recorded(method: str) -> None:
-    record(subject(), Choice(method, "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv"))
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -36,29 +25,12 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 
 
 @pytest.mark.parametrize(("effort", "label"), EFFORTS.items())
-def test_without_a_record_it_is_the_method_that_wins_in_general(effort: Any, label: str) -> None:
+def test_auto_is_the_method_that_wins_in_general(effort: Any, label: str) -> None:
     assert auto_method(subject(), effort).label == auto_method(None, effort).label == label
     e = Explainer(subject()).explain(LONG, effort=effort)
     expected = Explainer(subject()).explain(LONG, label)
     assert close(e.scores, expected.scores)
     assert e.method == label.partition("(")[0]
-
-
-@pytest.mark.parametrize(
-    ("effort", "label"),
-    [
-        ("fast", "attcat(states=inputs)"),
-        ("balanced", "stepwise(of=attcat(states=inputs))"),
-        ("best", "stepwise(of=attcat(states=inputs), steps=10)"),
-    ],
-)
-def test_a_recorded_winner_is_what_is_taken_step_by_step(effort: Any, label: str) -> None:
-    recorded("attcat(states=inputs)")
-    explainer = Explainer(subject())
-    assert explainer.method("auto", effort).label == label
-    assert close(explainer.explain(LONG, effort=effort).scores, explainer.explain(LONG, label).scores)
-    aside = Explainer(subject(), choices=False)
-    assert aside.method("auto", effort).label == EFFORTS[effort]
 
 
 def test_the_default_is_one_constant(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,16 +44,6 @@ def test_the_default_is_one_constant(monkeypatch: pytest.MonkeyPatch, capsys: py
         assert methods_for(None, "rollout,auto")[1].label == label
         _, out, _ = command(capsys, "methods")
         assert [line.split()[0] for line in out.splitlines() if "(auto)" in line] == [name]
-
-
-def test_a_winner_that_cannot_be_stepped_is_named() -> None:
-    recorded("stepwise(steps=5)")
-    explainer = Explainer(subject())
-    assert explainer.method("auto", "fast").label == "stepwise(of=layer_lrp, steps=5)"
-    with pytest.raises(BadOption) as refusal:
-        explainer.explain(LONG, effort="best")
-    for said in ("effort='best'", "recorded for this model", "stepwise(steps=5)", "cannot be made of itself", "'fast'"):
-        assert said in str(refusal.value)
 
 
 @pytest.mark.parametrize("method", ["attcat", "stepwise", "attcat(states=inputs)"])

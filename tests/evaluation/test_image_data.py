@@ -229,7 +229,7 @@ def test_a_file_that_is_no_image_is_a_bad_row() -> None:
 
 
 def test_methods_are_recommended_on_images() -> None:
-    found = recommend.recommend(subject(), rows(6, masks=False), "lrp,rollout", "deletion", cache=False, progress=False)
+    found = recommend.recommend(subject(), rows(6, masks=False), "lrp,rollout", "deletion", progress=False)
     assert set(found.table.methods) == {"lrp", "rollout", "random"}
     assert "6 images, a small sample" in found.sentence
     with pytest.raises(BadOption, match="layers are ranked on texts"):

@@ -125,7 +125,7 @@ def test_auto_is_what_wins_on_images_and_goes_to_the_pixels_without_layers() -> 
     from transformers import SwinConfig, SwinForImageClassification
 
     assert Explainer(image_cases.subject()).method("auto").label == "full_grad(book=attn)"
-    assert Explainer(image_cases.subject(), choices=False).explain(image_cases.photo()).method == "full_grad"
+    assert Explainer(image_cases.subject()).explain(image_cases.photo()).method == "full_grad"
     torch.manual_seed(0)
     config = SwinConfig(image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4)
     edges = {"height": 32, "width": 32}
@@ -153,11 +153,11 @@ def test_the_model_is_sure_of_the_bundled_photograph_because_of_the_face() -> No
     e = Explainer.load("pets").explain(PHOTOGRAPH)
     assert e.prediction.label == "Maine Coon"
     assert e.checked is not None
-    assert e.checked.together is not None
+    (together,) = e.checked.together
     assert e.checked.probability is not None
-    assert e.checked.together.probability is not None
+    assert together.probability is not None
     assert e.checked.probability > 0.9
-    assert e.checked.together.probability < 0.65
-    boxes = np.array([e.units[place].box for place in e.checked.together.units])
+    assert together.probability < 0.65
+    boxes = np.array([e.units[place].box for place in together.units])
     assert (boxes >= [18, 10, 18, 10]).all()  # of 96 pixels; the face, from the ears to the chin
     assert (boxes <= [60, 52, 60, 52]).all()

@@ -14,9 +14,8 @@ from whyformer import Explainer
 from whyformer.errors import BadOption
 from whyformer.evaluation.recommend import recommend
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods import recorded as choices
+from whyformer.methods import default
 from whyformer.methods.default import methods_for
-from whyformer.methods.recorded import LayerChoice, record_layer
 from whyformer.methods.specs import method_specs
 from whyformer.prediction import Prediction
 
@@ -57,12 +56,12 @@ def test_word_metrics_take_the_highest_token_of_ranks() -> None:
     assert [w.score for w in signed.words()] == [w.score for w in signed.words("sum")]
 
 
-def test_keys_know_the_layer_that_is_best_inside_another_method() -> None:
+def test_keys_know_the_layer_that_is_best_inside_another_method(monkeypatch: pytest.MonkeyPatch) -> None:
     own = subject()
     written = ["stepwise(of=decoded_grad_cam(layer=best, decode=false, score=saliency))"]
     facts = []
     for layer in (1, 2):
-        record_layer(own.model, LayerChoice("decoded_grad_cam", "hiding_game", 0.5, 0.4, 0.6, 9, "texts", layer=layer))
+        monkeypatch.setattr(default, "best_layer", lambda _, layer=layer: layer)
         found = methods_for(own, written)[0]
         facts.append(found.facts)
         assert f"layer={layer}" in found.label
@@ -126,7 +125,7 @@ def test_layers_are_ranked_only_for_methods_that_read_the_best() -> None:
 
 
 @pytest.mark.slow
-def test_recommend_measures_more_effort_and_records_the_winner(tmp_path: Path) -> None:
+def test_recommend_measures_more_effort(tmp_path: Path) -> None:
     good = ("gorgeous", "witty", "delightful", "brilliant", "moving", "superb")
     bad = ("dull", "lifeless", "awful", "tedious", "clumsy", "terrible")
     texts = [f"the film that we saw there is a {word} one" for word in (*good, *bad)]
@@ -137,7 +136,3 @@ def test_recommend_measures_more_effort_and_records_the_winner(tmp_path: Path) -
     assert found.gain is not None
     assert found.gain.n == len(texts)
     assert f"stepwise(of=attn_lrp) is better by {found.gain.mean:+.3f}" in found.sentence
-    recorded = choices.recorded(own)
-    assert recorded is not None
-    assert recorded.method == "attn_lrp"
-    assert methods_for(own, "auto", "best")[0].label == "stepwise(of=attn_lrp, steps=10)"

@@ -21,7 +21,7 @@ from whyformer.inputs.units import join_words
 
 @cache
 def answering(seed: int = 10) -> Explainer:
-    return Explainer(questions.answering(seed), questions.tokenizer(), choices=False)
+    return Explainer(questions.answering(seed), questions.tokenizer())
 
 
 def answer(method: str = "rollout", **options: Any) -> Explanation:

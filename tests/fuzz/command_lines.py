@@ -129,7 +129,7 @@ def _valid(workspace: Workspace) -> list[list[str]]:
         ["heads", "--treebank", str(workspace.folder / "trees.conllu"), *model, "--out", f"{out}.json"],
         ["heads", "--texts", str(workspace.folder / "lines.txt"), *model, "--figure", f"{out}.png"],
         ["report", str(workspace.folder / "run"), "--format", "csv"],
-        ["recommend", *data, *model, "--methods", "random,attcat", "--limit", "2", "--no-cache"],
+        ["recommend", *data, *model, "--methods", "random,attcat", "--limit", "2"],
         ["cost", *model, "--tokens", "8", "--methods", "random,rollout", "--seconds", "1", "--batch", "2"],
         ["reproduce", "--list"],
         ["reproduce", "attcat-table-1", "--limit", "1"],

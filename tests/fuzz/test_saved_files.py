@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,6 @@ from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results
 from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
-from whyformer.methods.recorded import CHOICES, Choice, LayerChoice, choices_file, forget, recorded
 from whyformer.perturb.seen import Seen
 from whyformer.results.records import Chunk, Record
 from whyformer.results.saved import COMPARISON
@@ -195,26 +194,6 @@ def test_head_masks(tmp_path: Path) -> None:
     for _, data in list(tampered(whole))[::SOME]:
         path.write_text(json.dumps(data))
         held_or_refused(lambda: repr(HeadMask.load(path).random(0)))
-
-
-def choices() -> dict[str, Any]:
-    choice = asdict(Choice("attcat", "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv"))
-    layer = asdict(LayerChoice("attcat", "aopc", 0.3, 0.2, 0.4, 50, "reviews.csv", layer=2))
-    held = {"models": {"shape": {"print": choice}}, "layers": {"shape": {"print": layer}}}
-    return {"schema": "whyformer/choices", "schema_version": 1, **held}
-
-
-def test_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path))
-    CHOICES.checked(choices())
-    for _, data in tampered(choices()):
-        held_or_refused(lambda data=data: CHOICES.checked(data))
-    subject = Explainer.load("sentiment").subject
-    for kind in ("models", "layers"):
-        choices_file().write_text(json.dumps({**choices(), kind: {subject.shape: []}}))
-        for use in (recorded, forget):
-            with pytest.raises(BadInput, match=r"choices\.json.*remove it"):
-                use(subject)
 
 
 # Journals: the checksums are right, and what they are of is not

@@ -23,8 +23,8 @@ def chooser(kind: str = "bert") -> Explainer:
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.25)
-    return Explainer(model, tokenizer, choices=False)
+    return Explainer(model, tokenizer)
 
 
 def scorer(problem: str | None = None, kind: str = "bert") -> Explainer:
-    return Explainer(cases.subject(kind, labels=1, problem=problem), choices=False)
+    return Explainer(cases.subject(kind, labels=1, problem=problem))

@@ -35,7 +35,7 @@ def explainer(task: str, kind: str) -> Explainer:
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.25)
-    return Explainer(model, tokenizer, choices=False)
+    return Explainer(model, tokenizer)
 
 
 def texts(task: str, kind: str) -> list[str]:

@@ -366,7 +366,7 @@ def test_the_mask_of_a_bundled_model_is_its_default(tmp_path: Path, monkeypatch:
     model, folder = families.build("bert"), tmp_path / "tiny"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    for module in ("whyformer.methods.recorded", bundled_models.__module__):
+    for module in ("whyformer.methods.shipped", bundled_models.__module__):
         monkeypatch.setattr(sys.modules[module], "BUNDLED", tmp_path)
     monkeypatch.setattr(model.config, "_name_or_path", str(folder))
     with pytest.raises(whyformer.BadOption, match="comes with none"):

@@ -160,4 +160,4 @@ def test_a_list_of_rows_and_a_frame_can_be_measured(explainer: Explainer) -> Non
     frame = pytest.importorskip("pandas").DataFrame({"text": TEXTS, "label": [0, 1, 0]})
     for data in (TEXTS, rows, frame):
         assert explainer.evaluate(data, "rollout", metrics=evaluated.FALL).to_csv().count("\n") == 2
-    assert explainer.recommend(TEXTS, ["rollout", "attcat"], cache=False).sentence
+    assert explainer.recommend(TEXTS, ["rollout", "attcat"]).sentence

@@ -36,9 +36,6 @@ HtmlOption = Annotated[Path | None, typer.Option(help="Write a page to this file
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or float64.")]
 CaptureOption = Annotated[bool, typer.Option(help="On a GPU, capture what is asked again, and replay it.")]
-NoCacheOption = Annotated[
-    bool, typer.Option("--no-cache", help="Neither read nor write what was found best for a model.")
-]
 MethodsOption = Annotated[
     str,
     typer.Option(
@@ -129,12 +126,16 @@ class Loading:
         bool, typer.Option("--trust-remote-code", help="Run code that ships with the model.")
     ] = False
 
-    def explainer(self, *, choices: bool = True, images: bool = False) -> Explainer:
-        """Load it without transformers' own remarks; one that takes images, if images are to be explained."""
+    def explainer(self, data: object = None, *, images: bool = False) -> Explainer:
+        """Load the model without transformers' own remarks. Data needs a model that is named."""
+        if data is not None and self.model is None:
+            raise BadOption(
+                "your own data needs a model: give -m MODEL (-m sentiment and -m pets are the bundled ones)"
+            )
         quiet_loading()
         options = dict(vars(self))
         name = options.pop("model") or ("pets" if images else "sentiment")
-        return Explainer.load(name, choices=choices, **options)
+        return Explainer.load(name, **options)
 
 
 with_model = with_flags("loading", Loading, first=1)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,16 +10,21 @@ import typer
 
 from whyformer.cli.app import HtmlOption, Loading, OverlapOption, WindowSizeOption, check_files, with_flags
 from whyformer.cli.streams import put, put_json, say
-from whyformer.cli.texts import standard_input, texts_of
+from whyformer.cli.texts import existing, images_at, standard_input, texts_of
+from whyformer.datasets.opening import ENDINGS
 from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
+from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
 from whyformer.show.render import PICTURES, endings, format_of
 from whyformer.storage.files import read, write
 
-TextArgument = Annotated[str | None, typer.Argument(help="The text; without it, or with -, standard input is read.")]
+TextArgument = Annotated[
+    str | None,
+    typer.Argument(help="The text, or an image or data file. Without it, or with -, standard input is read."),
+]
 WordsOption = Annotated[
     bool,
     typer.Option("--words", help="Whole words instead of tokens in JSON too, in trust and in the steps of stepwise."),
@@ -27,8 +32,8 @@ WordsOption = Annotated[
 CheckOption = Annotated[
     int | None,
     typer.Option(
-        help="Say what the model says without each of so many of the strongest words, or regions of an image; 0 leaves "
-        "it out. By default 3, for texts of at most 128 units, at most 100 of them."
+        help="Number of the strongest words or image regions to check by hiding each one. 0 checks none. Default: 3 "
+        "for texts of at most 128 units, and 0 for compare."
     ),
 ]
 TrustOption = Annotated[
@@ -48,7 +53,7 @@ class AskedFlags:
 
     image: Annotated[
         list[Path] | None,
-        typer.Option(help="Explain this image file, in place of a text; give this option for each of several."),
+        typer.Option(help="Explain this image file, or all in this folder; give this option for each of several."),
     ] = None
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None
     question: Annotated[str | None, typer.Option(help="A question, for a model that answers them; see --context.")] = (
@@ -127,15 +132,29 @@ class AskedFlags:
         if images and refused:
             raise BadOption(f"--image stands alone, and this is of texts: leave {', '.join(refused)} out")
 
-    def explainer(self, loading: Loading, text: str | None, *, choices: bool = True) -> Explainer:
+    def with_path(self, text: str | None, data: str | None) -> "tuple[AskedFlags, str | None, str | None]":
+        """These flags, TEXT and --data, where an existing path given as TEXT is read as what it is."""
+        asked = self if self.image is None else replace(self, image=[f for path in self.image for f in images_at(path)])
+        path = None if text is None else existing(text)
+        if path is None:
+            return asked, text, data
+        if path.is_dir() or path.suffix.casefold() in pictures.ENDINGS:
+            return replace(asked, image=[*(asked.image or []), *images_at(path)]), None, data
+        if path.suffix.casefold() not in ENDINGS:
+            raise BadOption(f"{text!r} is a file: explain its lines with --file {text}")
+        if data is not None:
+            raise BadOption(f"{text!r} is data, and so is --data {data}: give one of the two")
+        return asked, None, text
+
+    def explainer(self, loading: Loading, text: str | None, data: str | Path | None = None) -> Explainer:
         """The model, if it reads what is to be explained; TEXT beside an image is for models that compare the two."""
-        explainer = loading.explainer(choices=choices, images=bool(self.image))
+        explainer = loading.explainer(data, images=bool(self.image))
         takes, name = explainer.subject.takes_images, type(explainer.subject.model).__name__
         compares = explainer.task.compares
         if self.image and not takes:
             raise BadOption(f"{name} reads texts: --image needs a model that takes images")
-        if takes and not self.image:
-            raise BadOption(f"{name} takes images: give --image FILE{' and a TEXT' if compares else ', and no text'}")
+        if takes and not self.image and (data is None or compares):
+            raise BadOption(f"{name} takes images: give an image file{' as --image, and a TEXT' if compares else ''}")
         if self.image and compares != (text is not None):
             how = "compares images with texts: give a TEXT too" if compares else "takes images alone: leave TEXT out"
             raise BadOption(f"{name} {how}")

@@ -25,6 +25,7 @@ def invoke(arguments: list[str]) -> int:
         warnings.simplefilter("always", WhyformerWarning)
         warnings.showwarning = show_warning
         try:
+            check_repeated(command, arguments)
             with command.make_context("whyformer", arguments) as context:
                 command.invoke(context)
         except typer.Exit as stop:
@@ -32,6 +33,19 @@ def invoke(arguments: list[str]) -> int:
         except UsageError as error:
             raise BadOption(getattr(error, "format_message", error.__str__)()) from error
     return 0
+
+
+def check_repeated(command: Any, arguments: list[str]) -> None:
+    """Raise if an option that takes one value is given twice. The last value would win without a word."""
+    chosen = command.commands.get(arguments[0])
+    if chosen is None:
+        return
+    parser = chosen.make_parser(chosen.context_class(chosen, info_name=arguments[0]))
+    _, _, order = parser.parse_args(args=list(arguments[1:]))
+    single = [one for one in order if not (getattr(one, "multiple", True) or getattr(one, "is_flag", True))]
+    for option in single:
+        if single.count(option) > 1:
+            raise BadOption(f"{option.opts[0]} is given {single.count(option)} times, and takes one value")
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

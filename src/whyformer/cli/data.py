@@ -18,7 +18,7 @@ from whyformer.show.lists import rows_text
 
 SplitOption = Annotated[str | None, typer.Option(help="The split of a folder or hub data set.")]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="The column of the label.")]
-LimitOption = Annotated[int | None, typer.Option(help="How many examples are taken.")]
+LimitOption = Annotated[int | None, typer.Option(help="How many rows are taken, from the first one on.")]
 DataOption = Annotated[
     str | None,
     typer.Option("--data", help="Explain every text of a file, folder or data set, as `evaluate` takes it; see --out."),
@@ -35,6 +35,11 @@ class Rows:
         None
     )
     on_error: ErrorOption = "refuse"
+
+    def or_sampled(self, count: int) -> dict[str, Any]:
+        """The same for `open_dataset`, with a random sample of this size unless rows are chosen."""
+        is_chosen = self.limit is not None or self.sample is not None
+        return vars(self) if is_chosen else {**vars(self), "sample": count}
 
     def texts(self, data: str, text: str | None, label: str | None) -> Dataset:
         """The rows of a data set that are to be explained, whatever their labels are."""

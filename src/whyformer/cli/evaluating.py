@@ -17,7 +17,6 @@ from whyformer.cli.app import (
     HtmlOption,
     Loading,
     MethodsOption,
-    NoCacheOption,
     OverlapOption,
     PiecesOption,
     SpecialOption,
@@ -33,7 +32,7 @@ from whyformer.cli.app import (
     with_model,
 )
 from whyformer.cli.asking import WindowsOption
-from whyformer.cli.data import LabelColumn, Rows, SplitOption, opened, with_rows
+from whyformer.cli.data import LabelColumn, Rows, opened, with_rows
 from whyformer.cli.streams import put, say
 from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
@@ -43,7 +42,6 @@ from whyformer.evaluation.table import Results
 from whyformer.evaluation.tally import idf_called
 from whyformer.explain.folders import KIND, PAGE
 from whyformer.explain.kept import kept_examples
-from whyformer.methods import recorded as choices
 from whyformer.methods.specs import FAST, SHORT
 from whyformer.metrics.registry import METRICS as REGISTRY
 from whyformer.metrics.registry import Metric
@@ -109,7 +107,7 @@ def evaluate_command(
     loading: Loading,
 ) -> None:
     """Measure how good the explanations of methods are, on a data set."""
-    subject = loading.explainer().subject
+    subject = loading.explainer(data).subject
     options: dict[str, Any] = {"effort": effort, "engine": engine, "workers": workers, "beam": beam}
     options |= {"rows_per_chunk": chunk, "tokens_per_batch": tokens_per_batch, "capture": capture}
     options |= {"windows": windows, "window_size": window_size, "overlap": overlap}
@@ -129,9 +127,10 @@ def evaluate_command(
 
 @app.command("recommend")
 @with_model
+@with_rows
 def recommend_command(
     *,
-    data: Annotated[str | None, typer.Option("--data", help="Your own texts, as for `evaluate`.")] = None,
+    data: Annotated[str, typer.Option(help="Your own texts, as for `evaluate`.")],
     methods: MethodsOption = FAST,
     metric: Annotated[
         str | None, typer.Option(help=f"What to rank by. Default: {METRIC}, or {LAYER_METRIC} for layers.")
@@ -141,29 +140,16 @@ def recommend_command(
     ] = False,
     effort: EffortOption = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the journal; run again to go on.")] = None,
-    split: SplitOption = None,
     text: TextColumn = None,
     label: LabelColumn = None,
-    limit: Annotated[int, typer.Option(help="How many texts are drawn at random.")] = TEXTS,
-    on_error: ErrorOption = "skip",
+    rows: Rows,
     loading: Loading,
-    no_cache: NoCacheOption = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget what was recorded for this model.")] = False,
 ) -> None:
-    """Find the method, or the layer, to believe on your own texts; `explain` then uses it."""
-    subject = loading.explainer().subject
-    if forget:
-        put("forgotten" if choices.forget(subject) else "nothing was recorded for this model")
-        return
-    if data is None:
-        raise BadOption("--data is needed: your own texts to measure on")
-    dataset = opened(subject, data, text, label, split=split, sample=limit, on_error=on_error)
-    options: dict[str, Any] = {"layers": layers, "effort": effort, "out": out, "cache": not no_cache}
-    recommendation = recommend(subject, dataset, methods, metric, **options)
+    """Find the method, or the layer, to use on your own texts, and print the option that uses it."""
+    subject = loading.explainer(data).subject
+    dataset = opened(subject, data, text, label, **rows.or_sampled(TEXTS))
+    recommendation = recommend(subject, dataset, methods, metric, layers=layers, effort=effort, out=out)
     put(str(recommendation), coloured=True)
-    if recommendation.recorded is not None:
-        use = "--layer best" if layers else "--method auto"
-        say(f"recorded in {recommendation.recorded}: {use} uses it for this model")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from whyformer.cli.app import (
     CaptureOption,
     EffortOption,
     Loading,
-    NoCacheOption,
     TextColumn,
     app,
     limited,
@@ -96,7 +95,6 @@ def explain(
     memory: Annotated[str, typer.Option(help="low: run layers again instead of keeping what they computed.")] = "usual",
     capture: CaptureOption = True,
     batch_size: Annotated[int, typer.Option(help="Texts or images in one run of the model.")] = 16,
-    no_cache: NoCacheOption = False,
     asked: AskedFlags,
     rows: Rows,
     shown: ShownFlags,
@@ -105,8 +103,10 @@ def explain(
     options: dict[str, str],
 ) -> None:
     """Explain a prediction: which tokens, or which patches of an image, made the model say that."""
+    asked, text, data = asked.with_path(text, data)
     asked.check_images({"--file": file, "--data": data, "--text": column, "--words": words, **long.used})
     rows.check(data, label)
+    check_untrusted(data, trust)
     way = None if effort is None else effort_named(effort)
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
@@ -116,7 +116,7 @@ def explain(
     else:
         asked.check_data({"TEXT": text, "--file": file})
         _ = shown.folder  # what is wrong with it is said before a model is loaded
-    explainer = asked.explainer(loading, text, choices=not no_cache)
+    explainer = asked.explainer(loading, text, file if data is None else data)
     if file is not None and explainer.subject.task == "answer":
         inputs = as_questions(inputs["text"], file)
     chosen = explainer.method(method, way)
@@ -126,11 +126,11 @@ def explain(
         checked = _word_steps(chosen) | checked
     checked |= {**asked.outputs, **vars(long), "batch_size": batch_size, "method": method, "effort": way}
     checked |= {"check": check, "memory": memory, "capture": capture}
-    finished = partial(_finished, explainer, words, trust)
     if data is not None:
         opened = rows.texts(data, column, label)
-        _explain_data(explainer, opened, chosen, checked, finished, shown)
+        _explain_data(explainer, opened, chosen, checked, words, shown)
         return
+    finished = partial(_finished, explainer, words, trust)
     done: list[Explanation] = []
     try:
         if explainer.task.compares:
@@ -148,6 +148,12 @@ def explain(
     shown.save(done)
 
 
+def check_untrusted(data: str | None, trust: bool) -> None:
+    """Raise if trust is to be measured of a whole data set."""
+    if data is not None and trust:
+        raise BadOption("--trust is for single texts and images, and --data is a whole data set: leave one of them out")
+
+
 def _finished(explainer: Explainer, words: bool, trust: bool, explanations: list[Explanation]) -> list[Explanation]:
     """Explanations as they are asked for: of words, and with what is measured of them."""
     done = [e.by_word() if words else e for e in explanations]
@@ -161,28 +167,26 @@ def _explain_data(
     data: Dataset,
     method: MethodSpec,
     options: dict[str, Any],
-    finished: "partial[list[Explanation]]",
+    words: bool,
     shown: ShownFlags,
 ) -> None:
     """Explain every text of a data set: into a folder, or all at once."""
     if shown.folder is None:
         many = explainer.explain(data, **options, on_error=data.on_error)
-        many = replace(many, explanations=tuple(finished(list(many))))
-        shown.put_many(many)
+        shown.put_many(replace(many, explanations=tuple(_finished(explainer, words, False, list(many)))))
         return
-    options["check"] = options["check"] or 0  # unless it is asked for: there may be many
 
     def explain(examples: Sequence[Example]) -> list[list[Comparison]]:
         outputs: list[list[Comparison]] = [[] for _ in examples]
         inputs = inputs_of(explainer.subject, examples, data.name)
         several: Explanations = explainer.explain(**inputs, **options, progress=False)  # type: ignore[call-overload]
-        for row, explanation in zip(several.rows, finished(list(several)), strict=True):
+        for row, explanation in zip(several.rows, _finished(explainer, words, False, list(several)), strict=True):
             outputs[row].append(Comparison((explanation,)))
         return outputs
 
     of_the_run = ("batch_size", "method", "effort", "memory", "capture")
     asked = {name: value for name, value in options.items() if name not in of_the_run}
-    asked |= {"words": finished.args[1], "trust": finished.args[2]}
+    asked |= {"words": words}
     work = FolderOfExplanations(explainer.subject, data, (method,), explain, asked, options["batch_size"])
     explain_into(shown.folder, work)
 
@@ -216,8 +220,10 @@ def compare(
     loading: Loading,
 ) -> None:
     """Explain one prediction by several methods, one under the other; of an image, side by side."""
+    asked, text, data = asked.with_path(text, data)
     asked.check_images({"--words": words, "--data": data, **long.used}, most=1)
     rows.check(data, label)
+    check_untrusted(data, trust)
     for name in names_of(names):
         if name not in (*EVERY, "auto"):
             method_specs(name)  # what is wrong with a name is said before a model is loaded
@@ -231,7 +237,7 @@ def compare(
         asked.check_data({"TEXT": text})
         if shown.folder is None:
             raise BadOption("--data is compared into a folder: give --out FOLDER")
-    explainer = asked.explainer(loading, text)
+    explainer = asked.explainer(loading, text, data)
     chosen = names if names in EVERY else [_written(explainer, name, way, words) for name in names_of(names)]
     finished = partial(_finished, explainer, words, trust)
 
@@ -243,7 +249,7 @@ def compare(
 
     if data is not None:
         opened = rows.texts(data, column, label)
-        settings = {**asked.outputs, **vars(long), "words": words, "trust": trust, "check": check}
+        settings = {**asked.outputs, **vars(long), "words": words, "check": check}
         _compare_data(explainer, opened, methods_for(explainer.subject, chosen), compared, settings, shown)
         return
     comparison = compared(inputs)

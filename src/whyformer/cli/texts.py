@@ -14,7 +14,7 @@ from whyformer.datasets.opening import ENDINGS
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
-from whyformer.storage.files import parsed_json, read
+from whyformer.storage.files import named_path, parsed_json, read
 
 HEADINGS = {*TEXTS, *LABELS, *(name for pair in PAIRS for name in pair)}
 
@@ -57,6 +57,29 @@ def _lines(file: Path, refuse: bool) -> list[Text]:
         if refuse and lines != [""] and not line.strip():
             raise BadInput(f"line {number} of {str(file)!r} is empty; --on-error skip leaves such lines out")
     return [line for line in lines if line.strip()]
+
+
+def existing(text: str) -> Path | None:
+    """The file, or the folder of images, that a text names, or None."""
+    path = named_path(text)
+    if path is None and re.fullmatch(r"\S+", text) and Path(text).suffix.casefold() in (*ENDINGS, *pictures.ENDINGS):
+        raise BadInput(f"there is no file {text!r}: check the path")
+    return path if path is not None and (path.is_file() or images_in(path)) else None
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The image files in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.casefold() in pictures.ENDINGS)
+
+
+def images_at(path: Path) -> list[Path]:
+    """An image file, or all in a folder."""
+    if not path.is_dir():
+        return [path]
+    found = images_in(path)
+    if not found:
+        raise BadInput(f"{str(path)!r} holds no image files ({', '.join(pictures.ENDINGS)}); subfolders are not read")
+    return found
 
 
 def standard_input() -> str:

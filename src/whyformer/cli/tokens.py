@@ -105,7 +105,7 @@ def tokens_command(
         tables = _loaded(made, way)
     else:
         assert data is not None
-        subject = loading.explainer().subject
+        subject = loading.explainer(data).subject
         opened = open_dataset(data, columns=columns_of(text, label), **vars(rows))
         options: dict[str, Any] = {"engine": engine, "workers": workers, "rows_at_once": chunk, "wrong": wrong}
         options |= {"check": CHECK if check is None else check, "counting": way or Counting()}

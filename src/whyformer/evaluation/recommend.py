@@ -1,9 +1,8 @@
-"""recommend: which method, or which layer, to believe on a model and your own texts or images."""
+"""Rank methods, or the layers of one, on your own texts or images."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from whyformer.datasets import Data, Dataset
@@ -13,7 +12,6 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
-from whyformer.methods.recorded import Choice, LayerChoice, record, record_layer
 from whyformer.methods.specs import FAST, MethodSpec, method_specs
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
@@ -29,17 +27,13 @@ LAYERED, LAYER_METRIC = "decoded_grad_cam", "hiding_game"  # whose layers are ra
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Methods, or layers of one, ranked by one metric.
-
-    `recorded` is the file in which the winner was recorded, for `method="auto"` or `layer="best"`.
-    """
+    """Methods, or layers of one, ranked by one metric."""
 
     table: Table
     metric: str
     winner: str
     tied: tuple[str, ...]  # those that cannot be told from it
     better_than_random: bool
-    recorded: Path | None = None
     ranked: Literal["method", "layer"] = "method"
     examples: Literal["texts", "images"] = "texts"
     stepped: str | None = None  # the winner with more effort, if that was asked for
@@ -62,7 +56,12 @@ class Recommendation:
         return f"Use {self.winner}: {told}{beside}.{self._of_steps}"
 
     def __str__(self) -> str:
-        return f"{self.table}\n\n{visible(self.sentence)}"
+        lines = [str(self.table), "", visible(self.sentence)]
+        if self.better_than_random:
+            lines.append(
+                visible(f"In Python: explain(text, {self.winner!r}). In a terminal: --method '{self.winner}'.")
+            )
+        return "\n".join(lines)
 
     def _count(self, count: int) -> str:
         remark = ", too few to rely on" if count < TOO_FEW else ", a small sample" if count < SMALL else ""
@@ -89,36 +88,31 @@ def recommend(
     *,
     layers: bool = False,
     effort: str | None = None,
-    limit: int | None = None,
-    cache: bool = True,
     **options: Any,
 ) -> Recommendation:
-    """Rank methods by a metric on your own texts or images, and record the winner for `method="auto"`.
+    """Rank methods by a metric on your own texts or images.
 
-    From a file or name `limit` rows are drawn at random, by default 100. `random` is always among the methods: a winner
-    that is not reliably better, or that refuses some texts, is not recorded, and with `cache=False` none is. Other
-    options are those of `evaluate`. The default metric is `aopc`. With `layers` the layers of one method are
-    ranked instead: see `recommend_layer`. With an `effort`, the winner is measured in the steps of that effort too; it
-    is the winner itself that is recorded, for every effort.
+    Other options are those of `evaluate`. Without `limit` or `sample`, 100 rows of a file or name are drawn at random.
+    `random` is always among the methods. A winner that is not reliably better, or that refuses some texts, is not
+    recommended. The default metric is `aopc`. With `layers` the layers of one method are ranked instead: see
+    `recommend_layer`. With an `effort`, the winner is measured in the steps of that effort too.
     """
     way = None if effort is None else effort_named(effort)
     if layers and way is not None:
         raise BadOption("effort is for methods, and layers are ranked: leave one out")
     if layers:
         method, by = LAYERED if methods == FAST else methods, metric or LAYER_METRIC
-        return recommend_layer(subject, data, method, by, limit=limit, cache=cache, **options)
-    chosen = _ranking(metric or METRIC)
-    ranking = _ranked(subject, data, methods_for(subject, methods), chosen, limit, options)
+        return recommend_layer(subject, data, method, by, **options)
+    chosen, options = _ranking(metric or METRIC), _with_sample(data, options)
+    ranking = _ranked(subject, data, methods_for(subject, methods), chosen, options)
     ranking = replace(ranking, table=_in_order(ranking.table, chosen.label))
-    winner = ranking.winner
-    if way not in (None, "fast") and ranking.better_than_random:
-        stepped = with_effort(method_specs([winner])[0], way).label
-        table = evaluate(subject, data, [winner, stepped], [chosen.label], **options)
-        pair = (stepped, winner)[:: 1 if chosen.of.higher_is_better else -1]
-        ranking = replace(ranking, stepped=stepped, gain=table.compare(chosen.label, *pair))
-    if not (cache and ranking.better_than_random):
+    if way in (None, "fast") or not ranking.better_than_random:
         return ranking
-    return replace(ranking, recorded=record(subject, Choice(winner, *_numbers(ranking, data))))
+    winner = ranking.winner
+    stepped = with_effort(method_specs([winner])[0], way).label
+    table = evaluate(subject, data, [winner, stepped], [chosen.label], **options)
+    pair = (stepped, winner)[:: 1 if chosen.of.higher_is_better else -1]
+    return replace(ranking, stepped=stepped, gain=table.compare(chosen.label, *pair))
 
 
 def recommend_layer(
@@ -126,12 +120,9 @@ def recommend_layer(
     data: Dataset | Data,
     method: Written = LAYERED,
     metric: str = LAYER_METRIC,
-    *,
-    limit: int | None = None,
-    cache: bool = True,
     **options: Any,
 ) -> Recommendation:
-    """Rank the layers of a model by a metric on your own texts, and record the best for `layer="best"`.
+    """Rank the layers of a model by a metric on your own texts.
 
     Every hidden state is tried, from the embedding output, 0, to the last layer's output. `method` is one that reads
     a layer, with its other options: `decoded_grad_cam(lm_head=FOLDER)`. The rest is as for `recommend`; the default
@@ -142,18 +133,11 @@ def recommend_layer(
     specs = method_specs(method)
     if len(specs) != 1 or "layer" not in specs[0].of.options:
         raise BadOption(f"layers are ranked for one method that has the option layer; found {method!r}")
-    if not specs[0].of.options["layer"].takes_text("best"):
-        raise BadOption(f"{specs[0].of.name} does not read layer='best', so no layer can be recorded for it")
     if "layer" in specs[0].options:
         raise BadOption(f"{specs[0].label} names a layer, and the layers are to be ranked: leave it out")
-    spec, chosen = specs[0], _ranking(metric)
-    of_layers = {one.label: one for one in _of_each_layer(subject, spec)}
-    ranking = _ranked(subject, data, tuple(of_layers.values()), chosen, limit, options)
-    ranking = replace(ranking, ranked="layer")
-    if not (cache and ranking.better_than_random):
-        return ranking
-    choice = LayerChoice(spec.label, *_numbers(ranking, data), of_layers[ranking.winner].options["layer"])
-    return replace(ranking, recorded=record_layer(subject.model, choice))
+    chosen = _ranking(metric)
+    ranking = _ranked(subject, data, _of_each_layer(subject, specs[0]), chosen, _with_sample(data, options))
+    return replace(ranking, ranked="layer")
 
 
 def _of_each_layer(subject: Subject, spec: MethodSpec) -> list[MethodSpec]:
@@ -175,17 +159,20 @@ def _ranking(metric: str) -> MetricSpec:
     return chosen
 
 
+def _with_sample(data: Dataset | Data, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of `evaluate`, with a random sample of a file or name unless rows are chosen already."""
+    is_chosen = isinstance(data, Dataset) or options.get("limit") is not None or options.get("sample") is not None
+    return options if is_chosen else {**options, "sample": TEXTS}
+
+
 def _ranked(
     subject: Subject,
     data: Dataset | Data,
     methods: Sequence[MethodSpec],
     metric: MetricSpec,
-    limit: int | None,
     options: dict[str, Any],
 ) -> Recommendation:
-    """The methods and `random`, measured; nothing is recorded."""
-    open_already = isinstance(data, Dataset)  # then `evaluate` refuses a limit
-    options |= {"limit": limit} if open_already else {"sample": TEXTS if limit is None else limit}
+    """Measure the methods and `random`."""
     names = list(dict.fromkeys([*(spec.label for spec in methods), BASELINE]))
     table = evaluate(subject, data, names, [metric.label], **options)
     winner = table.best(metric.label, names)
@@ -205,11 +192,3 @@ def _in_order(table: Table, metric: str) -> Table:
     cells = {m: cell for m in table.methods if m not in REFERENCES and (cell := table[m, metric])}
     order = table.ranked(metric, {m: cell.mean for m, cell in cells.items() if not math.isnan(cell.mean)})
     return replace(table, methods=(*order, *(method for method in table.methods if method not in order)))
-
-
-def _numbers(ranking: Recommendation, data: Dataset | Data) -> tuple[str, float, float, float, int, str]:
-    """What is recorded beside a winner: the metric, its numbers, and the data."""
-    cell = ranking.table[ranking.winner, ranking.metric]
-    assert cell is not None
-    name = data.name if isinstance(data, Dataset) else str(data) if isinstance(data, str | Path) else "rows in memory"
-    return ranking.metric, cell.mean, cell.low, cell.high, cell.n, name

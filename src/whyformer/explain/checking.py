@@ -16,21 +16,19 @@ from whyformer.prediction import Prediction
 from whyformer.results.checked import Checked, Effect, Measure, directions
 
 USUAL = 3  # words or regions
-LONGEST = 128  # units of a text that is checked unasked
-MOST = 100  # inputs of a list that is checked unasked
+LONGEST = 128  # units of a text that is checked by default
 HIDE = "delete"
-UNCHECKED = "unchecked"  # where it is said why a model could not be asked
+UNCHECKED = "unchecked"  # the key of diagnostics that says why nothing was checked
+TOO_LONG = f"the text has more than {LONGEST} units; check={USUAL} (--check {USUAL}) checks it all the same"
 
 Group = tuple[str, list[int]]  # a word or region, and the places of its units
 
 
-def check_count(check: int | None, inputs: int | None) -> int | None:
-    """How many words or regions are checked: those asked for; None for the usual count, where texts are short."""
-    if check is not None:
-        if isinstance(check, bool) or not isinstance(check, int) or check < 0:
-            raise BadInput(f"check is how many of the strongest words are hidden, 0 for none; found {shown(check)}")
-        return check
-    return None if inputs is not None and inputs <= MOST else 0
+def check_count(check: int | None) -> int | None:
+    """How many words or regions are checked. None is the default: three, in texts of at most 128 units."""
+    if check is not None and (isinstance(check, bool) or not isinstance(check, int) or check < 0):
+        raise BadInput(f"check is how many of the strongest words are hidden, 0 for none; found {shown(check)}")
+    return check
 
 
 def checked_run(explanations: Sequence[Explanation], run: ExplainedRun, check: int | None) -> list[Explanation]:
@@ -51,29 +49,34 @@ def checked_run(explanations: Sequence[Explanation], run: ExplainedRun, check: i
                 done[n] = replace(done[n], diagnostics={**done[n].diagnostics, UNCHECKED: str(error)})
             continue
         for n, result in zip(places, checks, strict=True):
-            done[n] = replace(done[n], checked=result)
+            reason = {} if result is not None else {UNCHECKED: TOO_LONG}
+            done[n] = replace(done[n], checked=result, diagnostics={**done[n].diagnostics, **reason})
     return done
 
 
 def _checks(
     turn: Prediction, questions: Sequence[ExplainedOutput], explanations: Sequence[Explanation], check: int | None
 ) -> list[Checked | None]:
-    """Of each explanation of a turn what was seen; None for one that is too long to be checked unasked."""
+    """The check of each explanation of a turn, or None for a text that is too long to be checked by default."""
     hide = hide_named(HIDE)
     kind: Kind = "token" if turn.batch.is_images else "word"
     texts, whole = hideable(turn, kind, hide), outcomes_of(turn)
-    chosen = [_strongest(e, texts[q.row], check) for q, e in zip(questions, explanations, strict=True)]
-    chosen = [groups and _and_together(groups) for groups in chosen]
+    alone = [_strongest(e, texts[q.row], check) for q, e in zip(questions, explanations, strict=True)]
+    sides = [_sides(e, groups or []) for e, groups in zip(explanations, alone, strict=True)]
     hidden = [
         Hidden(texts[question.row], places)
-        for question, groups in zip(questions, chosen, strict=True)
-        for _, places in groups or ()
+        for question, groups, together in zip(questions, alone, sides, strict=True)
+        for _, places in (*(groups or ()), *together)
     ]
     outcomes = iter(outcomes_without(turn, hidden, hide))
     checks: list[Checked | None] = []
-    for question, explanation, groups in zip(questions, explanations, chosen, strict=True):
-        seen = [] if groups is None else [next(outcomes) for _ in groups]
-        checks.append(None if groups is None else _checked(explanation, groups, whole[question.row], seen))
+    for question, explanation, groups, together in zip(questions, explanations, alone, sides, strict=True):
+        if groups is None:
+            checks.append(None)
+            continue
+        before = whole[question.row]
+        effects = [_effects(explanation, some, before, [next(outcomes) for _ in some]) for some in (groups, together)]
+        checks.append(_checked(explanation, before, *effects))
     return checks
 
 
@@ -87,10 +90,16 @@ def _strongest(explanation: Explanation, text: Hideable, check: int | None) -> l
     return groups[: USUAL if check is None else check]
 
 
-def _and_together(groups: list[Group]) -> list[Group]:
-    """Words or regions, and behind several all of them at once."""
-    together = (", ".join(text for text, _ in groups), sorted(place for _, places in groups for place in places))
-    return [*groups, together] if len(groups) > 1 else groups
+def _sides(explanation: Explanation, groups: list[Group]) -> list[Group]:
+    """The words whose scores are for the output at once, then those against it, where there are several of a kind."""
+    signs = [_score(explanation, places) > 0 or not explanation.signed for _, places in groups]
+    split = [[group for group, sign in zip(groups, signs, strict=True) if sign is side] for side in (True, False)]
+    return [_together(side) for side in split if len(side) > 1]
+
+
+def _together(groups: list[Group]) -> Group:
+    """Words or regions as one group."""
+    return ", ".join(text for text, _ in groups), sorted(place for _, places in groups for place in places)
 
 
 def _groups(explanation: Explanation, text: Hideable) -> list[Group]:
@@ -102,17 +111,26 @@ def _groups(explanation: Explanation, text: Hideable) -> list[Group]:
     return [(unit.text, places) for unit, places in words if tuple(places) in free]
 
 
-def _checked(explanation: Explanation, groups: Sequence[Group], whole: Outcome, seen: Sequence[Outcome]) -> Checked:
-    measure: Measure = "output" if whole.log_odds is None else "log_odds"
+def _effects(
+    explanation: Explanation, groups: Sequence[Group], whole: Outcome, seen: Sequence[Outcome]
+) -> tuple[Effect, ...]:
     falls = [_fallen(whole, outcome) for outcome in seen]
-    alone = len(falls) - 1 if len(falls) > 1 else len(falls)  # the last is of all of them at once
-    ways = directions(falls[:alone], measure) + directions(falls[alone:], measure)
-    made = [
+    ways = directions(falls, _measure(whole))
+    return tuple(
         Effect(text, tuple(places), _score(explanation, places), fall, way, outcome.output, outcome.probability)
         for (text, places), fall, way, outcome in zip(groups, falls, ways, seen, strict=True)
-    ]
-    together = made.pop() if len(made) > 1 else None
-    return Checked(HIDE, measure, explanation.signed, whole.output, whole.probability, tuple(made), together)
+    )
+
+
+def _checked(
+    explanation: Explanation, whole: Outcome, effects: tuple[Effect, ...], together: tuple[Effect, ...]
+) -> Checked:
+    signed, before = explanation.signed, (whole.output, whole.probability)
+    return Checked(HIDE, _measure(whole), signed, *before, effects, together)
+
+
+def _measure(whole: Outcome) -> Measure:
+    return "output" if whole.log_odds is None else "log_odds"
 
 
 def _fallen(whole: Outcome, without: Outcome) -> float:

@@ -52,6 +52,7 @@ from whyformer.recorder import Needs
 from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
 from whyformer.registry.specs import Written
+from whyformer.storage.files import named_path
 from whyformer.tasks import Task, task_of
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.similarity import NEEDED
@@ -87,18 +88,16 @@ class Explainer:
     explanation = explainer.explain("cat.jpg", text="a cat")     # of CLIP, SigLIP …: why the two go together
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None, *, labels: Sequence[str] | None = None, choices: bool = True):
-        self.choices = choices  # whether `auto` looks for a method recorded for this model
+    def __init__(self, model: Any, tokenizer: Any = None, *, labels: Sequence[str] | None = None):
         self.subject: Subject = model if isinstance(model, Subject) else subject_of(model, tokenizer, labels)
 
     @classmethod
-    def load(cls, name: str | Path = "sentiment", *, choices: bool = True, **options: Any) -> "Explainer":
+    def load(cls, name: str | Path = "sentiment", **options: Any) -> "Explainer":
         """Load a bundled model, a folder or a hub id.
 
-        Options: `device`, `dtype`, `revision`, `allow_pickle`, `trust_remote_code`. With `choices=False`, `auto` does
-        not look for a method that `recommend` recorded for this model.
+        Options: `device`, `dtype`, `revision`, `allow_pickle`, `trust_remote_code`.
         """
-        return cls(load(name, **options), choices=choices)
+        return cls(load(name, **options))
 
     @overload
     def explain(self, input: Text | Path | Image, /, method: str = ..., **options: Any) -> Explanation: ...
@@ -186,11 +185,12 @@ class Explainer:
         windows, each of which is explained, and a token in several gets the mean of its scores. `window_size` makes
         windows smaller than the model's.
 
-        `method="auto"` is the method recorded for this model, or else the one that wins in general, with an effort:
-        `"fast"` in one pass, `"balanced"` in 3 and `"best"` in 10 steps of `stepwise`.
+        `method="auto"` is the default for this kind of model, with an effort: `"fast"` in one pass, `"balanced"` in 3
+        and `"best"` in 10 steps of `stepwise`.
 
-        What the model says without each of the three strongest words, or regions of an image, is in `checked`; `check`
-        is another number of them. Unless it is given, texts of over 128 units and lists of over 100 are not checked.
+        The three strongest words, or regions of an image, are hidden one at a time, and `checked` has the outputs
+        without them. `check` is another number of words, 0 for none. Without it, texts of more than 128 units are not
+        checked, and `diagnostics["unchecked"]` says so.
         `memory="low"` runs layers again instead of keeping what they computed, for prompts that would not fit. On a GPU
         what is asked again of inputs of one shape is captured and replayed without Python, unless `capture=False`.
         """
@@ -245,7 +245,7 @@ class Explainer:
         window_size: int | None = None,
         overlap: int | None = None,
         effort: Effort | None = None,
-        check: int | None = 0,
+        check: int | None = None,
         memory: Memory = "usual",
         capture: bool = True,
         batch_size: int = BATCH,
@@ -254,7 +254,7 @@ class Explainer:
     ) -> Iterator[Explanation]:
         """Explain texts one batch after the other, so that what is done is never lost.
 
-        A generator is read as it goes, a batch at a time. Nothing is checked unless that is asked for.
+        A generator is read as it goes, a batch at a time. `check` as in `explain`.
         """
         texts, single = self._inputs(self._one_of(input, text), question, context, choices)
         asked = Questions.of(
@@ -296,7 +296,7 @@ class Explainer:
         size = size if may_pad(self.subject.model) else 1
         work = partial(
             self._batch,
-            _Work(asked, spec, windows, size, check_count(check, count), spec.needs.within(memory, spec.label)),
+            _Work(asked, spec, windows, size, check_count(check), spec.needs.within(memory, spec.label)),
         )
         rest, done = iter(texts), 0
         with bar(spec.of.name, count) if progress and count is not None else nullcontext() as listener:
@@ -374,7 +374,7 @@ class Explainer:
                         else:
                             turned = run.for_quantity(spec.quantity)
                             each = self._explanations(turned, spec.of, dict(spec.options))
-                            done += checked_run(each, turned, check_count(check, 1))
+                            done += checked_run(each, turned, check_count(check))
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -420,11 +420,11 @@ class Explainer:
             return trust_of(each, self.subject)
 
     def method(self, name: str = "auto", effort: Effort | None = None) -> MethodSpec:
-        """The method of that name, or `name(option=value)`; `auto`: the one recorded for this model, else the best."""
+        """The method of that name, or `name(option=value)`. `auto` is the default for this kind of model."""
         return self._specs([name], effort)[0]
 
     def _specs(self, names: Written, effort: Effort | None) -> tuple[MethodSpec, ...]:
-        specs = methods_for(self.subject, names, effort, choices=self.choices)
+        specs = methods_for(self.subject, names, effort)
         return tuple(with_layer(spec, self.subject.model) for spec in specs)
 
     def __repr__(self) -> str:
@@ -472,6 +472,8 @@ class Explainer:
             if asked := next((name for name, value in beside.items() if value is not None), None):
                 raise BadInput(f"this model classifies images: leave {asked}= out")
             return images_of(text)
+        if isinstance(text, str) and (path := named_path(text)) is not None and path.is_file():
+            raise BadInput(f"{text!r} is a file, not a text: read it with whyformer.open_dataset({text!r})")
         alone = kind_of(text) is not None
         texts, single = self.task.inputs([text] if alone else text, question, context, choices)
         return texts, single or alone
@@ -482,7 +484,7 @@ class Explainer:
         """Why images go with a text, on both sides."""
 
         def explain(subject: Subject, one: Any, of: Target) -> Explanation:
-            explanation = Explainer(subject, choices=False).explain(one, spec.label, target=of, check=check)
+            explanation = Explainer(subject).explain(one, spec.label, target=of, check=check)
             assert isinstance(explanation, Explanation)
             return explanation
 

@@ -112,7 +112,7 @@ def _both_checked(seen: Explanation, read: Explanation) -> Checked | None:
     if seen.checked is None or read.checked is None:
         return seen.checked
     behind = [replace(e, units=tuple(len(seen.units) + n for n in e.units)) for e in read.checked.effects]
-    return replace(seen.checked, effects=(*seen.checked.effects, *behind), together=None)
+    return replace(seen.checked, effects=(*seen.checked.effects, *behind), together=())
 
 
 def _both(first: NDArray[Any] | None, second: NDArray[Any] | None) -> NDArray[Any] | None:

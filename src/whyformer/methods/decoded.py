@@ -12,8 +12,8 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.lm_heads import LmHead, head_for
 from whyformer.methods.attention import at_layer
 from whyformer.methods.places import check_cancelled
-from whyformer.methods.recorded import shipped_layer
 from whyformer.methods.registry import PerExample, Scores, method
+from whyformer.methods.shipped import shipped_layer
 from whyformer.prediction import Prediction
 
 Score = Literal["grad_cam", "saliency", "attcat", "att_grads", "raw_attention"]
@@ -193,11 +193,11 @@ def _number(prediction: Prediction, layer: int | str | None) -> int:
     count = len(prediction.hidden)
     if layer is None:
         shipped = shipped_layer(prediction.model)
-        return (count - 1) // 2 if shipped is None else shipped.layer
+        return (count - 1) // 2 if shipped is None else shipped
     if isinstance(layer, str):
         raise BadOption(
-            "layer='best' is looked up by Explainer and attribute before a method is called, and here none is: give a "
-            "number, such as whyformer.methods.recorded.best_layer tells, or `whyformer recommend --layers`"
+            "layer='best' is replaced by a number before a method is called, by Explainer and attribute: give a number "
+            "here"
         )
     at_layer(prediction.hidden, layer)
     return layer % count

@@ -1,4 +1,4 @@
-"""What `method="auto"` means: the winner recorded for a model, or else the one that wins in general, with an effort."""
+"""The method that `auto` is a name for on each kind of model, and the effort that goes with it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
@@ -8,8 +8,8 @@ from torch import nn
 from whyformer.errors import BadOption
 from whyformer.images import is_stacked, is_stacked_for
 from whyformer.inputs.encoding import Batch
-from whyformer.methods.recorded import best_layer, recorded
 from whyformer.methods.registry import method_named
+from whyformer.methods.shipped import best_layer
 from whyformer.methods.specs import BESIDE_AUTO, EVERY, SHORT, USUAL, MethodSpec, method_specs
 from whyformer.methods.stacks import reads_in_one_stack, reads_in_one_stack_for
 from whyformer.models.heads import task_name
@@ -57,23 +57,10 @@ def usual_in_steps(usual: str) -> str:
     return usual if usual in (AUTO, AUTO_OF_NEXT_TOKENS) else WITHOUT_A_STACK
 
 
-def auto_method(
-    subject: Subject | None = None, effort: str | None = None, *, usual: str | None = None, choices: bool = True
-) -> MethodSpec:
-    """What `auto` means: the winner recorded for this model, or else the `usual` method, which wins in general.
-
-    Without `choices`, what is recorded is not looked at.
-    """
+def auto_method(subject: Subject | None = None, effort: str | None = None, *, usual: str | None = None) -> MethodSpec:
+    """The method that `auto` is a name for on this model: the `usual` one."""
     way = effort_named(EFFORT if effort is None else effort)
-    choice = None if subject is None or not choices else recorded(subject)
-    one_pass = method_specs([usual or usual_method(subject)])[0] if choice is None else choice.spec
-    try:
-        return with_effort(one_pass, way)
-    except BadOption as error:
-        if choice is None:
-            raise
-        advice = "use effort='fast', recommend again among other methods, or leave the record aside (--no-cache)"
-        raise BadOption(f"{error}; {one_pass.label} was recorded for this model: {advice}") from error
+    return with_effort(method_specs([usual or usual_method(subject)])[0], way)
 
 
 def with_effort(spec: MethodSpec, effort: Effort) -> MethodSpec:
@@ -101,11 +88,10 @@ def methods_for(
     effort: str | None = None,
     *,
     usual: str | None = None,
-    choices: bool = True,
 ) -> tuple[MethodSpec, ...]:
     """The methods named; `auto`, with this effort, and `layer=best` are what they mean for this model.
 
-    `usual` and `choices` are as for `auto_method`.
+    `usual` is as for `auto_method`.
     """
     if written == SHORT:
         written = ["auto", *BESIDE_AUTO]
@@ -116,11 +102,12 @@ def methods_for(
             f"({', '.join(names) or written}): name auto, or leave effort out; any method is taken step by step as "
             "stepwise(of=NAME, steps=10)"
         )
-    how: dict[str, Any] = {"usual": usual, "choices": choices}
     if written in EVERY:
         specs = _fitting(subject, method_specs(written))
     else:
-        specs = method_specs([auto_method(subject, effort, **how).label if name == "auto" else name for name in names])
+        specs = method_specs(
+            [auto_method(subject, effort, usual=usual).label if name == "auto" else name for name in names]
+        )
         specs = _fitting(subject, specs, names) if set(EVERY) & set(names) else specs
     if subject is None:
         return specs

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.methods.recorded import shipped_file
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.relevance import conservation, transformer_attribution
 from whyformer.methods.rollout import roll_out, with_residual
+from whyformer.methods.shipped import shipped_file
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
 

@@ -27,7 +27,7 @@ RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and 
         *("input", "inputs", "text", "texts", "pair", "question", "context", "context_file", "file", "choices"),
         *("model", "method", "methods", "target", "versus", "word", "words", "position", "options", "effort"),
         *("batch_size", "progress", "trust", "html", "json", "device", "dtype", "allow_pickle", "trust_remote_code"),
-        *("no_cache", "debug", "help", "asked", "loading", "choice", "column", "on_error", "as_json", "revision"),
+        *("debug", "help", "asked", "loading", "choice", "column", "on_error", "as_json", "revision"),
         *("windows", "window_size", "overlap", "image", "out", "check", "tokens", "explains", "columns", "data"),
         *("label", "limit", "sample", "split", "memory", "capture"),
     )

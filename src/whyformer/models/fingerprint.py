@@ -19,8 +19,6 @@ class _Hashed:
 
     tokenizer: Any
     words: str
-    state: Any = None
-    digest: str = ""
 
 
 _HASHED: WeakKeyDictionary[nn.Module, dict[bool, _Hashed]] = WeakKeyDictionary()  # with a tokenizer, and without
@@ -49,18 +47,6 @@ def with_weights(shape: str, model: nn.Module, ended: Event | None = None) -> st
             raise InterruptedError
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def last_fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
-    """The fingerprint, hashed again only after a training step: changes through `.data` go unnoticed."""
-    state = (
-        shape_of(model, tokenizer, processor),
-        *((weight.data_ptr(), weight._version) for _, weight in _weights(model)),
-    )
-    hashed = _hashed(model, tokenizer)
-    if hashed.state != state:
-        hashed.state, hashed.digest = state, fingerprint(model, tokenizer, processor)
-    return hashed.digest
 
 
 def _hashed(model: nn.Module, tokenizer: Any) -> _Hashed:

@@ -38,8 +38,9 @@ class Checked:
     """The strongest words or regions of one explanation, each hidden alone, and what the model said then.
 
     `hide` is how they were hidden, `measure` what effects are counted in, `output` and `probability` what the model
-    says of the whole input. `signed`: the scores have a sign, which may be wrong. `together` is the effect of hiding
-    them all at once, where there are several: words that say the same hardly matter one by one.
+    says of the whole input. `signed`: the scores have a sign, which may be wrong. `together` has the effect of hiding
+    all words at once whose scores are for the output, and that of all against it, where there are several. Words that
+    say the same hardly matter one by one. Unsigned scores have one side.
     """
 
     hide: str
@@ -48,7 +49,7 @@ class Checked:
     output: float
     probability: float | None
     effects: tuple[Effect, ...]
-    together: Effect | None = None
+    together: tuple[Effect, ...] = ()
 
     def agrees(self, effect: Effect) -> bool | None:
         """Whether a score has the sign of its effect; None if it has no sign, or hiding it hardly matters."""
@@ -59,12 +60,13 @@ class Checked:
     def side(self, effect: Effect) -> int:
         """The side that a word is shown on: that of its effect, or none if it hardly matters.
 
-        Words that say the same hardly matter one by one: where hiding all of them together does what the score says, a
-        word keeps the side of its score.
+        Words that say the same hardly matter one by one: where hiding all words of its side at once does what the score
+        says, a word keeps the side of its score.
         """
-        if effect.direction or self.together is None or not self.signed:
+        if effect.direction or not self.signed:
             return effect.direction
-        return self.together.direction if np.sign(effect.score) == self.together.direction else 0
+        side = next((one for one in self.together if set(effect.units) <= set(one.units)), None)
+        return side.direction if side is not None and np.sign(effect.score) == side.direction else 0
 
     def of(self, position: int) -> Effect | None:
         """The effect of the unit at a position, if it was hidden."""
@@ -77,20 +79,19 @@ class Checked:
         def moved(effect: Effect) -> Effect:
             return replace(effect, units=tuple(sorted({whose[place] for place in effect.units if place in whose})))
 
-        together = None if self.together is None else moved(self.together)
-        return replace(self, effects=tuple(map(moved, self.effects)), together=together)
+        return replace(self, effects=tuple(map(moved, self.effects)), together=tuple(map(moved, self.together)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {"effects": [_plain(effect) for effect in self.effects]}
-        return {**asdict(self), **plain, "together": None if self.together is None else _plain(self.together)}
+        effects = {name: list(map(_plain, getattr(self, name))) for name in ("effects", "together")}
+        return {**asdict(self), **effects}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Checked":
         """What `to_dict` gave."""
         own = {name: data[name] for name in ("hide", "measure", "signed", "output", "probability")}
-        together = None if data["together"] is None else _effect(data["together"])
-        return cls(**own, effects=tuple(map(_effect, data["effects"])), together=together)
+        effects, together = (tuple(map(_effect, data[name])) for name in ("effects", "together"))
+        return cls(**own, effects=effects, together=together)
 
 
 def _plain(effect: Effect) -> dict[str, Any]:
@@ -129,6 +130,6 @@ CHECKED = fields(
         "output": number(),
         "probability": optional(_SHARE),
         "effects": every(_EFFECT),
-        "together": optional(_EFFECT),
+        "together": every(_EFFECT),
     }
 )

@@ -241,8 +241,7 @@ def _reasons(explanation: ExplanationData) -> str:
     peak = max((abs(reason.score) for reason in top), default=0) or 1
     first = [_reason(explanation, reason, peak) for reason in top[:SHOWN]]
     rest = "".join(_reason(explanation, reason, peak) for reason in top[SHOWN:])
-    if together := layout.together_line(explanation):
-        name, change = together
+    for name, change in layout.together_lines(explanation):
         first.append(
             f'<tr class="all"><td class="w">{name}</td><td></td><td></td><td class="p">{change}</td><td></td></tr>'
         )

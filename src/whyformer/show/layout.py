@@ -8,7 +8,7 @@ from whyformer.inputs.encoding import places
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
 from whyformer.results.checked import Checked, Effect
-from whyformer.results.explanation import ComparisonData, ExplanationData
+from whyformer.results.explanation import ComparisonData, ExplanationData, ScoredUnit
 from whyformer.results.trust import TrustData
 from whyformer.show.colours import Colour, side_colour, strongest
 from whyformer.tasks.label import Label, Predicted
@@ -32,17 +32,22 @@ class Piece(NamedTuple):
 def pieces(explanation: ExplanationData) -> Iterator[Piece]:
     """The original text cut into pieces.
 
-    A line break stands between the two texts of a pair. Units without a span are set apart by spaces. Patches are no
-    part of a text.
+    Each text of a pair is a line that begins with its number. Units without a span are set apart by spaces. Patches
+    are no part of a text.
     """
     shown = [place for place in shown_places(explanation) if explanation.units[place].box is None]
     part, end = (explanation.units[shown[0]].part or 0 if shown else 0), 0
+    numbered = is_numbered(explanation)
+    if numbered and shown:
+        yield Piece(f"({part + 1}) ")
     for number, position in enumerate(shown):
         unit = explanation.units[position]
         if unit.part is not None and unit.part != part:
             yield _outside(explanation, part, end, None)
             yield Piece("\n")
             part, end = unit.part, 0
+            if numbered:
+                yield Piece(f"({part + 1}) ")
         if unit.span is None:
             yield Piece(" " if number else "")
             yield Piece(unit.text, position)
@@ -52,6 +57,17 @@ def pieces(explanation: ExplanationData) -> Iterator[Piece]:
         end = max(start, unit.span[1])
         yield _piece(explanation, part, start, end, position)
     yield _outside(explanation, part, end, None)
+
+
+def is_numbered(explanation: ExplanationData) -> bool:
+    """True for a pair, whose texts are told apart by numbers. A question and its context need none."""
+    return len(explanation.texts) > 1 and explanation.target.span is None
+
+
+def unit_name(explanation: ExplanationData, unit: ScoredUnit) -> str:
+    """The text of a unit, with the number of its text in a pair."""
+    part = unit.unit.part
+    return f"{unit.text} ({part + 1})" if is_numbered(explanation) and part is not None else unit.text
 
 
 def _outside(explanation: ExplanationData, part: int, start: int, stop: int | None) -> Piece:
@@ -176,7 +192,7 @@ def reasons(explanation: ExplanationData, count: int) -> list[Reason]:
     for unit, colour in strongest(explanation, count):
         effect = None if checked is None else checked.of(places[id(unit.unit)])
         told = ("", "") if checked is None or effect is None else _told(checked, effect)
-        listed.append(Reason(unit.text, unit.score, colour, *told, effect))
+        listed.append(Reason(unit_name(explanation, unit), unit.score, colour, *told, effect))
     return listed
 
 
@@ -187,14 +203,25 @@ def numeral(number: int) -> str:
 
 def _told(checked: Checked, effect: Effect) -> tuple[str, str]:
     """What hiding a word changed, and whether that is what its score says."""
-    if checked.probability is None or effect.probability is None:
-        change = f"{checked.output:.4g} → {effect.output:.4g}"
-    else:
-        change = between(checked.probability, effect.probability)
+    change = _change(checked, effect)
     if not effect.direction:
         return change, "hardly matters alone"
     side = "for" if effect.direction > 0 else "against"
     return change, f"{side} it, unlike its score" if checked.agrees(effect) is False else ""
+
+
+def _change(checked: Checked, effect: Effect) -> str:
+    """The output before and after: probabilities, or how far the log-odds moved where probabilities look the same."""
+    if checked.probability is None or effect.probability is None:
+        return f"{checked.output:.4g} → {effect.output:.4g}"
+    if are_alike(checked.probability, effect.probability) and effect.direction:
+        return f"{percent(effect.probability)} (log-odds {-effect.effect:+.2g})"
+    return between(checked.probability, effect.probability)
+
+
+def are_alike(before: float, after: float) -> bool:
+    """True if two probabilities are printed with the same digits."""
+    return f"{100 * before:.{MOST_DIGITS}f}" == f"{100 * after:.{MOST_DIGITS}f}"
 
 
 def between(before: float, after: float) -> str:
@@ -206,13 +233,18 @@ def between(before: float, after: float) -> str:
     return f"{percent(before)} → {percent(after)}"
 
 
-def together_line(explanation: ExplanationData) -> tuple[str, str] | None:
-    """What the model says without any of the words or regions that were checked, if there are several."""
+def together_lines(explanation: ExplanationData) -> list[tuple[str, str]]:
+    """What happens without all checked words whose scores are for the output, and without all that are against it."""
     checked = explanation.checked
-    if checked is None or checked.together is None:
-        return None
-    count = len(checked.effects)
-    return "both" if count == 2 else f"all {count}", _told(checked, checked.together)[0]
+    if checked is None:
+        return []
+    lines = []
+    for effect in checked.together:
+        count = sum(set(one.units) <= set(effect.units) for one in checked.effects)
+        some = "both" if count == 2 else f"all {count}"
+        side = "" if count == len(checked.effects) else " for" if effect.score > 0 else " against"
+        lines.append((some + side, _change(checked, effect)))
+    return lines
 
 
 def checked_note(explanation: ExplanationData) -> str | None:

@@ -6,7 +6,7 @@ from whyformer.errors import listed
 from whyformer.escapes import visible
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.show.colours import written
-from whyformer.show.layout import called, headline, question
+from whyformer.show.layout import called, headline, question, unit_name
 
 LONGEST_TEXT = 60  # characters that are shown of a text
 METHODS = 4  # as many are named
@@ -32,4 +32,4 @@ def _said(explanation: ExplanationData) -> str:
 def _strongest(explanation: ExplanationData) -> str:
     merged = explanation.by_word() if explanation.texts else explanation
     top = merged.strongest(STRONGEST)
-    return ", ".join(f"{unit.text} {written(merged, unit.score, 3)}" for unit in top) or "no units"
+    return ", ".join(f"{unit_name(merged, unit)} {written(merged, unit.score, 3)}" for unit in top) or "no units"

@@ -49,9 +49,10 @@ from whyformer.show.layout import (
     scale_note,
     shares,
     steps_line,
-    together_line,
+    together_lines,
     trust_numbers,
     trusts,
+    unit_name,
 )
 from whyformer.show.preview import preview, previews
 
@@ -175,8 +176,10 @@ def _above_rows(group: Sequence[ExplanationData], peak: float | None, alone: boo
 def _row(explanation: ExplanationData, fact: str, peak: float | None, count: int, line: str) -> Text:
     """The coloured text of one method, then on a new `line` its strongest units."""
     top = explanation.strongest(count if explanation.image is None else min(count, 2))
-    strongest = [f"{unit.text} {written(explanation, unit.score, 3)}" for unit in top]
-    text = coloured_runs(explanation, peak)
+    strongest = [f"{unit_name(explanation, unit)} {written(explanation, unit.score, 3)}" for unit in top]
+    text = Text()
+    for number, part in enumerate(coloured_runs(explanation, peak).split("\n")):
+        text.append(line if number else "").append(part)
     text.append(line if text else "")
     return text.append("  ".join(strongest) + (f"  ({fact})" if fact else ""), "dim")
 
@@ -241,8 +244,7 @@ def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
         line.append(f"  {reason.change:<{wide}}", "bold").append(f"  {reason.remark}")
         line.rstrip()
         lines.append(line)
-    if together := together_line(explanation):
-        name, change = together
+    for name, change in together_lines(explanation):
         lines.append(Text(f"  {name:<{width + BAR + 4}}{'':<9}  ").append(change, "bold"))
     return Text("\n").join(lines)
 

@@ -140,6 +140,17 @@ def spooled(path: Path) -> Path:
     return Path(copy.name)
 
 
+def named_path(text: str) -> Path | None:
+    """The existing file or folder that a text names, or None."""
+    if not text.strip() or "\n" in text:
+        return None
+    path = Path(text)
+    try:
+        return path if path.exists() else None
+    except (OSError, ValueError):  # too long for a path, or with a null byte
+        return None
+
+
 def path_of(path: str | Path) -> Path:
     """The path, if a file can have it."""
     if not isinstance(path, (str, os.PathLike)):
