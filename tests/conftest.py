@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))  # for processes
-os.environ["WHYFORMER_CACHE"] = str(Path(tempfile.gettempdir()) / f"whyformer-tests-{os.getpid()}")
 
 import pytest
 import torch

@@ -166,12 +166,16 @@ def test_everything_that_is_bundled_has_a_source_and_a_licence() -> None:
 
 def test_extras_are_documented_and_what_is_missing_is_part_of_one() -> None:
     extras: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert not [extra for extra in extras if f"\n| `{extra}` |" not in readme]
+    page = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")
+    assert not [extra for extra in extras if f"\n| `{extra}` |" not in page]
     packages = {re.split("[<>=]", package)[0] for several in extras.values() for package in several}
     hints = [hint for file in FILES for hint in re.findall(r"pip install '?([\w\[\]]+)", file.read_text("utf-8"))]
     assert len(hints) >= 4
     assert set(hints) <= packages
+
+
+def test_the_readme_fits_on_a_few_screens() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -32,7 +32,9 @@ def commands() -> list[str]:
 
 
 def prepare(folder: Path) -> None:
-    """The files that examples speak of."""
+    """Provide the files that examples name. README's commands run in the checkout."""
+    for name in ("examples", "src"):
+        (folder / name).symlink_to(ROOT / name)
     (folder / "reviews.csv").write_text(REVIEWS)
     shutil.copy(PHOTO, folder / "cat.jpg")
 
@@ -73,7 +75,6 @@ def test_command(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path))
     prepare(tmp_path)
     if "report runs/a" in command:
         kept = "--examples" in command

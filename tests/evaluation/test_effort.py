@@ -101,7 +101,7 @@ def test_the_command_line(effort: str | None, label: str, capsys: pytest.Capture
     more = [] if effort is None else ["--effort", effort]
     code, out, _ = command(capsys, "explain", "a gorgeous, witty film", *more)
     assert code == 0
-    assert f"\n{label} · sentiment\n" in out
+    assert f"\nmethod {label} · model sentiment\n" in out
     code, out, _ = command(capsys, "compare", "a gorgeous, witty film", "--methods", "auto,rollout", *more)
     assert code == 0
     assert f"\n{label} " in out

@@ -30,8 +30,7 @@ QUIET = {"progress": False}
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path / "cache"))
+def _alone() -> Iterator[None]:
     with evaluated.own_registry():
         yield
 

@@ -22,11 +22,6 @@ from whyformer.prediction import Prediction
 LONG_WORDS = "an unbelievably overwrought, charmless, unfunny snoozefest, yet gorgeous"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHYFORMER_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.mark.slow
 def test_tokens_and_words_stand_in_the_order_in_which_words_went() -> None:
     explainer = Explainer.load("sentiment")

@@ -15,7 +15,11 @@ def demo(*, html: HtmlOption = None) -> None:
     """Explain a sentence and a photograph with the bundled models."""
     check_files([html])
     explanations = []
-    for model, example in (("sentiment", SENTENCE), ("pets", PHOTOGRAPH)):
+    for model, example, command in (
+        ("sentiment", SENTENCE, f'whyformer explain "{SENTENCE}" --trust'),
+        ("pets", PHOTOGRAPH, f"whyformer explain {PHOTOGRAPH}"),
+    ):
+        put(f"$ {command}\n")
         explanation = Explainer.load(model).explain(example)
         if explanation.texts:
             explanation.trust()

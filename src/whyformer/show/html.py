@@ -39,7 +39,7 @@ background:var(--card);border:1px solid var(--line);border-radius:10px;padding:1
 align-items:center}.why .bar{height:.7em;border-radius:.2em;background:var(--line);overflow:hidden}
 .why .bar i{display:block;height:100%;background:var(--soft)}
 .why table{border-collapse:collapse;font-size:.9em}.why td,.why th{padding:.15em .6em;text-align:left;vertical-align:middle}
-.why .reasons{margin:.4em 0 .2em -.6em}.why .reasons td{font-variant-numeric:tabular-nums}.why .reasons .w{font-weight:600;overflow-wrap:anywhere}
+.why .reasons{margin:.4em 0 .2em -.6em}.why .reasons td{font-variant-numeric:tabular-nums}.why .reasons th{font-weight:normal;color:var(--soft);font-size:.9em}.why .reasons .w{font-weight:600;overflow-wrap:anywhere}
 .why .reasons .bar{width:min(12em,24vw)}.why .reasons .p{font-weight:600;white-space:nowrap}.why .reasons .all td{border-top:1px solid var(--line)}
 @media (max-width:30em){.why .reasons{font-size:.8em}.why .reasons td{padding:.15em .4em}.why .reasons .w{min-width:5.5em}.why .reasons .bar{width:9vw}}
 .why .scroll{overflow-x:auto}.why .grid td{padding:0;min-width:1.4em;height:1.4em;border:1px solid var(--card)}
@@ -239,15 +239,16 @@ def _reasons(explanation: ExplanationData) -> str:
     """The strongest words or regions, each with what the model says without it."""
     top = layout.reasons(explanation, 10)
     peak = max((abs(reason.score) for reason in top), default=0) or 1
-    first = [_reason(explanation, reason, peak) for reason in top[:SHOWN]]
+    scores, outputs = (escape(head) for head in layout.reason_heads(explanation))
+    heads = f"<tr><th></th><th></th><th>{scores}</th><th>{outputs}</th><th></th></tr>" if top else ""
+    first = [heads, *(_reason(explanation, reason, peak) for reason in top[:SHOWN])]
     rest = "".join(_reason(explanation, reason, peak) for reason in top[SHOWN:])
     for name, change in layout.together_lines(explanation):
         first.append(
             f'<tr class="all"><td class="w">{name}</td><td></td><td></td><td class="p">{change}</td><td></td></tr>'
         )
-    meaning = layout.checked_note(explanation)
-    lines = (meaning, layout.steps_line(explanation))
-    told = "".join(f'<p class="soft">{escape(line)}</p>' for line in lines if line is not None)
+    steps = layout.steps_line(explanation)
+    told = "" if steps is None else f'<p class="soft">{escape(steps)}</p>'
     more = f'<details><summary>more</summary><table class="reasons">{rest}</table></details>' if rest else ""
     return f'<table class="reasons">{"".join(first)}</table>{told}{more}'
 
@@ -308,12 +309,11 @@ def trust_page(trust: TrustData) -> str:
 
 def trust_fragment(trust: TrustData) -> str:
     """The same without the page around it, for notebooks."""
-    title = f'<p class="soft">{escape(layout.gauge_title(trust))}</p>'
-    return f'<style>{STYLE}</style><section class="why">{_trust_part(trust)}{title}</section>'
+    return f'<style>{STYLE}</style><section class="why">{_trust_part(trust)}</section>'
 
 
 def _trust_part(trust: TrustData) -> str:
-    key = f'<p class="soft">{escape(layout.gauge_key(trust))}</p>'
+    key = f'<p class="soft">{escape(f"{layout.gauge_title(trust)}: {layout.gauge_key(trust)}")}</p>'
     return f'<div class="trust"><p>{escape(trust.sentence)}</p>{_gauge(trust, [trust])}{key}</div>'
 
 

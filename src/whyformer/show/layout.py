@@ -241,20 +241,19 @@ def together_lines(explanation: ExplanationData) -> list[tuple[str, str]]:
     lines = []
     for effect in checked.together:
         count = sum(set(one.units) <= set(effect.units) for one in checked.effects)
-        some = "both" if count == 2 else f"all {count}"
-        side = "" if count == len(checked.effects) else " for" if effect.score > 0 else " against"
+        what = "region" if explanation.image is not None else "word"
+        some = f"both {what}s" if count == 2 else f"all {count} {what}s"
+        side = "" if count == len(checked.effects) else " for it" if effect.score > 0 else " against it"
         lines.append((some + side, _change(checked, effect)))
     return lines
 
 
-def checked_note(explanation: ExplanationData) -> str | None:
-    """What the numbers beside the strongest words mean, if there are some."""
+def reason_heads(explanation: ExplanationData) -> tuple[str, str]:
+    """The headings above the scores of the strongest words, and above the outputs without them."""
     checked = explanation.checked
     if checked is None or not checked.effects:
-        return None
-    what = "region" if explanation.image is not None else "word"
-    number = "the output" if checked.probability is None else f"the probability of {named(explanation.target)}"
-    return f"→ {number} without that {what} alone"
+        return "score", ""
+    return "score", f"{'output' if checked.probability is None else named(explanation.target)} without it"
 
 
 def steps_line(explanation: ExplanationData) -> str | None:

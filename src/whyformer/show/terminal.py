@@ -34,7 +34,6 @@ from whyformer.show.layout import (
     MARKS,
     UNKNOWN,
     called,
-    checked_note,
     gauge,
     gauge_key,
     gauge_title,
@@ -45,6 +44,7 @@ from whyformer.show.layout import (
     picture_in,
     pieces,
     question,
+    reason_heads,
     reasons,
     scale_note,
     shares,
@@ -118,15 +118,13 @@ def _is_terminal() -> bool:
 def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
     """The prediction, the coloured text, and the strongest units with bars."""
     text = _heading(explanation, {two_sided(explanation)})
-    text.append(f"{called(explanation)} · {explanation.provenance.get('model', '')}\n", "dim")
+    text.append(f"method {called(explanation)} · model {explanation.provenance.get('model', '')}\n", "dim")
     text.append("\n")
     if explanation.image is not None:
         text.append_text(preview(explanation, has_colours(), _columns()))
         text.append("\n\n" if explanation.texts else "")
     text.append_text(coloured_runs(explanation))
     text.append("\n\n").append_text(_bars(explanation, count))
-    if meaning := checked_note(explanation):
-        text.append(f"\n  {meaning}", "dim")
     if steps := steps_line(explanation):
         text.append(f"\n  {steps}", "dim")
     if explanation.trusted is not None:
@@ -235,7 +233,8 @@ def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
     peak = max((abs(reason.score) for reason in top), default=0) or 1
     width = max((cell_len(visible(reason.text)) for reason in top), default=0)
     wide = max((len(reason.change) for reason in top), default=0)
-    lines = []
+    scores, outputs = reason_heads(explanation)
+    lines = [Text(f"  {'':<{width + BAR + 4}}{scores:<9}  {outputs}".rstrip(), "dim")] if top else []
     for reason in top:
         length = round(BAR * abs(reason.score) / peak)
         line = Text(f"  {set_cell_size(visible(reason.text), width)}  ")
@@ -252,8 +251,9 @@ def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
 def trust_text(trust: TrustData) -> Text:
     """The sentence, the gauge, and the numbers behind it."""
     text = Text(textwrap.fill(f"trust: {trust.sentence}", LINE, subsequent_indent="  "))
-    text.append(f"\n  {_gauge(trust, [trust])}  {trust_numbers(trust)}\n  ")
-    text.append(gauge_key(trust), "dim")
+    text.append(f"\n  {_gauge(trust, [trust])}  {trust_numbers(trust)}\n")
+    key = f"{gauge_title(trust)}: {gauge_key(trust)}"
+    text.append(textwrap.fill(key, LINE, initial_indent="  ", subsequent_indent="  "), "dim")
     return text
 
 
