@@ -29,6 +29,7 @@ from heapq import nsmallest
 from reprlib import Repr
 
 LISTED = 40  # as many names are listed in full
+FEW = 12  # beside a name that was mistyped
 CLOSEST = 8  # of more names, so many are listed
 COMPARED = 2000  # more names are not compared letter by letter
 LONGEST = 80  # characters that are shown of a name or value
@@ -142,7 +143,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     compared = names if len(names) <= COMPARED else nsmallest(COMPARED, names, key=lambda each: -_shared(each, wanted))
     folded = {each.casefold(): each for each in compared}
     close = [folded[each] for each in get_close_matches(wanted, folded, n=CLOSEST)]
-    if len(names) > LISTED:
+    if len(names) > FEW:
         first = [*close, *(each for each in compared if each not in close)][:CLOSEST]
         names = [*first, *set(names).difference(first)]
     hint = f"did you mean {shown(close[0])}? " if close else ""

@@ -146,13 +146,13 @@ def test_explain_each_line_of_a_file(run: Run, tmp_path: Path) -> None:
     lines = ["a good film", "an awful bore", TEXT]
     (tmp_path / "texts").write_text("\n".join(lines) + "\n")
     expected = "\n".join(run("explain", line).out for line in lines)
-    assert run("explain", "--file", tmp_path / "texts", "--batch-size", 1) == (0, expected, "")
+    assert run("explain", "-m", "sentiment", "--file", tmp_path / "texts", "--batch-size", 1) == (0, expected, "")
 
 
 def test_json_is_one_object_for_each_line(run: Run, tmp_path: Path) -> None:
     lines = ["a good film", "an awful bore"]
     (tmp_path / "texts").write_text("\n".join(lines))
-    status, out, _ = run("explain", "--file", tmp_path / "texts", "--json")
+    status, out, _ = run("explain", "-m", "sentiment", "--file", tmp_path / "texts", "--json")
     assert status == 0
     found = [json.loads(line) for line in out.splitlines()]
     assert [f["texts"] for f in found] == [[line] for line in lines]
@@ -169,7 +169,7 @@ def test_explain_a_pair(run: Run, pairs: Path) -> None:
     data = json.loads(run(*arguments, "--json").out)
     assert data["texts"] == ["is it good", "it is bad"]
     assert [u["part"] for u in data["units"]] == [None, 0, 0, 0, None, 1, 1, 1, None]
-    assert "\nis it good\nit is bad\n" in run(*arguments).out
+    assert "\n(1) is it good\n(2) it is bad\n" in run(*arguments).out
 
 
 def test_whole_words(run: Run) -> None:
@@ -324,7 +324,7 @@ def test_colours_are_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch, pa
             "--states takes outputs | inputs; found 'middle'",
         ),
         (["explain", TEXT, "--method", "random", "--seed", "x"], "--seed takes a whole number; found 'x'"),
-        (["explain", TEXT, "--batch-size", "0"], "batch_size must be at least 1"),
+        (["explain", TEXT, "--batch-size", "0"], "batch_size takes a whole number from 1 on"),
         (["explain", TEXT, "--batch-size", "x"], "batch-size"),
         (["explain", TEXT, "--dtype", "int8"], "dtype 'int8' is not known"),
         (["explain", TEXT, "--device", "nonsense"], "nonsense"),

@@ -35,7 +35,7 @@ def test_tables_are_printed_written_and_drawn(data: Path, tmp_path: Path, capsys
     out, overlap, shared, clouds = (tmp_path / name for name in ("t.json", "o.png", "s.svg", "c.png"))
     files = ("--out", out, "--overlap", overlap, "--shared", shared, "--clouds", clouds)
     methods = ("--methods", "attn_lrp,attcat(states=inputs)", "--device", "cpu")
-    assert status_of("tokens", "--data", data, *methods, "--top", 3, "--lines", 2, *files) == 0
+    assert status_of("tokens", "-m", "sentiment", "--data", data, *methods, "--top", 3, "--lines", 2, *files) == 0
     said = capsys.readouterr()
     assert "attn_lrp: two classes share 0.0 % of their top 3 words" in said.out
     assert "attcat(states=inputs): two classes" in said.out
@@ -62,7 +62,7 @@ def test_the_words_of_an_evaluation(data: Path, tmp_path: Path, capsys: pytest.C
     texts = tmp_path / "plain.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
     chosen = ("--methods", "rollout", "--metrics", "token_overlap", "--out", tmp_path / "run")
-    assert status_of("evaluate", "--data", texts, *chosen) == 0
+    assert status_of("evaluate", "-m", "sentiment", "--data", texts, *chosen) == 0
     capsys.readouterr()
     assert status_of("tokens", "--from", tmp_path / "run", "--out", tmp_path / "t.json") == 0
     assert capsys.readouterr().out.startswith("rollout: two classes share")
@@ -74,7 +74,7 @@ def test_the_words_that_a_model_leans_on(data: Path, tmp_path: Path, capsys: pyt
     rows = [{"text": text, "y": label} for text, label in zip(ROWS, labels, strict=True)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     page, words, out = (tmp_path / name for name in ("w.html", "w.csv", "t.json"))
-    chosen = ("--data", data, "--label", "y", "--methods", "attn_lrp", "--lines", 3)
+    chosen = ("-m", "sentiment", "--data", data, "--label", "y", "--methods", "attn_lrp", "--lines", 3)
     assert status_of("tokens", *chosen, "--check", 2, "--html", page, "--out", words) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
@@ -108,7 +108,7 @@ def test_sums_of_an_evaluation_have_no_texts(data: Path, tmp_path: Path, capsys:
     texts = tmp_path / "plain.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
     chosen = ("--methods", "rollout", "--metrics", "token_overlap", "--out", tmp_path / "run")
-    assert status_of("evaluate", "--data", texts, *chosen) == 0
+    assert status_of("evaluate", "-m", "sentiment", "--data", texts, *chosen) == 0
     for option, name, told in (("--html", "w.html", "here are sums alone"), ("--out", "w.csv", "would have no rows")):
         assert status_of("tokens", "--from", tmp_path / "run", option, tmp_path / name) == 2
         assert told in capsys.readouterr().err
@@ -116,7 +116,23 @@ def test_sums_of_an_evaluation_have_no_texts(data: Path, tmp_path: Path, capsys:
 
 def test_tokens_in_place_of_words(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "t.json"
-    assert status_of("tokens", "--data", data, "--methods", "rollout", "--units", "token", "--once", "--out", out) == 0
+    assert (
+        status_of(
+            "tokens",
+            "-m",
+            "sentiment",
+            "--data",
+            data,
+            "--methods",
+            "rollout",
+            "--units",
+            "token",
+            "--once",
+            "--out",
+            out,
+        )
+        == 0
+    )
     table = load_tables(out)["rollout"]
     assert table.provenance["counted"] == "tokens, each once a text"
     assert any(word.startswith("##") for words in table.totals.values() for word in words)
@@ -125,7 +141,7 @@ def test_tokens_in_place_of_words(data: Path, tmp_path: Path, capsys: pytest.Cap
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
     metrics = "token_overlap,token_overlap(units=token, once=true)"
     run = ("--methods", "rollout", "--metrics", metrics, "--out", tmp_path / "run")
-    assert status_of("evaluate", "--data", texts, *run) == 0
+    assert status_of("evaluate", "-m", "sentiment", "--data", texts, *run) == 0
     assert status_of("tokens", "--from", tmp_path / "run") == 2
     assert "say which" in capsys.readouterr().err
     other = tmp_path / "other.json"
@@ -141,7 +157,10 @@ def test_weights(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     found = {}
     for name in ("none", "data", f"corpus:{data}", tmp_path / "idf.csv"):
         out = tmp_path / "t.json"
-        assert status_of("tokens", "--data", data, "--methods", "rollout", "--idf", name, "--out", out) == 0
+        assert (
+            status_of("tokens", "-m", "sentiment", "--data", data, "--methods", "rollout", "--idf", name, "--out", out)
+            == 0
+        )
         found[str(name)] = load_tables(out)["rollout"].totals
         capsys.readouterr()
     plain, weighted = found["none"], found[str(tmp_path / "idf.csv")]
@@ -168,7 +187,10 @@ def test_ctrl_c_prints_and_writes_what_is_done(data: Path, tmp_path: Path, capsy
     out = tmp_path / "t.json"
     with own_registry():
         registered(stopping)
-        assert status_of("tokens", "--data", data, "--methods", "stopping", "--chunk", 4, "--out", out) == 0
+        assert (
+            status_of("tokens", "-m", "sentiment", "--data", data, "--methods", "stopping", "--chunk", 4, "--out", out)
+            == 0
+        )
     said = capsys.readouterr()
     assert "interrupted: this is of the first 4 texts" in said.err
     assert "stopping: two classes share" in said.out
@@ -188,7 +210,18 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     with own_registry():
         registered(choosy)
         assert (
-            status_of("tokens", "--data", tmp_path / "t.csv", "--methods", "choosy,rollout", "--on-error", "skip") == 0
+            status_of(
+                "tokens",
+                "-m",
+                "sentiment",
+                "--data",
+                tmp_path / "t.csv",
+                "--methods",
+                "choosy,rollout",
+                "--on-error",
+                "skip",
+            )
+            == 0
         )
     said = capsys.readouterr().err
     assert "1 texts were cut at the model's window" in said
@@ -208,13 +241,22 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--data", "DATA", "--overlap", "o.txt"], "is no picture"),
         (["--data", "DATA", "--out", "no/t.json"], "there is no folder 'no'"),
         (["--data", "DATA", "--out", "."], "could not write '.': it is a folder; give a file in it"),
-        (["--data", "DATA", "--methods", "nothing"], "there is no method 'nothing'"),
-        (["--data", "DATA", "--idf", "no.csv"], "could not read the word frequencies"),
+        (["-m", "sentiment", "--data", "DATA", "--methods", "nothing"], "there is no method 'nothing'"),
+        (["-m", "sentiment", "--data", "DATA", "--idf", "no.csv"], "could not read the word frequencies"),
         (["--from", "t.json", "--wrong"], "--wrong is for texts that are explained"),
         (["--from", "t.json", "--check", "0"], "--check is for texts that are explained"),
-        (["--data", "DATA", "--check", "-1"], "check=-1: a word is deleted from 0 (it is not checked) to 100 texts"),
-        (["--data", "DATA", "--wrong"], "none of the 6 texts has a label of the model's (row 0: label 'whatever' is"),
-        (["--data", "DATA", "--limit", "1", "--overlap", "o.png"], "the model calls all 1 texts POSITIVE"),
+        (
+            ["-m", "sentiment", "--data", "DATA", "--check", "-1"],
+            "check=-1: a word is deleted from 0 (it is not checked) to 100 texts",
+        ),
+        (
+            ["-m", "sentiment", "--data", "DATA", "--wrong"],
+            "none of the 6 texts has a label of the model's (row 0: label 'whatever' is",
+        ),
+        (
+            ["-m", "sentiment", "--data", "DATA", "--limit", "1", "--overlap", "o.png"],
+            "the model calls all 1 texts POSITIVE",
+        ),
     ],
 )
 def test_errors_are_one_line(
@@ -234,7 +276,7 @@ def test_a_missing_extra_is_said_before_anything_is_run(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wordcloud", None)
     monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_: pytest.fail("a model was loaded"))
-    assert status_of("tokens", "--data", data, "--clouds", data.parent / "c.png") == 2
+    assert status_of("tokens", "-m", "sentiment", "--data", data, "--clouds", data.parent / "c.png") == 2
     assert "pip install wordcloud" in capsys.readouterr().err
 
 
@@ -255,5 +297,5 @@ def test_what_cannot_be_written_or_read_is_said_before_anything_is_run(
     for name in ("folder", "folder.png"):
         Path(name).mkdir()
     monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_: pytest.fail("a model was loaded"))
-    assert status_of("tokens", "--data", data, *arguments) == 2
+    assert status_of("tokens", "-m", "sentiment", "--data", data, *arguments) == 2
     assert said in capsys.readouterr().err

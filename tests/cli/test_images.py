@@ -90,7 +90,7 @@ def test_out_is_for_texts_too(run: Any, tmp_path: Path) -> None:
     assert run("explain", "a fine film", *METHOD, "--out", tmp_path / "why.md").status == 0
     assert "| unit | rollout |" in (tmp_path / "why.md").read_text()
     (tmp_path / "texts.txt").write_text("a fine film\na dull film\n")
-    result = run("explain", "--file", tmp_path / "texts.txt", *METHOD, "--out", tmp_path / "why.csv")
+    result = run("explain", "-m", "sentiment", "--file", tmp_path / "texts.txt", *METHOD, "--out", tmp_path / "why.csv")
     assert result.status == 2
     assert "--out writes one explanation, and 2 were made" in result.err
 
@@ -130,7 +130,7 @@ def test_what_is_of_texts_is_refused_by_name(run: Any, files: list[Path], beside
             r"image 1 \(counted from 0\): there is no",
         ),
         (["explain", "--image", "PHOTO", "-m", "sentiment"], "reads texts: --image needs a model that takes images"),
-        (["explain", "a text", "-m", "MODEL"], "takes images: give --image FILE"),
+        (["explain", "a text", "-m", "MODEL"], "takes images: give an image file"),
         (["compare", "--image", "PHOTO", "--image", "PHOTO", "-m", "MODEL"], "give --image once; found 2"),
         (["compare", "--image", "PHOTO", "--words"], "leave --words out"),
         (["explain", "a text", "--image", "PHOTO", "-m", "MODEL"], "takes images alone: leave TEXT out"),
@@ -173,4 +173,4 @@ def test_a_text_beside_an_image_is_for_models_that_compare_them(
     assert page.read_text().count('<div class="text short">') == 2
     alone = run("explain", "--image", files[0])
     assert alone.err == "whyformer: error: CLIPModel compares images with texts: give a TEXT too\n"
-    assert "give --image FILE and a TEXT" in run("explain", "a red cat").err
+    assert "takes images: give an image file as --image, and a TEXT" in run("explain", "a red cat").err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import cases, evaluated
-from tests.helpers.commands import Run
+from tests.helpers.commands import Run, replaced
 from whyformer import Explainer, Explanations
 from whyformer.explain.folders import explained_examples
 from whyformer.rounding import close
@@ -88,19 +88,19 @@ def test_a_limit_can_be_raised(asked: list[Any], tmp_path: Path, run: Run) -> No
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("other", "flags", "told"),
     [
-        (("--target", 1), "asked.target asked for: '1', found: None"),
-        (("--method", "attcat"), "methods asked for"),
-        (("--words",), "asked.words asked for: 'True', found: 'False'"),
+        ({}, ("--target", 1), "asked.target asked for: '1', found: None"),
+        ({"method": "attcat"}, (), "methods asked for"),
+        ({}, ("--words",), "asked.words asked for: 'True', found: 'False'"),
     ],
 )
 def test_another_run_in_the_folder_is_refused(
-    asked: list[Any], tmp_path: Path, run: Run, flags: tuple[Any, ...], told: str
+    asked: list[Any], tmp_path: Path, run: Run, other: dict[str, str], flags: tuple[Any, ...], told: str
 ) -> None:
     out = tmp_path / "out"
     assert run(*asked, "--out", out, "--limit", 2).status == 0
-    refused = run(*asked, "--out", out, "--limit", 2, *flags)
+    refused = run(*replaced(asked, **other), "--out", out, "--limit", 2, *flags)
     assert refused.status == 2
     assert told in refused.err
 
@@ -109,7 +109,7 @@ def test_other_data_in_the_folder_is_refused(asked: list[Any], tmp_path: Path, r
     out = tmp_path / "out"
     assert run(*asked, "--out", out).status == 0
     (tmp_path / "other.csv").write_text("text\na film\n", encoding="utf-8")
-    refused = run(*asked, "--out", out, "--data", tmp_path / "other.csv")
+    refused = run(*replaced(asked, data=tmp_path / "other.csv"), "--out", out)
     assert (refused.status, "holds another run" in refused.err) == (2, True)
     reported = run("report", out)
     assert (reported.status, "holds explanations, and no evaluation: open index.html" in reported.err) == (2, True)
@@ -120,9 +120,9 @@ def test_bad_rows_are_named_by_their_numbers(asked: list[Any], tmp_path: Path, r
     lines = [{"text": "a film", "label": "five stars"}, {"text": "", "label": ""}, "no object"]
     lines.append({"text": "fine", "label": None})
     data.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    refused = run(*asked, "--data", data, "--out", out)
+    refused = run(*replaced(asked, data=data), "--out", out)
     assert (refused.status, "row 1 (counted from 0): 'text' is empty" in refused.err) == (2, True)
-    done = run(*asked, "--data", data, "--out", out, "--on-error", "skip")
+    done = run(*replaced(asked, data=data), "--out", out, "--on-error", "skip")
     assert "rows that were skipped: 2; row 1 (counted from 0): 'text' is empty" in done.err
     assert [(row["row"], row["label"], row["right"]) for row in table(out)] == [("0", "five stars", ""), ("3", "", "")]
     loaded = Explanations.load(out)

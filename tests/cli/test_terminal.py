@@ -157,7 +157,7 @@ def test_no_name_in_a_file_steers_a_terminal(run: Run, tmp_path: Path, monkeypat
     Path("header.csv").write_text(f"{EVIL},x\na,1\n")
     Path("keys.jsonl").write_text(json.dumps({EVIL: "a"}, ensure_ascii=False) + "\n")
     for name in ("header.csv", "keys.jsonl", f"none{EVIL}.csv"):
-        result = run("tokens", "--data", name)
+        result = run("tokens", "-m", "sentiment", "--data", name)
         assert result.status == 2
         assert_shown(result.err)
         assert r"\x1b" in result.err
@@ -165,7 +165,7 @@ def test_no_name_in_a_file_steers_a_terminal(run: Run, tmp_path: Path, monkeypat
     name = f"data{EVIL}.jsonl"
     Path(name).write_text('{"text": "a good film"}\n{"text": "a bad film"}\n')
     chosen = ("--methods", "attcat", "--metrics", "token_overlap", "--out", "run")
-    result = run("evaluate", "--data", name, *chosen)
+    result = run("evaluate", "-m", "sentiment", "--data", name, *chosen)
     assert result.status == 0
     assert_shown(result.out + result.err)
     for form in ("text", "markdown", "csv", "latex"):
@@ -186,7 +186,7 @@ def test_no_method_of_another_hand_steers_a_terminal(run: Run, tmp_path: Path, m
         monkeypatch.setattr(in_order, "__name__", evil)
         registered(in_order)
         chosen = ("--methods", evil, "--metrics", "sufficiency", "--out", tmp_path / "run")
-        assert run("evaluate", "--data", tmp_path / "data.jsonl", *chosen).status == 0
+        assert run("evaluate", "-m", "sentiment", "--data", tmp_path / "data.jsonl", *chosen).status == 0
     for form in ("text", "markdown", "csv", "latex"):
         result = run("report", tmp_path / "run", "--format", form)
         assert_shown(result.out)
@@ -266,7 +266,7 @@ def test_an_evaluation_is_printed_whatever_the_encoding(tmp_path: Path) -> None:
     data = os.fsencode(tmp_path) + b"/b\xe9d.csv"
     with open(data, "w") as file:  # noqa: PTH123  (its name is not UTF-8)
         file.write("text,label\na good film,POSITIVE\n")
-    command = f"WHY evaluate --data {tmp_path}/b*.csv --methods attcat --metrics sufficiency"
+    command = f"WHY evaluate -m sentiment --data {tmp_path}/b*.csv --methods attcat --metrics sufficiency"
     done = process(command, PYTHONIOENCODING="latin-1")
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"sufficiency v (n = 1)" in done.stdout

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,13 +21,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def with_model(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with the bundled model unless one is named."""
+    return [*arguments, *([] if "-m" in arguments else ["-m", "sentiment"])]
+
+
 @pytest.fixture
 def explained(capsys: pytest.CaptureFixture[str]) -> Explained:
     """The texts that were explained."""
 
     def explained(*arguments: str) -> list[list[str]]:
         with pytest.raises(SystemExit, match="0"):
-            main(["explain", "--json", "--method", "attcat", *arguments])
+            main(["explain", "--json", "--method", "attcat", *with_model(arguments)])
         return [json.loads(line)["texts"] for line in capsys.readouterr().out.splitlines()]
 
     return explained
@@ -39,7 +44,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def refused(*arguments: str) -> str:
         with pytest.raises(SystemExit, match="2"):
-            main(["explain", *arguments])
+            main(["explain", *with_model(arguments)])
         said = capsys.readouterr()
         assert (said.out, said.err.count("\n")) == ("", 1)
         return said.err

@@ -192,7 +192,7 @@ def test_it_is_saved_and_shown(tmp_path: Path) -> None:
     loaded = Explanation.from_dict(json.loads(json.dumps(e.to_dict())))
     assert (loaded.units, loaded.texts, loaded.versus) == (e.units, e.texts, e.versus)
     near(loaded.scores, e.scores)
-    assert f"{TEXT}\n{CHOICES[1]}\n{CHOICES[0]}" in str(e)
+    assert f"(1) {TEXT}\n(2) {CHOICES[1]}\n(3) {CHOICES[0]}" in str(e)
     assert "why the acting is fine rather than a bad film?" in str(e)
     near(e.by_word().scores.sum(), sum(s for s, u in zip(e.scores, e.units, strict=True) if not u.special))
     e.to_html(tmp_path / "page.html")

@@ -4,8 +4,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.helpers import cases, evaluated
+from whyformer import Explainer, method
 
 MODULE = '''"""A toy of each kind."""
 
@@ -96,6 +100,32 @@ for command in (["methods"], ["methods", "longest"], ["metrics", "units"]):
     assert listed.endswith("toy-box 1.0")
     assert [line.split()[-1] for line in lines if line.startswith("method ")] == ["plug-in"]
     assert len([line for line in lines if "Family: toy. Plug-in: toy-box 1.0." in line]) == 2
+
+
+WRONG = {
+    "type": ("def odd(prediction, *, k=3):", "option k needs a type and a default, as in k: int = 3"),
+    "default": ("def odd(prediction, *, k: int):", "option k needs a type and a default"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_option_needs_a_type_and_a_default(wrong: str) -> None:
+    made: dict[str, Any] = {}
+    exec(f'{WRONG[wrong][0]}\n    """Odd."""\n', made)
+    with pytest.raises(ValueError, match=WRONG[wrong][1]):
+        method(family="toy", signed=True, class_specific=False, paper="none")(made["odd"])
+
+
+def test_what_is_returned_has_to_be_a_tensor() -> None:
+    with evaluated.own_registry():
+        evaluated.registered(listing)
+        with pytest.raises(TypeError, match=r"listing returned list, not a tensor \[batch, units\] or Scores"):
+            Explainer(cases.subject()).explain("a film", "listing", check=0)
+
+
+def listing(prediction: Any) -> Any:
+    """A list."""
+    return [[0.0]]
 
 
 def test_a_broken_plug_in_is_named_and_the_rest_goes_on(toys: Path) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers as hf
+from tokenizers import processors
 from torch import Tensor, nn
 
 import whyformer
@@ -79,7 +80,7 @@ def test_a_model_that_lets_no_gradient_through_is_refused(method: str) -> None:
         whyformer.attribute(Cut(), families.batch(), method, target=1)
 
 
-QUANTISED = ("saliency", "input_x_gradient", "integrated_gradients", "saliency(of=loss)", "deep_lift_shap")
+QUANTISED = ("auto", "saliency", "input_x_gradient", "integrated_gradients", "saliency(of=loss)", "deep_lift_shap")
 
 
 @pytest.mark.parametrize("method", QUANTISED)
@@ -89,8 +90,76 @@ def test_a_dynamically_quantised_model_is_refused(method: str) -> None:
         pytest.skip("this machine has no kernels for quantised layers")
     subject = Explainer.load("sentiment").subject
     quantised = torch.ao.quantization.quantize_dynamic(copy.deepcopy(subject.model), {nn.Linear}, dtype=torch.qint8)
-    with pytest.raises(UnsupportedModel, match="no gradient reaches the inputs"):
+    with pytest.raises(UnsupportedModel, match="no gradient passes it"):
         Explainer(quantised, subject.tokenizer).explain("a gorgeous film", method, check=0)
+
+
+class WithoutGraph(hf.BertForSequenceClassification):
+    """Runs under no_grad, as a model that is served."""
+
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
+
+
+@pytest.mark.parametrize("method", ["auto", "input_x_gradient", "attcat", "lrp", "rollout", "integrated_gradients"])
+def test_a_forward_under_no_grad_is_refused_with_the_reason(method: str) -> None:
+    with pytest.raises(UnsupportedModel, match=r"no gradient passes it.*torch\.no_grad.*occlusion"):
+        own(WithoutGraph).explain(TEXT, method, check=0)
+    assert own(WithoutGraph).explain(TEXT, "occlusion").checked is not None
+
+
+COMPILED = {
+    "model": lambda model: model.compile(backend="eager"),
+    "layer": lambda model: model.bert.encoder.layer[0].compile(backend="eager"),
+    "forward": lambda model: setattr(model, "forward", torch.compile(model.forward, backend="eager")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", COMPILED)
+def test_a_model_compiled_in_place_is_explained_as_before(part: str) -> None:
+    explainer = own(hf.BertForSequenceClassification)
+    before = explainer.explain(TEXT, check=0)
+    COMPILED[part](explainer.subject.model)
+    assert explainer.explain(TEXT, check=0) == before
+    assert torch._dynamo.eval_frame._stance.stance == "default"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("method", ["lime", "kernel_shap", "occlusion"])
+def test_the_callers_default_dtype_changes_no_more_than_rounding(method: str, dtype: torch.dtype) -> None:
+    explainer = Explainer.load("sentiment")
+    before = explainer.explain("a gorgeous film", method, check=0)
+    torch.set_default_dtype(dtype)
+    try:
+        after = explainer.explain("a gorgeous film", method, check=0)
+        assert after.scores == pytest.approx(before.scores, abs=torch.finfo(dtype).eps * abs(before.scores).max())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_a_classifier_that_counts_end_tokens_is_run_one_text_at_a_time(kind: str) -> None:
+    backend = cases.byte_level(["<s>", "</s>", "<unk>"])
+    backend.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), add_prefix_space=False)
+    special = {"pad_token": "</s>", "eos_token": "</s>", "bos_token": "<s>", "unk_token": "<unk>"}
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    ids = {"vocab_size": len(tokenizer), "eos_token_id": 1, "pad_token_id": 1, "decoder_start_token_id": 1}
+    torch.manual_seed(0)
+    if kind == "bart":
+        size = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+        heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+        config: Any = hf.BartConfig(**ids, **size, **heads, d_model=32, max_position_embeddings=128, bos_token_id=0)
+        model: Any = hf.BartForSequenceClassification(config)
+    else:
+        config = hf.T5Config(**ids, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+        model = hf.T5ForSequenceClassification(config)
+    explainer = Explainer(model.double().eval(), tokenizer)
+    with pytest.warns(whyformer.PaddingWarning, match="cannot be run on texts of different lengths"):
+        alone = explainer.explain(TEXT, "input_x_gradient")
+    assert alone.checked is not None
+    assert explainer.explain([TEXT, "a"], "input_x_gradient")[0] == alone
 
 
 def test_a_model_that_does_not_repeat_itself_is_noticed_once() -> None:
@@ -210,7 +279,7 @@ def test_what_means_nothing_to_a_model_of_similarity_is_refused(asked: dict[str,
     with pytest.raises(BadOption, match=f"{next(iter(asked))} means nothing"):
         Explainer(dual.subject("clip")).explain(dual.photo(), text=["a cat"], **asked)
     for size in (-5, "many"):
-        with pytest.raises(BadInput, match="batch_size"):
+        with pytest.raises(BadOption, match="batch_size"):
             Explainer(dual.subject("clip")).explain(dual.photo(), text=["a cat"], batch_size=size)
 
 

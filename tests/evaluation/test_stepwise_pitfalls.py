@@ -114,9 +114,9 @@ def test_signs_are_told_only_where_scores_had_some() -> None:
     assert steps(prediction, of="attn_lrp", steps=2).signs is not None
 
 
-def test_layers_are_ranked_only_for_methods_that_read_the_best() -> None:
-    with pytest.raises(BadOption, match="cam does not read layer='best'"):
-        recommend(subject(), "texts.csv", "cam", layers=True)
+def test_layers_are_ranked_only_for_methods_that_read_a_layer() -> None:
+    with pytest.raises(BadOption, match="layers are ranked for one method that has the option layer; found 'attcat'"):
+        recommend(subject(), "texts.csv", "attcat", layers=True)
 
 
 @pytest.mark.slow

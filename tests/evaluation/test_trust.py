@@ -458,7 +458,7 @@ def test_a_loaded_explanation_needs_the_explainer(sentiment: Explainer, tmp_path
     assert_same(loaded.trust(sentiment), measured(e), 1e-5)
     by_word = Explanation.load(tmp_path / "e.json").by_word()
     assert_same(by_word.trust(sentiment.subject), measured(e.by_word()), 1e-5)
-    with pytest.raises(BadInput, match="needs an Explainer or its subject; found str"):
+    with pytest.raises(BadInput, match="needs an Explainer or its subject; found 'sentiment'"):
         Explanation.load(tmp_path / "e.json").trust("sentiment")
 
 
@@ -609,7 +609,7 @@ def test_the_command_line(sentiment: Explainer, tmp_path: Path, capsys: pytest.C
 def test_the_command_line_with_a_file(sentiment: Explainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ["a dull mess", "fine", LONG, "it is not bad"]
     (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
-    given = ("--file", str(tmp_path / "texts.txt"), "--batch-size", "3", "--trust", "--json")
+    given = ("-m", "sentiment", "--file", str(tmp_path / "texts.txt"), "--batch-size", "3", "--trust", "--json")
     status, out, _ = run(capsys, "explain", *given)
     assert status == 0
     found = [json.loads(line) for line in out.splitlines()]

@@ -1,6 +1,6 @@
 """The command line in this process: the status that it ends with, and what it prints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -25,3 +25,11 @@ def status_of(*arguments: object) -> int:
         main([str(argument) for argument in arguments])
     assert isinstance(stopped.value.code, int)
     return stopped.value.code
+
+
+def replaced(arguments: Sequence[object], **flags: object) -> list[object]:
+    """The arguments of a command, with other values for flags that it is given."""
+    changed = list(arguments)
+    for name, value in flags.items():
+        changed[changed.index(f"--{name}") + 1] = value
+    return changed

@@ -33,7 +33,6 @@ LONG = {
     "contract/test_rounding.py": "test_other_arithmetics",
     "contract/test_running.py": "test_memory_is_that_of_a_plain_gradient",
     "contract/test_threads.py": "test_a_model_predicts_while_another_thread_explains_it",
-    "contract/test_writing.py": "test_two_processes_that_record_lose_nothing",
     "datasets/test_dataset_recipes.py": "test_importing_does_not_import_the_extra",
     "datasets/test_reading_datasets.py": "test_memory_does_not_grow_with_the_rows",
     "evaluation/test_best_layer.py": "test_by_the_keyword_of_recommend_and_of_an_explainer test_the_command",
@@ -74,7 +73,7 @@ LONG = {
     "evaluation/test_saved_before.py": (
         "test_it_is_measured_alike_from_the_beginning test_what_stepwise_saw_is_where_it_is_today"
     ),
-    "evaluation/test_stepwise_pitfalls.py": "test_recommend_measures_more_effort_and_records_the_winner",
+    "evaluation/test_stepwise_pitfalls.py": "test_recommend_measures_more_effort",
     "evaluation/test_stepwise_trust.py": "test_the_bundled_model_in_float32 test_a_saved_explanation_is_trusted_alike",
     "evaluation/test_trust.py": (
         "test_the_command_line_with_a_file test_it_is_the_same_again_alone_and_beside_others test_the_command_line "

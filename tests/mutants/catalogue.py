@@ -1772,7 +1772,7 @@ of(
 of(
     "registry.options",
     f"{KEYS}::test_a_file_that_happens_to_have_the_name_of_a_value_changes_no_key",
-    ("Option.is_path", "and not any(_fits(value, kind) for kind in words)", ""),
+    ("Option.is_path", "and not any(fits(value, kind) for kind in words)", ""),
 )
 of(
     "methods.by_captum",
@@ -2702,19 +2702,11 @@ CHECKED = "contract/test_checked.py"
 of(
     "explain.checking",
     CHECKED,
-    ("check_count", "inputs <= MOST", "True"),
-    ("check_count", "check < 0", "False"),
     ("checked_run", "question.turn == number and question.other is None", "question.turn == number"),
     ("_strongest", "not picture and sum", "sum", f"{CHECKED} cli/test_images.py"),
     ("_strongest", "> LONGEST", "> LONGEST + 1"),
     ("_strongest", "-abs(_score(explanation, group[1]))", "-_score(explanation, group[1])"),
-    ("_and_together", "len(groups) > 1", "len(groups) > 0"),
     ("_groups", " if tuple(places) in free", ""),
-    (
-        "_checked",
-        "directions(falls[:alone], measure) + directions(falls[alone:], measure)",
-        "directions(falls, measure)",
-    ),
     ("_fallen", "whole.log_odds - without.log_odds", "without.log_odds - whole.log_odds"),
 )
 of(
@@ -2731,7 +2723,6 @@ of(
     "results.checked",
     CHECKED,
     ("Checked.agrees", "not self.signed or", ""),
-    ("Checked.side", "== self.together.direction else 0", "!= self.together.direction else 0"),
     ("Checked.side", " or not self.signed", ""),
     ("Checked.joined", "if place in whose", "if place not in whose"),
     ("directions", "LITTLE_OF_SCORES * largest", "LITTLE_OF_SCORES"),

@@ -437,7 +437,7 @@ def test_a_positive_text_says_positive_words_at_the_end() -> None:
         ({"vocabulary": -1}, r"vocabulary is how many tokens .*found -1"),
         ({"layer": 0, "score": "attcat"}, r"score='attcat' weighs attention, and layer 0 is the embedding output"),
         ({"layers": "all", "layer": 1}, r"layers='all' takes every layer: leave layer=1 out"),
-        ({"layer": "best"}, r"layer='best' .* none is: .*recommend --layers"),
+        ({"layer": "best"}, r"layer='best' is replaced by a number"),
         ({"layer": "last"}, r"option layer takes a whole number \| best \| none"),
         ({"decode": False}, r"decode=False decodes nothing: leave lm_head out"),
     ],

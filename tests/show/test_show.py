@@ -64,14 +64,20 @@ def test_some_have_layers(explanations: dict[str, Explanation]) -> None:
 # Terminal
 
 
+def in_parts(e: Explanation) -> str:
+    """The texts on lines of their own, numbered where there are several."""
+    return "\n".join(f"({n}) {text}" if len(e.texts) > 1 else text for n, text in enumerate(e.texts, 1))
+
+
 def test_text_says_what_was_predicted_and_why() -> None:
     e = made([9.0, 2.0, -1.0, 0.04], provenance={"model": "some/model"})
     lines = str(e).splitlines()
     assert lines[0] == "yes 75.0 %  no 25.0 %"
     assert lines[1].split() == ["why", "yes?", "for", "against"]
-    assert lines[2] == "made · some/model"
+    assert lines[2] == "method made · model some/model"
     assert lines[4] == "good bad so-so"
-    assert [line.split() for line in lines[6:]] == [
+    assert lines[6].split() == ["score"]
+    assert [line.split() for line in lines[7:]] == [
         ["good", "█" * 20, "+2"],
         ["bad", "█" * 10, "-1"],
         ["so-so", "+0.04"],
@@ -103,7 +109,7 @@ def test_text_is_plain_and_holds_the_strongest(explanations: dict[str, Explanati
     e = explanations[kind]
     text = str(e)
     assert "\x1b" not in text
-    assert "\n".join(e.texts) in text
+    assert in_parts(e) in text
     for unit in e.by_word().top(6, by="magnitude"):
         assert re.search(rf"^  {re.escape(unit.text)} .*[ +-]{abs(unit.score):.4g}( |$)", text, re.MULTILINE)
     assert "[CLS]" not in text
@@ -149,7 +155,7 @@ def test_a_page_is_self_contained_and_holds_the_text(
     assert source.startswith("<!doctype html>")
     assert_self_contained(source)
     page = Page(source)
-    assert page.texts == ["\n".join(e.texts)]
+    assert page.texts == [in_parts(e)]
     assert ("layer 0" in page.data) == (e.layers is not None)
     for unit in e.by_word().top(10, by="magnitude"):
         assert f"{unit.score:+.4g}" in page.data if e.signed else f"{unit.score:.4g}" in page.data

@@ -21,6 +21,7 @@ from whyformer.datasets.recipes import Recipe, recipes
 from whyformer.datasets.source import Source
 from whyformer.datasets.synsets import CLASS_LISTS, SOLUTION
 from whyformer.errors import BadInput, BadOption, nearest, shown
+from whyformer.registry.arguments import validated
 from whyformer.storage.files import LONGEST_NAME, mode_of, regular, spooled
 
 Data = str | Path | Rows
@@ -39,6 +40,7 @@ LISTS = (*CLASS_LISTS, SOLUTION)  # they say something about images, and are no 
 ENDINGS = {**{f".{name}": name for name in FORMATS}, ".ndjson": "jsonl", ".json": "squad", ".pq": "parquet"}
 
 
+@validated
 def open_dataset(
     source: Data,
     *,

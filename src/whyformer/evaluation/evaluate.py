@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, opened
@@ -27,6 +27,8 @@ from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected
 from whyformer.progress import tell
+from whyformer.registry.arguments import validated
+from whyformer.registry.options import Count
 from whyformer.registry.specs import Written
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
@@ -76,6 +78,7 @@ class Evaluation:
         return self.plan.chunks(self.data, self.ranges, known)
 
 
+@validated
 def evaluate(
     subject: Subject,
     data: Dataset | Data,
@@ -89,13 +92,13 @@ def evaluate(
     sample: int | None = None,
     on_error: OnError | None = None,
     ceiling: bool | int = False,
-    beam: int = 1,
+    beam: Annotated[int, Count(1, 1000, "each order is searched for in as many runs of the model")] = 1,
     effort: str | None = None,
     idf: Idf | None = None,
     engine: str = "local",
     workers: int | None = None,
-    rows_per_chunk: int | None = None,
-    tokens_per_batch: int | None = None,
+    rows_per_chunk: Annotated[int | None, Count(1)] = None,
+    tokens_per_batch: Annotated[int | None, Count(1)] = None,
     windows: Mode = "cut",
     window_size: int | None = None,
     overlap: int | None = None,
@@ -145,13 +148,13 @@ def evaluate(
     if on_error is not None:
         rows["on_error"] = on_error
     data = opened(data, labels=subject.labels if subject.task == "classes" else None, **rows)
-    tokens = _positive("tokens_per_batch", tokens_per_batch)
     long = Windows.of(window_size, overlap, windows)
     if subject.task != "answer" and not long.merge and (window_size, overlap) != (None, None):
         raise BadOption("window_size and overlap are for the contexts of questions, and for windows='merge'")
     if keep_scores and out is None:
         raise BadOption("keep_scores: scores are kept in the journal, and there is none: give out= a folder (--out)")
-    run: dict[str, Any] = {"beam": beam, "tokens_per_batch": tokens, "keep_scores": keep_scores, "capture": capture}
+    run: dict[str, Any] = {"beam": beam, "tokens_per_batch": tokens_per_batch}
+    run |= {"keep_scores": keep_scores, "capture": capture}
     run |= {"protocol": protocol_named(protocol, subject.task)}
     if protocol is not None and long.merge:
         raise BadOption(f"protocol={protocol!r} cuts what does not fit, as the authors do: leave windows='merge' out")
@@ -167,7 +170,7 @@ def evaluate(
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
     plan = Plan(subject, named, chosen, settings, idf)
-    size = _positive("rows_per_chunk", rows_per_chunk) or plan.rows_at_once(data, engine)
+    size = rows_per_chunk or plan.rows_at_once(data, engine)
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 
 
@@ -181,12 +184,6 @@ def _check_explained(subject: Subject, explains: Any, versus: str | None, beside
         raise BadOption("explains and versus are for models that classify: leave them out")
     if used := [name for name, is_used in beside.items() if is_used]:
         raise BadOption(f"{used[0]} is for explanations of the logit: leave it, or explains and versus, out")
-
-
-def _positive(name: str, number: int | None) -> int | None:
-    if number is not None and number < 1:
-        raise BadOption(f"{name}={number}: at least 1 is needed")
-    return number
 
 
 def _fitting(

@@ -16,6 +16,7 @@ from whyformer.methods.specs import FAST, MethodSpec, method_specs
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
+from whyformer.registry.arguments import validated
 from whyformer.registry.specs import Written
 from whyformer.results.table import REFERENCES, SMALL, TOO_FEW, Cell, Difference
 
@@ -80,6 +81,7 @@ def _bounds(numbers: Cell | Difference, sign: str = "") -> str:
     return "" if math.isnan(numbers.low) else f" [{numbers.low:{sign}.3f}, {numbers.high:{sign}.3f}]"
 
 
+@validated
 def recommend(
     subject: Subject,
     data: Dataset | Data,
@@ -115,6 +117,7 @@ def recommend(
     return replace(ranking, stepped=stepped, gain=table.compare(chosen.label, *pair))
 
 
+@validated
 def recommend_layer(
     subject: Subject,
     data: Dataset | Data,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whyformer.registry.arguments import validated
 from whyformer.results.aggregate import Aggregate
 from whyformer.results.table import TableData
 from whyformer.show.render import Shown, text_of
@@ -43,12 +44,14 @@ class Table(Shown, TableData):
         """A tabular for the package booktabs."""
         return text_of(self, "latex")
 
+    @validated
     def figure(self, metric: str) -> "Figure":
         """A matplotlib figure: the mean curve of every method."""
         from whyformer.show.curves import figure
 
         return figure(self, metric)
 
+    @validated
     def save(self, folder: str | Path) -> list[Path]:  # type: ignore[override]
         """Write table.md, table.csv, table.tex, and curves: their points, and a picture of those of each metric."""
         from whyformer.show.curves import save
@@ -64,6 +67,7 @@ class Table(Shown, TableData):
 class Results(Aggregate):
     """What the records of an evaluation say, as they come in, and the table of it."""
 
+    @validated
     def table(self, resamples: int = 1000, seed: int = 0) -> Table:
         """The table; the order in which the chunks came does not matter."""
         return self.tabulated(Table, resamples, seed)

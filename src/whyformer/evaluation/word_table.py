@@ -10,6 +10,7 @@ from typing import Any
 from whyformer.errors import BadInput
 from whyformer.metrics.overlap import Counting, WordSums
 from whyformer.metrics.registry import metric_named
+from whyformer.registry.arguments import validated
 from whyformer.results.table import TableData
 from whyformer.results.word_table import (
     LINES,
@@ -39,6 +40,7 @@ class TokenTable(Shown, TokenTableData):
     """
 
     @classmethod
+    @validated
     def load(cls, path: str | Path) -> "TokenTable":
         """Read what `save` wrote as JSON."""
         tables = load_tables(path)
@@ -46,10 +48,12 @@ class TokenTable(Shown, TokenTableData):
             raise BadInput(f"{str(path)!r} holds {len(tables)} tables ({', '.join(tables)}): read it with load_tables")
         return next(iter(tables.values()))
 
+    @validated
     def to_markdown(self, k: int = TOP, lines: int = LINES) -> str:
         """The highest words of each class, and the words among the top k that each two classes share."""
         return text_of(self, "markdown", k=k, lines=lines)
 
+    @validated
     def to_text(self, k: int = TOP, lines: int = LINES) -> str:
         """The same for a terminal."""
         return text_of(self, "text", k=k, lines=lines)

@@ -11,17 +11,20 @@ from whyformer.errors import BadOption
 from whyformer.explain.rows import of_chosen_rows
 from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_in_steps, usual_method_for, with_options
+from whyformer.methods.specs import MethodSpec
 from whyformer.prediction import Prediction
 from whyformer.recorder.captures import Begun, begun, capturing
 from whyformer.recorder.needs import Memory
+from whyformer.registry.arguments import validated
 from whyformer.tasks.targets import Target, plain_target
 from whyformer.tasks.task import Explains
 
 
+@validated
 def attribute(
     model: nn.Module,
     inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...],
-    method: str = "auto",
+    method: str | MethodSpec = "auto",
     *,
     target: Target = None,
     versus: Target = None,

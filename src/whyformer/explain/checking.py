@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from whyformer.errors import BadInput, WhyformerError, shown
+from whyformer.errors import WhyformerError
 from whyformer.explain.explanation import Explanation
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun
 from whyformer.inputs.images import ImageInput
@@ -22,13 +22,6 @@ UNCHECKED = "unchecked"  # the key of diagnostics that says why nothing was chec
 TOO_LONG = f"the text has more than {LONGEST} units; check={USUAL} (--check {USUAL}) checks it all the same"
 
 Group = tuple[str, list[int]]  # a word or region, and the places of its units
-
-
-def check_count(check: int | None) -> int | None:
-    """How many words or regions are checked. None is the default: three, in texts of at most 128 units."""
-    if check is not None and (isinstance(check, bool) or not isinstance(check, int) or check < 0):
-        raise BadInput(f"check is how many of the strongest words are hidden, 0 for none; found {shown(check)}")
-    return check
 
 
 def checked_run(explanations: Sequence[Explanation], run: ExplainedRun, check: int | None) -> list[Explanation]:

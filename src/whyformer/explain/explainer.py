@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import Annotated, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from whyformer.evaluation.cost import SECONDS, CostTable, measure_costs
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.evaluation.table import Table
-from whyformer.explain.checking import check_count, checked_run
+from whyformer.explain.checking import checked_run
 from whyformer.explain.explanation import Comparison, Explanation, Trust
 from whyformer.explain.explanations import Explanations
 from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbering
@@ -51,6 +51,8 @@ from whyformer.progress import bar, counting, listening, part
 from whyformer.recorder import Needs
 from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
+from whyformer.registry.arguments import validated
+from whyformer.registry.options import Count
 from whyformer.registry.specs import Written
 from whyformer.storage.files import named_path
 from whyformer.tasks import Task, task_of
@@ -88,6 +90,7 @@ class Explainer:
     explanation = explainer.explain("cat.jpg", text="a cat")     # of CLIP, SigLIP …: why the two go together
     """
 
+    @validated
     def __init__(self, model: Any, tokenizer: Any = None, *, labels: Sequence[str] | None = None):
         self.subject: Subject = model if isinstance(model, Subject) else subject_of(model, tokenizer, labels)
 
@@ -100,24 +103,26 @@ class Explainer:
         return cls(load(name, **options))
 
     @overload
-    def explain(self, input: Text | Path | Image, /, method: str = ..., **options: Any) -> Explanation: ...
+    def explain(self, input: Text | Path | Image, /, method: str | MethodSpec = ..., **options: Any) -> Explanation: ...
 
     @overload
     def explain(
-        self, input: Tensor | NDArray[Any], /, method: str = ..., **options: Any
+        self, input: Tensor | NDArray[Any], /, method: str | MethodSpec = ..., **options: Any
     ) -> Explanation | Explanations: ...
 
     @overload
     def explain(
-        self, input: Iterable[Text | Path | Image] | Dataset, /, method: str = ..., **options: Any
+        self, input: Iterable[Text | Path | Image] | Dataset, /, method: str | MethodSpec = ..., **options: Any
     ) -> Explanations: ...
 
     @overload
-    def explain(self, input: None = ..., /, method: str = ..., *, text: Text, **options: Any) -> Explanation: ...
+    def explain(
+        self, input: None = ..., /, method: str | MethodSpec = ..., *, text: Text, **options: Any
+    ) -> Explanation: ...
 
     @overload
     def explain(
-        self, input: None = ..., /, method: str = ..., *, question: str, context: str, **options: Any
+        self, input: None = ..., /, method: str | MethodSpec = ..., *, question: str, context: str, **options: Any
     ) -> Explanation: ...
 
     @overload
@@ -125,18 +130,19 @@ class Explainer:
         self,
         input: None = ...,
         /,
-        method: str = ...,
+        method: str | MethodSpec = ...,
         *,
         question: Iterable[str],
         context: Iterable[str],
         **options: Any,
     ) -> Explanations: ...
 
+    @validated
     def explain(
         self,
         input: Any = None,
         /,
-        method: str = "auto",
+        method: str | MethodSpec = "auto",
         *,
         text: Text | Iterable[Text] | None = None,
         question: str | Iterable[str] | None = None,
@@ -151,10 +157,10 @@ class Explainer:
         window_size: int | None = None,
         overlap: int | None = None,
         effort: Effort | None = None,
-        check: int | None = None,
+        check: Annotated[int | None, Count(0)] = None,
         memory: Memory = "usual",
         capture: bool = True,
-        batch_size: int = BATCH,
+        batch_size: Annotated[int, Count(1)] = BATCH,
         columns: ColumnNames | None = None,
         on_error: OnError = "refuse",
         progress: bool = True,
@@ -194,7 +200,6 @@ class Explainer:
         `memory="low"` runs layers again instead of keeping what they computed, for prompts that would not fit. On a GPU
         what is asked again of inputs of one shape is captured and replayed without Python, unless `capture=False`.
         """
-        _size(batch_size)
         if self.task.compares:
             beside = {"question": question, "context": context, "choices": choices, "versus": versus}
             beside |= {"explains": explains}
@@ -226,11 +231,12 @@ class Explainer:
             return explanations[0][1]
         return Explanations.of(explanations, table, skipped or {})
 
+    @validated
     def stream(
         self,
         input: Text | Iterable[Text] | None = None,
         /,
-        method: str = "auto",
+        method: str | MethodSpec = "auto",
         *,
         text: Text | Iterable[Text] | None = None,
         question: str | Iterable[str] | None = None,
@@ -245,10 +251,10 @@ class Explainer:
         window_size: int | None = None,
         overlap: int | None = None,
         effort: Effort | None = None,
-        check: int | None = None,
+        check: Annotated[int | None, Count(0)] = None,
         memory: Memory = "usual",
         capture: bool = True,
-        batch_size: int = BATCH,
+        batch_size: Annotated[int, Count(1)] = BATCH,
         progress: bool = False,
         **options: Any,
     ) -> Iterator[Explanation]:
@@ -269,7 +275,7 @@ class Explainer:
     def _stream(
         self,
         texts: Iterable[Text],
-        method: str,
+        method: str | MethodSpec,
         asked: Questions,
         windows: Windows,
         *,
@@ -284,7 +290,7 @@ class Explainer:
     ) -> Iterator[tuple[int, Explanation]]:
         """Explanations, each with the number of its text; what is wrong with a text goes to `skipped`, or is raised."""
         spec = with_options(self.method(method, effort), self.subject.model, options)
-        size, count = _size(batch_size), len(texts) if isinstance(texts, Sized) else None
+        size, count = min(batch_size, sys.maxsize), len(texts) if isinstance(texts, Sized) else None
         asked.check(count)
         check_windows(self.subject, self.task, windows)
         if windows.merge and memory != "usual":
@@ -296,7 +302,7 @@ class Explainer:
         size = size if may_pad(self.subject.model) else 1
         work = partial(
             self._batch,
-            _Work(asked, spec, windows, size, check_count(check), spec.needs.within(memory, spec.label)),
+            _Work(asked, spec, windows, size, check, spec.needs.within(memory, spec.label)),
         )
         rest, done = iter(texts), 0
         with bar(spec.of.name, count) if progress and count is not None else nullcontext() as listener:
@@ -316,11 +322,12 @@ class Explainer:
         explanations = self._explanations(run, work.spec.of, dict(work.spec.options))
         return list(zip(numbers, checked_run(explanations, run, work.check), strict=True))
 
+    @validated
     def compare(
         self,
         input: Text | None = None,
         /,
-        methods: Sequence[str] | str = SHORT,
+        methods: Written = SHORT,
         *,
         text: Text | None = None,
         question: str | None = None,
@@ -335,7 +342,7 @@ class Explainer:
         window_size: int | None = None,
         overlap: int | None = None,
         effort: Effort | None = None,
-        check: int = 0,
+        check: Annotated[int, Count(0)] = 0,
         capture: bool = True,
     ) -> Comparison:
         """Explain one text, or one question and its context, by several methods, from one forward pass.
@@ -374,7 +381,7 @@ class Explainer:
                         else:
                             turned = run.for_quantity(spec.quantity)
                             each = self._explanations(turned, spec.of, dict(spec.options))
-                            done += checked_run(each, turned, check_count(check))
+                            done += checked_run(each, turned, check)
                 except WhyformerError as error:
                     if methods not in EVERY:
                         raise
@@ -382,14 +389,17 @@ class Explainer:
         compared = Comparison(tuple(done), tuple(refused))
         return compared.by_agreement() if methods in EVERY else compared
 
+    @validated
     def evaluate(self, data: Dataset | Data, methods: Written = SHORT, **options: Any) -> Table:
         """How good the explanations of methods are on a data set; options as `evaluation.evaluate`."""
         return evaluate(self.subject, data, methods, **options)
 
+    @validated
     def recommend(self, data: Dataset | Data, methods: Written = FAST, **options: Any) -> Recommendation:
         """Which method to believe on texts of one's own; options as `whyformer.evaluation.recommend.recommend`."""
         return recommend(self.subject, data, methods, **options)
 
+    @validated
     def cost(
         self,
         methods: Written = FAST,
@@ -406,6 +416,7 @@ class Explainer:
         specs = self._specs(methods, None)
         return measure_costs(self.subject, specs, tokens=tokens, batch=batch, seconds=seconds)
 
+    @validated
     def trust(self, explanations: Iterable[Explanation], *, capture: bool = True) -> list[Trust]:
         """How far to believe explanations of this model, measured together: what they share is run once.
 
@@ -419,7 +430,8 @@ class Explainer:
         with counting("trust"), capturing(capture):
             return trust_of(each, self.subject)
 
-    def method(self, name: str = "auto", effort: Effort | None = None) -> MethodSpec:
+    @validated
+    def method(self, name: str | MethodSpec = "auto", effort: Effort | None = None) -> MethodSpec:
         """The method of that name, or `name(option=value)`. `auto` is the default for this kind of model."""
         return self._specs([name], effort)[0]
 
@@ -593,13 +605,6 @@ class Explainer:
             provenance=self.subject.provenance,
             subject=self.subject,
         )
-
-
-def _size(batch_size: Any) -> int:
-    """A batch size as a plain number that `islice` takes."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, SupportsIndex) or batch_size.__index__() < 1:
-        raise BadInput(f"batch_size must be at least 1, and a whole number; found {shown(batch_size)}")
-    return min(batch_size.__index__(), sys.maxsize)
 
 
 def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:

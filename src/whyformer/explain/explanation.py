@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from whyformer.escapes import visible
 from whyformer.progress import counting
+from whyformer.registry.arguments import validated
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.saved import COMPARISON, EXPLANATION
 from whyformer.results.trust import TrustData
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 class _Drawn(Shown):
     """What one explanation and a comparison of several have in common."""
 
+    @validated
     def to_html(self, path: str | Path, scale: Scale | None = None, tokens: bool = False) -> Path:
         """Write a page that needs nothing else: no network, no other file. `scale` and `tokens` are as in `figure`."""
         return write(path, text_of(self, "html", scale=scale, tokens=tokens))
 
+    @validated
     def figure(self: Any, scale: Scale | None = None, tokens: bool = False) -> "Figure":
         """A matplotlib figure: the scores of each word, or token, and of each layer where there are layers.
 
@@ -110,12 +113,14 @@ class Comparison(_Drawn, ComparisonData[Explanation]):
     """Explanations of one input by several methods; `refused` names those that could not, and why."""
 
     @classmethod
+    @validated
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote as JSON."""
         saved = COMPARISON.read(path)
         return cls(tuple(map(Explanation._of, saved["explanations"])), tuple(saved["refused"].items()))
 
 
+@validated
 def image_grid(rows: Sequence[Sequence[Explanation]], scale: Scale = "row") -> "Figure":
     """A matplotlib figure of explained images in rows and columns, behind the input of each row.
 

@@ -9,6 +9,7 @@ from whyformer.datasets.source import extra
 from whyformer.explain.explanation import Explanation
 from whyformer.explain.folders import folder_lines
 from whyformer.explain.tables import TableOfTexts
+from whyformer.registry.arguments import validated
 from whyformer.results.explanations import ExplanationsData, collected, read_lines, table_rows
 from whyformer.show.lists import grid_of, list_fragment, short
 from whyformer.show.render import Shown, text_of
@@ -47,6 +48,7 @@ class Explanations(Shown, ExplanationsData[Explanation]):
     @overload
     def to_html(self, path: str | Path) -> Path: ...
 
+    @validated
     def to_html(self, path: str | Path | None = None) -> str | Path:
         """A page to sort, search and filter them, in one file that needs nothing else."""
         return self._text("html", path)
@@ -57,6 +59,7 @@ class Explanations(Shown, ExplanationsData[Explanation]):
     @overload
     def to_csv(self, path: str | Path) -> Path: ...
 
+    @validated
     def to_csv(self, path: str | Path | None = None) -> str | Path:
         """The table for spreadsheets: text, prediction, probability, label, strongest words and their effects."""
         return self._text("csv", path)
@@ -68,6 +71,7 @@ class Explanations(Shown, ExplanationsData[Explanation]):
         return extra("pandas").DataFrame(rows, columns=list(grid.head))
 
     @classmethod
+    @validated
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote as JSON or JSON lines, or the folder of `whyformer explain --data … --out FOLDER`."""
         lines = folder_lines(path) if path_of(path).is_dir() else read_lines(path)

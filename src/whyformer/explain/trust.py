@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.errors import BadInput, UnsupportedModel, shown
 from whyformer.explain.explanation import Explanation, Trust
 from whyformer.explain.trust_in_place import another_model, trust_in_place
 from whyformer.images import read_again
@@ -75,6 +75,8 @@ def trust_of(explanations: Sequence[Explanation], explainer: Any = None) -> list
     equal inputs of the model are run once; what `stepwise` saw on its way is not run again. An explanation that was
     loaded needs the `explainer` of its model, or the subject. What is found is kept in the explanation.
     """
+    if explainer is not None and not isinstance(getattr(explainer, "subject", explainer), Subject):
+        raise BadInput(f"trust needs an Explainer or its subject; found {shown(explainer)}")
     new = list({id(e): e for e in explanations if e.trusted is None}.values())
     subjects = [_subject(explanation, explainer) for explanation in new]
     for subject in {id(s): s for s in subjects}.values():
@@ -88,14 +90,14 @@ def trust_of(explanations: Sequence[Explanation], explainer: Any = None) -> list
 
 
 def _subject(explanation: Explanation, explainer: Any) -> Subject:
-    subject = vars(explanation)["subject"] if explainer is None else getattr(explainer, "subject", explainer)
+    subject: Subject | None = (
+        vars(explanation)["subject"] if explainer is None else getattr(explainer, "subject", explainer)
+    )
     if subject is None:
         raise BadInput(
             "trust runs the model, and this explanation has none, because it was loaded or unpickled: call "
             "e.trust(explainer) with the Explainer of the model that was explained"
         )
-    if not isinstance(subject, Subject):
-        raise BadInput(f"trust needs an Explainer or its subject; found {type(explainer).__name__}")
     return subject
 
 

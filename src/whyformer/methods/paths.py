@@ -19,7 +19,7 @@ from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, 
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.places import Anywhere, AtInput, GradientBook, Place, place_of
 from whyformer.methods.registry import Scores, method
-from whyformer.models.failures import named_failures
+from whyformer.models.failures import NO_GRADIENT, named_failures
 from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
 from whyformer.perturb.runner import exchanging, in_parts
@@ -28,7 +28,6 @@ from whyformer.recorder import Edit, Layers, Needs
 from whyformer.recorder.calls import in_this_thread
 from whyformer.recorder.lrp.books import gradient_book
 from whyformer.recorder.run import recorded, recorded_somehow
-from whyformer.recorder.trace import NO_GRADIENT
 from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10
@@ -351,7 +350,7 @@ class _Path:
             if self.book is None and self.place != "pixels":
                 (gradient,) = torch.autograd.grad(self.outputs(leaf).sum(), leaf, allow_unused=True)
                 if gradient is None:
-                    raise UnsupportedModel(NO_GRADIENT)
+                    raise UnsupportedModel(f"the model cannot be explained: {NO_GRADIENT}")
                 return gradient
             copies = self._run(leaf, STATES if self.book is None else Needs(maps=False, book=gradient_book(self.book)))
             trace, chosen = copies.trace, copies.asked

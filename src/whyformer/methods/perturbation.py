@@ -83,7 +83,7 @@ def lime(
         from captum._utils.models.linear_model import SkLearnRidge
 
         free, units, drawn = int(example.free.sum()), example.units, _drawn(samples, example)
-        stays = torch.full((1, free), 1 - hidden)
+        stays = torch.full((1, free), 1 - hidden, dtype=torch.float32)
         surrogate = attr.LimeBase(
             example.of_free,
             interpretable_model=SkLearnRidge(alpha=penalty),

@@ -156,6 +156,8 @@ class Method(Registered):
         """The scores of one part of the target. A method of single outputs subtracts those of the other output."""
         if not self.single_output or part.versus is None or are_all_others(part.versus):
             found = self.function(part, **arguments)
+            if not isinstance(found, Scores | Tensor):
+                raise TypeError(f"{self.name} returned {type(found).__name__}, not a tensor [batch, units] or Scores")
             return found if isinstance(found, Scores) else Scores(found)
         one, other = (self._of_part(each, arguments) for each in part.each_output())
         diagnostics = {**one.diagnostics, **({"versus": other.diagnostics} if other.diagnostics else {})}

@@ -97,6 +97,8 @@ class Metric(Registered):
         if refusal := self.refusal(case.given):
             raise BadInput(refusal)
         result = self.function(case, **arguments)
+        if not isinstance(result, Measured | Tensor):
+            raise TypeError(f"{self.name} returned {type(result).__name__}, not a tensor [batch] or Measured")
         measured: Measured = result if isinstance(result, Measured) else Measured(result)
         if tuple(measured.values.shape) != (len(case),):
             raise TypeError(f"{self.name} returned values of shape {tuple(measured.values.shape)}, not {(len(case),)}")

@@ -5,7 +5,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -96,10 +96,40 @@ def borrowed(model: nn.Module, inputs: Mapping[str, Tensor], **more: Any) -> Ite
     with (
         lock_of(model),
         evaluating(model.modules()),
+        _uncompiled(model),
         _with_padding_id(model, arguments) as known,
         named_failures(type(model).__name__),
     ):
         yield model, known
+
+
+_EAGER = ExitStack()  # what keeps compiled parts from being run, while any model with such parts is lent
+_EAGER_GUARD = threading.Lock()
+_eager_runs = 0
+
+
+@contextmanager
+def _uncompiled(model: nn.Module) -> Iterator[None]:
+    """Run parts that were compiled in place (`module.compile()`) as they were before: hooks cannot be compiled."""
+    global _eager_runs
+    if not any(module._compiled_call_impl or _is_compiled(vars(module).get("forward")) for module in model.modules()):
+        yield
+        return
+    with _EAGER_GUARD:
+        _eager_runs += 1
+        if _eager_runs == 1:
+            _EAGER.enter_context(torch.compiler.set_stance("force_eager"))
+    try:
+        yield
+    finally:
+        with _EAGER_GUARD:
+            _eager_runs -= 1
+            if not _eager_runs:
+                _EAGER.close()
+
+
+def _is_compiled(forward: Any) -> bool:
+    return hasattr(forward, "_torchdynamo_orig_callable")
 
 
 @contextmanager

@@ -8,6 +8,10 @@ import torch
 from whyformer.errors import BadInput, NoAttention, UnsupportedModel, WhyformerError
 
 FLEX = "its flex attention cannot be looked into: load it with attn_implementation='sdpa' or 'eager'"
+NO_GRADIENT = (
+    "no gradient passes it: layers that are quantised, states that are detached, or a forward under torch.no_grad() "
+    "let none through; load it unquantised, or take a method that hides units, such as occlusion"
+)
 PLAIN = "load it in float32, without quantisation"
 CHECKPOINTED = (
     "it runs layers under torch.utils.checkpoint, which records nothing: switch gradient checkpointing off "
@@ -36,6 +40,7 @@ _KNOWN: tuple[tuple[str, type[WhyformerError], str], ...] = (
         "a token, a token type or a position has no row in its table of embeddings: give fewer tokens, of its own "
         "tokenizer",
     ),
+    ("does not require grad", UnsupportedModel, NO_GRADIENT),
     (
         "Inference tensors",
         UnsupportedModel,

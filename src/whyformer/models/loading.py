@@ -15,11 +15,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest
+from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest, shown
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
 from whyformer.models.fingerprint import fingerprint, shape_of
 from whyformer.models.heads import HEADS, auto_class, head_of, task_name
 from whyformer.models.processors import PREPROCESSOR, is_processor, load_processor, processor_in
+from whyformer.registry.arguments import validated
 from whyformer.rounding import ROUNDING
 from whyformer.storage.files import read_json
 
@@ -128,6 +129,8 @@ def subject_of(model: Any, tokenizer: Any = None, labels: Sequence[str] | None =
             f"a tokenizer, or an image processor, is needed beside the model, found the name {str(tokenizer)!r}: load "
             "it with transformers.AutoTokenizer.from_pretrained, or both at once with Explainer.load"
         )
+    if isinstance(tokenizer, type) or not callable(tokenizer):
+        raise BadInput(f"a tokenizer, or an image processor, is needed beside the model; found {shown(tokenizer)}")
     processor = processor_in(tokenizer)
     if processor is not None:
         tokenizer = getattr(tokenizer, "tokenizer", None)
@@ -232,6 +235,7 @@ def text_config(model: nn.Module) -> Any:
     return config.get_text_config() if config is not None and hasattr(config, "get_text_config") else config
 
 
+@validated
 def load(
     name: str | Path,
     *,

@@ -127,7 +127,7 @@ class Copies:
 
     def of_free(self, present: Tensor) -> Tensor:
         """The explained output, [copies], for copies with these of the free units there, [copies, free]."""
-        rows = torch.ones(len(present), self.units)
+        rows = torch.ones(len(present), self.units, dtype=torch.float32)
         rows[:, self.free] = present.cpu().float()
         return self.outputs(rows)
 

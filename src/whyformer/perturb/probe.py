@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whyformer.errors import PaddingWarning, RandomnessWarning, WhyformerError
+from whyformer.errors import PaddingWarning, RandomnessWarning, WhyformerError, reason_of
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.inputs.kinds import read
 from whyformer.models.borrow import borrowed
@@ -23,6 +23,7 @@ from whyformer.tasks.task import call_of, output_of, said_by
 SHORT = "a good film"
 LONG = "a good film that is not bad at all and well worth seeing"
 SIZE = 64  # of the picture in pixels
+FAILURES = (WhyformerError, RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 _TRIED: "WeakSet[nn.Module]" = WeakSet()
 
@@ -41,13 +42,23 @@ def probe(subject: Subject) -> None:
     try:
         alone = _batch(subject, [SHORT])
         first, again = _logits(model, alone), _logits(model, alone)
-        beside = None if subject.takes_images or first.dim() != 2 else _logits(model, _batch(subject, [SHORT, LONG]))
-    except (WhyformerError, RuntimeError, ValueError, TypeError, LookupError, AttributeError):
+    except FAILURES:
         return
     if not bool(first.isfinite().all()):
         return  # an error of its own names such logits
     name = type(model).__name__
-    padded = None if beside is None else beside[: len(first)]
+    try:
+        is_padded = not subject.takes_images and first.dim() == 2
+        padded = _logits(model, _batch(subject, [SHORT, LONG]))[: len(first)] if is_padded else None
+    except FAILURES as error:
+        run_without_padding(model)
+        warnings.warn(
+            f"{name} cannot be run on texts of different lengths together ({reason_of(error)}), so texts are run one "
+            "at a time, which takes longer",
+            PaddingWarning,
+            stacklevel=3,
+        )
+        return
     if not close(again, first):
         warnings.warn(
             f"{name} gives other logits when the same input is run again ({_apart(again, first)}): it draws random "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from whyformer.errors import (
 )
 from whyformer.inputs.tensors import CONTENT, check_mask, check_not_chosen_here, check_one_text
 from whyformer.models.borrow import borrowed, evaluating, lock_of, parameters_of
-from whyformer.models.failures import CHECKPOINTED, FLEX, named_failures
+from whyformer.models.failures import CHECKPOINTED, FLEX, NO_GRADIENT, named_failures
 from whyformer.models.loading import device_of, input_embeddings, text_config, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.calls import Call, Calls
@@ -40,6 +40,8 @@ from whyformer.recorder.needs import Needs
 from whyformer.recorder.patches import cells_of
 from whyformer.recorder.recomputing import layer_paths, recomputed
 from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
+from whyformer.registry.arguments import validated
+from whyformer.registry.options import Count
 from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by, task_of
 
 Reached = tuple[Reach, str]  # how far down a book's gradient can be had, and what is said where it cannot
@@ -69,6 +71,7 @@ class Edit:
     change: Callable[[Tensor], Tensor]
 
 
+@validated
 def record(
     model: nn.Module,
     inputs: Mapping[str, Tensor],
@@ -77,7 +80,7 @@ def record(
     maps: bool = True,
     book: str | Book | None = None,
     edit: Edit | None = None,
-    first_layer: int = -1,
+    first_layer: Annotated[int, Count(-1, 10_000, "no model calls more modules")] = -1,
 ) -> Trace:
     """Run an unmodified model once and keep what explanations need, in the graph.
 
@@ -416,6 +419,8 @@ def _without_pooling(attentions: Sequence[Attention], calls: Calls) -> Sequence[
 
 
 def _layers(name: str, attentions: Sequence[Attention], calls: Calls, logits: Tensor) -> Layers:
+    if not attentions and not logits.requires_grad:
+        raise UnsupportedModel(f"{name} cannot be explained: {NO_GRADIENT}")
     if not attentions and _runs_under_checkpoint(logits):
         raise NoAttention(f"{name} was run and no attention was seen: {CHECKPOINTED}")
     if not attentions:

@@ -15,7 +15,7 @@ from whyformer.caching import cached_property
 from whyformer.checks import refuse_if
 from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, WhyformerError
 from whyformer.inputs.images import Patches
-from whyformer.models.failures import named_failures
+from whyformer.models.failures import NO_GRADIENT, named_failures
 from whyformer.recorder.lrp.books import PLAIN, Book, book_named, check_closed, gradient_book, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
@@ -28,10 +28,6 @@ from whyformer.tasks.task import Outputs, are_all_others
 
 Gate = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
-NO_GRADIENT = (
-    "no gradient reaches the inputs of this model: layers that are quantised, or states that are detached, let none "
-    "through; load the model unquantised, or take a method that hides units, such as occlusion"
-)
 Reach = Literal["inputs", "states", "nowhere"]  # to embeddings or pixels, to the states between layers, or to neither
 
 
@@ -186,7 +182,7 @@ class Trace:
         with self.lock, named_failures("the model", backward=True):
             gradients = torch.autograd.grad(outputs.sum(), tensors, retain_graph=True, allow_unused=True)
         if required and all(gradients[place] is None for place in required):
-            raise UnsupportedModel(NO_GRADIENT)
+            raise UnsupportedModel(f"the model cannot be explained: {NO_GRADIENT}")
         filled = _filled(tensors, gradients)
         return filled[0] if isinstance(of, Tensor) else filled
 

@@ -29,8 +29,7 @@ class Registered:
     def options(self) -> dict[str, Option]:
         """The options by name."""
         hints = typing.get_type_hints(self.function, include_extras=True)
-        parameters = inspect.signature(self.function).parameters.values()
-        return {p.name: Option(p.name, hints[p.name], p.default) for p in parameters if p.kind == p.KEYWORD_ONLY}
+        return {p.name: Option(p.name, hints[p.name], p.default) for p in options_of(self.function)}
 
     def checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options, if there are such options and they take these values."""
@@ -51,10 +50,20 @@ def register(registry: Registry[R], member: R) -> Callable[..., Any]:
     """Register a function under its own name, and give it back."""
     if not inspect.getdoc(member.function):
         raise ValueError(f"{registry.kind} {member.name!r} needs a docstring: its first line is shown to users")
+    bare = [p.name for p in options_of(member.function) if p.annotation is p.empty or p.default is p.empty]
+    if bare:
+        raise ValueError(
+            f"{registry.kind} {member.name!r}: option {bare[0]} needs a type and a default, as in {bare[0]}: int = 3"
+        )
     registry.add(member.name, member, member.function.__module__)
     return member.function
 
 
+def options_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The keyword-only parameters of a function."""
+    return [p for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY]
+
+
 def keyword_only(function: Callable[..., Any]) -> set[str]:
     """The names of a function's options."""
-    return {p.name for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY}
+    return {p.name for p in options_of(function)}

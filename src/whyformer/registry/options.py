@@ -1,5 +1,6 @@
 """Options: what a keyword-only parameter takes, how it is checked, and how it is read from a command line."""
 
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, NewType, TypeVar, get_args, get_orig
 from torch import Tensor
 
 from whyformer.caching import cached_property
-from whyformer.errors import BadOption
+from whyformer.errors import BadOption, shown
 
 MethodName = NewType("MethodName", str)  # the method that another one is made of, as it is written
 
@@ -21,16 +22,24 @@ _UNREADABLE = object()
 
 @dataclass(frozen=True)
 class Count:
-    """The bounds of a whole number, and why there is no more than that: `Annotated[int, Count(1, 100, "…")]`."""
+    """The bounds of a whole number, and why there is an upper one: `Annotated[int, Count(1, 100, "…")]`."""
 
     least: int
-    most: int
-    why: str
+    most: int | None = None
+    why: str = ""
 
     @property
     def takes(self) -> str:
         """What is taken, for people."""
-        return f"a whole number from {self.least} to {self.most}"
+        return f"a whole number from {self.least:,} {'on' if self.most is None else f'to {self.most:,}'}"
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise for a whole number outside the bounds."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            return
+        is_too_large = self.most is not None and value > self.most
+        if value < self.least or is_too_large:
+            raise BadOption(f"{name} takes {self.takes}; found {shown(value)}{f': {self.why}' if is_too_large else ''}")
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ class Option:
     def takes(self) -> str:
         """What it takes, for people."""
         special = {int: self._extra(Count), str: self._names}
-        return " | ".join(extra.takes if (extra := special.get(k)) else _described(k) for k in self.kinds)
+        return " | ".join(extra.takes if (extra := special.get(k)) else described(k) for k in self.kinds)
 
     @cached_property
     def kinds(self) -> tuple[Any, ...]:
@@ -107,7 +116,7 @@ class Option:
         value = value.tolist() if hasattr(value, "tolist") else str(value) if isinstance(value, Path) else value
         value = self._today(value if self._names is None else self._names.named(value))
         if not self._takes(value):
-            raise BadOption(f"option {self.name} takes {self.takes}; found {value!r}")
+            raise BadOption(f"option {self.name} takes {self.takes}; found {shown(value)}")
         self._check_count(value)
         return list(value) if isinstance(value, tuple) else value
 
@@ -126,12 +135,14 @@ class Option:
 
     def argument(self, value: Any) -> Any:
         """A checked value as the function is given it: a path as a `Path`, where it takes no other text."""
+        if isinstance(value, int) and not isinstance(value, bool) and float in self.kinds and int not in self.kinds:
+            return float(value)
         return Path(value) if self.is_path(value) and str not in self.kinds else value
 
     def is_path(self, value: Any) -> bool:
         """Whether a value names a file or folder: what that holds determines a number."""
         words = [kind for kind in self.kinds if get_origin(kind) is Literal]
-        return isinstance(value, str) and Path in self.kinds and not any(_fits(value, kind) for kind in words)
+        return isinstance(value, str) and Path in self.kinds and not any(fits(value, kind) for kind in words)
 
     def function(self, value: Any) -> Callable[..., Any] | None:
         """What the registered thing does that a value names: its code determines a number."""
@@ -153,13 +164,12 @@ class Option:
 
     def _check_count(self, value: Any) -> None:
         count = self._extra(Count)
-        if count is not None and isinstance(value, int) and not count.least <= value <= count.most:
-            why = f": {count.why}" if value > count.most else ""
-            raise BadOption(f"option {self.name} takes {self.takes}; found {value}{why}")
+        if count is not None:
+            count.check(f"option {self.name}", value)
 
     def _takes(self, value: Any) -> bool:
         unknown = self._names is not None and isinstance(value, str) and value not in self._names.known
-        return not unknown and any(_fits(value, kind) for kind in self.kinds)
+        return not unknown and any(fits(value, kind) for kind in self.kinds)
 
     @property
     def _names(self) -> Names | None:
@@ -175,11 +185,12 @@ def _exchanged(others: Mapping[Any, Any], value: Any) -> Any:
     return others.get(value, value) if value is None or isinstance(value, str) else value
 
 
-def _described(kind: Any) -> str:
+def described(kind: Any) -> str:
+    """The values of a type, for messages."""
     if get_origin(kind) is Literal:
         return " | ".join(str(value) for value in get_args(kind))
     if get_origin(kind) is list:
-        return "several of " + _described(get_args(kind)[0])
+        return "several of " + described(get_args(kind)[0])
     names = {
         int: "a whole number",
         float: "a number",
@@ -193,18 +204,21 @@ def _described(kind: Any) -> str:
     return names[kind]
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type. Numbers must be finite, and a bool is no number."""
     if get_origin(kind) is Literal:
-        return value in get_args(kind) and not isinstance(value, bool)
+        return isinstance(value, str | int) and not isinstance(value, bool) and value in get_args(kind)
     if get_origin(kind) is list:
-        return isinstance(value, (list, tuple)) and bool(value) and all(_fits(v, get_args(kind)[0]) for v in value)
+        return isinstance(value, (list, tuple)) and bool(value) and all(fits(v, get_args(kind)[0]) for v in value)
     if kind is Tensor:
-        return isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) or _fits(v, kind) for v in value)
+        return isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) or fits(v, kind) for v in value)
     if kind in (Path, MethodName):
         return isinstance(value, str)
     if isinstance(value, bool):
         return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
+    if kind is float:
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return isinstance(value, kind)
 
 
 def _read(text: str, kind: Any) -> Any:

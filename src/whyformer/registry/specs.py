@@ -12,7 +12,6 @@ from whyformer.registry.functions import R
 from whyformer.registry.own_code import code_of
 from whyformer.registry.plugins import Registry
 
-Written = str | Sequence[str]
 LONGEST_PATH = 4096  # characters
 
 
@@ -55,10 +54,12 @@ class Spec(Generic[R]):
 
 
 S = TypeVar("S", bound=Spec[Any])
+Written = str | Spec[Any] | Sequence[str | Spec[Any]]
 
 
 def names_of(written: Written) -> list[str]:
     """The names in a text with commas between them, each with its options."""
+    written = [written] if isinstance(written, Spec) else written
     parts = _split(written, r",") if isinstance(written, str) else list(written)
     parts = [part.label if isinstance(part, Spec) else part for part in parts]
     if odd := [part for part in parts if not isinstance(part, str)]:

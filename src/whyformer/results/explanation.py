@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, field, replace
 from dataclasses import fields as fields_of
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from whyformer.inputs.images import Picture, heat_map
 from whyformer.inputs.units import Box, Span, Unit, join_words, occurrences
 from whyformer.models.loading import Subject
 from whyformer.perturb.seen import Seen
+from whyformer.registry.arguments import validated
+from whyformer.registry.options import Count
 from whyformer.results.agreement import BASELINES, TOP, Agreement, agreement_of, mean_agreements
 from whyformer.results.checked import Checked
 from whyformer.results.pictures import picture_of, pixels_of, plain_picture, plain_pixels
@@ -109,30 +111,30 @@ class ExplanationData:
         positions = [i for i, unit in enumerate(self.units) if not unit.special]
         return sorted(positions, key=lambda i: -self.scores[i])
 
-    def top(self, count: int = 5, by: Literal["score", "magnitude"] = "score") -> list[ScoredUnit]:
+    @validated
+    def top(self, count: Annotated[int, Count(0)] = 5, by: Literal["score", "magnitude"] = "score") -> list[ScoredUnit]:
         """The units with the highest scores, or with the highest magnitudes."""
-        if by not in ("score", "magnitude"):
-            raise BadOption(f"top takes by='score' or by='magnitude'; found {by!r}")
         order = self.ranked if by == "score" else sorted(self.ranked, key=lambda i: -abs(self.scores[i]))
-        return [self._scored(i) for i in order[: max(0, count)]]
+        return [self._scored(i) for i in order[:count]]
 
-    def strongest(self, count: int) -> list[ScoredUnit]:
+    @validated
+    def strongest(self, count: Annotated[int, Count(0)]) -> list[ScoredUnit]:
         """The units with the highest magnitudes, without the one after which a next token is predicted."""
         order = sorted(self.ranked, key=lambda i: -abs(self.scores[i]))
-        return [self._scored(i) for i in order if i != self.predicts_at][: max(0, count)]
+        return [self._scored(i) for i in order if i != self.predicts_at][:count]
 
+    @validated
     def words(self, combine: Literal["sum", "max"] | None = None) -> list[ScoredUnit]:
         """The words of the text with the sum, or the maximum, of their tokens' scores, in order of the text."""
         merged = self.by_word(combine)
         return [merged._scored(i) for i, unit in enumerate(merged.units) if not unit.special]
 
+    @validated
     def by_word(self, combine: Literal["sum", "max"] | None = None) -> Self:
         """The same explanation with words for units: by the sum of their tokens, unless scores are mere ranks."""
         if self.image is not None and not self.texts:
             raise BadOption("words are of texts: the units of an image are patches")
         combine = combine or ("max" if self.ranks else "sum")
-        if combine not in ("sum", "max"):
-            raise BadOption(f"words are combined by 'sum' or 'max'; found {combine!r}")
         joined = join_words(self.units, self.texts)
         units, members = tuple(unit for unit, _ in joined), [places for _, places in joined]
         scores = np.array([(np.sum if combine == "sum" else np.max)(self.scores[places]) for places in members])
@@ -166,11 +168,13 @@ class ExplanationData:
         """Whether a word stands in the text, in letters of either case."""
         return isinstance(word, str) and word.casefold() in {unit.text.casefold() for unit in self.words()}
 
+    @validated
     def share(self, word: str) -> float:
         """How much of all that matters is due to a word: its part of the sum of the magnitudes of all words, 0 … 1."""
         every = sum(abs(unit.score) for unit in self.words())
         return sum(abs(unit.score) for unit in self._occurrences(word)) / every if every else 0.0
 
+    @validated
     def agreement(self, other: "ExplanationData", k: int = TOP) -> Agreement:
         """How far another explanation of the same input agrees: in the order, in the `k` strongest, and in the signs.
 
@@ -233,6 +237,7 @@ class ExplanationData:
         }
 
     @classmethod
+    @validated
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The explanation that `to_dict` gave."""
         return cls._of(EXPLANATION.checked(data))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption, WhyformerError, nearest
 from whyformer.metrics.registry import Metric, list_metrics, metric_named
+from whyformer.registry.arguments import validated
 
 CEILING, CHANCE = REFERENCES = ("ceiling", "chance")  # rows to compare methods with, no methods
 RESAMPLED_CORPORA = 200  # a metric of level `corpus` looks at all examples again for each
@@ -182,6 +183,7 @@ class TableData:
         low, high = self._within_bounds(metric, low, high)
         return Cell(mean, low, high, n, series.left_out, sum(series.refused.values()))
 
+    @validated
     def compare(self, metric: str, first: str, second: str) -> Difference | None:
         """By how much the first method's mean is above the second's; None if no row has both.
 
@@ -199,8 +201,10 @@ class TableData:
         mean, low, high = (0.0 if abs(number) <= rounding else number for number in (mean, low, high))
         return Difference(mean, low, high, n)
 
+    @validated
     def share(self, method: str, metric: str) -> Cell | None:
         """Which share of the attainable a method reaches: (method - chance) / (ceiling - chance), not clipped."""
+        _ = self._series(method, metric)
         if method in REFERENCES or not set(REFERENCES) <= set(self.methods):
             return None
         n, ((mean, means), (best, bests), (chance, chances)) = self._sample(metric, method, CEILING, CHANCE)
@@ -212,6 +216,7 @@ class TableData:
             share = (mean - chance) / (best - chance)
             return Cell(share, *self._interval(metric, share, (means - chances) / room, n), n)
 
+    @validated
     def best(self, metric: str, among: Collection[str] | None = None) -> str | None:
         """The method with the best mean over the rows that all candidates have; references are none.
 
@@ -232,6 +237,7 @@ class TableData:
         higher = self.facts.get(metric, {}).get("higher_is_better", True)
         return ranked(means, higher, self._rounding(metric))
 
+    @validated
     def tied(self, metric: str, among: Collection[str] | None = None) -> tuple[str, ...]:
         """The methods that cannot be told from the best, or are better, on the rows that both have.
 
@@ -243,11 +249,13 @@ class TableData:
         gaps = {method: self.compare(metric, method, best) for method in names} if best else {}
         return tuple(method for method, d in gaps.items() if d and not (d.high < 0 if sign > 0 else d.low > 0))
 
+    @validated
     def curve(self, method: str, metric: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         """Where the curve of a metric is taken, and the mean over the examples at each point."""
         cells = self.curve_cells(method, metric)
         return (tuple(at for at, _ in cells), tuple(cell.mean for _, cell in cells)) if cells else None
 
+    @validated
     def curve_cells(self, method: str, metric: str) -> list[tuple[float, Cell]]:
         """Where the curve of a metric is taken, and the mean there with its 95 % interval; empty without a curve.
 

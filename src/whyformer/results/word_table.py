@@ -11,6 +11,7 @@ from whyformer.methods.registry import list_methods, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import Counting, Totals, WordSums, shared_share, top_words
+from whyformer.registry.arguments import validated
 from whyformer.results.explanation import ExplanationData
 from whyformer.results.leaning import LEANING, ExplainedText, Leaning, LeaningSums, scored_words
 from whyformer.storage.forms import (
@@ -94,21 +95,25 @@ class TokenTableData:
         """The names of the classes that were predicted, in order of their indices."""
         return tuple(self.name_of(index) for index in sorted(self.totals))
 
+    @validated
     def top(self, k: int, label: int | str) -> list[Word]:
         """The k words with the highest sums of a class, given by name or index."""
         sums = self.totals[self._index(label)]
         return [Word(word, sums[word]) for word in top_words(sums, k)]
 
+    @validated
     def overlap(self, k: int) -> float:
         """The share of the top k words that two classes have in common: shared count / (C(C, 2) · k), 0 … 1."""
         return self.overlaps([k])[k]
 
+    @validated
     def overlaps(self, ks: Iterable[int] = range(1, TOP + 1)) -> dict[int, float]:
         """The share for every k."""
         wanted = list(ks)
         tops = [top_words(self.totals[index], max(wanted)) for index in self._compared] if wanted else []
         return {k: shared_share(tops, k) for k in wanted}
 
+    @validated
     def shared(self, one: int | str, other: int | str, k: int = TOP) -> tuple[str, ...]:
         """The words that are among the top k of two classes, those that stand highest in both first."""
         first, second = (self._index(label) for label in (one, other))
@@ -119,6 +124,7 @@ class TokenTableData:
         common = places[0].keys() & places[1].keys()
         return tuple(sorted(common, key=lambda word: (places[0][word] + places[1][word], word)))
 
+    @validated
     def shared_counts(self, k: int = TOP) -> dict[Pair, int]:
         """How many of the top k words each two classes have in common."""
         return {

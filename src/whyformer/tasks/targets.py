@@ -27,7 +27,7 @@ def plain_target(target: Target) -> Any:
     """A target given as any kind of number, array or sequence, as plain numbers, names, tuples and lists."""
     if target is None or isinstance(target, str):
         return target
-    if hasattr(target, "tolist"):  # of torch and numpy
+    if hasattr(target, "tolist") and not isinstance(target, type):  # of torch and numpy
         listed = target.tolist()
         if isinstance(listed, list):
             return [tuple(t) if isinstance(t, list) else _plain_number(t) for t in listed]
@@ -41,6 +41,6 @@ def plain_target(target: Target) -> Any:
 def _plain_number(target: Any) -> int | str:
     if isinstance(target, str):
         return target
-    if isinstance(target, bool) or not isinstance(target, SupportsIndex) or abs(target.__index__()) > LARGEST:
+    if isinstance(target, bool | type) or not isinstance(target, SupportsIndex) or abs(target.__index__()) > LARGEST:
         raise BadOption(f"target {shown(target)} is no output of a model: give a name or a whole number")
     return target.__index__()

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
-from whyformer.errors import BadOption, UncoveredOperation, nearest
+from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, nearest
+from whyformer.models.failures import NO_GRADIENT
 from whyformer.recorder.lrp import rules
 from whyformer.recorder.lrp.sites import Rule, Site, nodes_below
 
@@ -239,6 +240,8 @@ def check_closed(logits: Tensor, of: Sequence[Tensor], sites: Sequence[Site], bo
         site = by_node.get(node)
         if site is not None and site.kind not in book.rules:
             raise UncoveredOperation(f"the rule book {book.name} has no rule for {site.kind} ({site.path})")
+        if site is None and "WarnNotImplemented" in node.name():  # torch's own: no derivative is known
+            raise UnsupportedModel(f"the model cannot be explained: {NO_GRADIENT}")
         if site is None and not moves(node):
             where = _above(node, by_node)
             raise UncoveredOperation(f"the rule book {book.name} has no rule for {_function(node.name())} ({where})")
