@@ -7,7 +7,8 @@
 A room is a package below `whyformer`, or a module beside them. The order of the rooms is `[tool.whyformer] layers` in
 pyproject.toml, the lowest first; `tests/contract/test_package.py` checks imports against the same list. Each call is
 made once to warm up, and profiled the second time, with the bundled model. An edge leads from the innermost function of
-the package that is running (whatever torch, captum or a context manager have put in between) to the one that begins.
+the package that is running (whatever torch, captum, a decorator or a context manager have put in between) to the one
+that begins.
 Exits with 1 where two rooms call each other or an edge runs against the layers.
 """
 
@@ -35,6 +36,7 @@ BEFORE = {  # what the review of the flat package counted: modules entered, two-
     "reproduce": (60, 6),
 }
 TEXTS = ("a gorgeous, witty, seductive film that never once bores", "the plot is dull and the acting is worse")
+WRAPPERS = ("validated.<locals>.run",)  # what a decorator puts around a function calls nothing of its own
 Function = tuple[str, str]  # the file below the package, the name in it
 Pair = tuple[str, str]
 
@@ -98,7 +100,7 @@ def profiled(graph: Graph) -> Iterator[None]:
 
     def function_of(frame: FrameType) -> Function | None:
         code = frame.f_code
-        if not code.co_filename.startswith(package):
+        if not code.co_filename.startswith(package) or code.co_qualname in WRAPPERS:
             return None
         return code.co_filename.removeprefix(package).replace(os.sep, "/"), code.co_qualname
 

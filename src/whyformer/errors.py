@@ -147,7 +147,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
         first = [*close, *(each for each in compared if each not in close)][:CLOSEST]
         names = [*first, *set(names).difference(first)]
     hint = f"did you mean {shown(close[0])}? " if close else ""
-    return f"{hint}known: {listed(names) or 'none'}"
+    return f"{hint}known: {listed(names, FEW) or 'none'}"
 
 
 def _shared(name: str, wanted: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.helpers import cases, choosing, dual, image_cases, questions, token_outputs
-from whyformer import Explainer, Explanation, open_dataset
+from whyformer import BadOption, Explainer, Explanation, open_dataset
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.explain.checking import LONGEST, UNCHECKED, _effects
 from whyformer.inputs.units import join_words
@@ -126,7 +126,7 @@ def test_every_container_is_checked_alike(explainer: Explainer) -> None:
 
 @pytest.mark.parametrize("check", [-1, 1.5, "3", True])
 def test_other_counts_are_refused(explainer: Explainer, check: Any) -> None:
-    with pytest.raises(BadInput, match=r"check is how many of the strongest words are hidden, 0 for none; found"):
+    with pytest.raises(BadOption, match=r"check takes a whole number from 0 on \| none; found"):
         explainer.explain(TEXT, check=check)
 
 

@@ -14,7 +14,7 @@ import transformers as hf
 import whyformer
 from tests.helpers import families
 from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
-from whyformer import BadInput, Explainer, WhyformerError, open_dataset
+from whyformer import BadInput, BadOption, Explainer, WhyformerError, open_dataset
 from whyformer.rounding import close
 
 TEXTS = ["who won the game", "they lost it", "the humans"]
@@ -174,7 +174,7 @@ def test_a_table_whose_columns_are_not_known_is_refused_by_their_names(explainer
 
 @pytest.mark.parametrize("size", ["x", True, 0, -1, 1.5, None, [2]], ids=str)
 def test_a_batch_size_that_is_none(explainer: Explainer, size: Any) -> None:
-    with pytest.raises(BadInput, match="batch_size must be at least 1"):
+    with pytest.raises(BadOption, match="batch_size takes a whole number from 1 on"):
         explainer.explain(TEXTS, batch_size=size)
 
 

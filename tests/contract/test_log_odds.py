@@ -218,7 +218,10 @@ def asking_an_answer() -> Any:
 @pytest.mark.parametrize(
     ("ask", "why"),
     [
-        (lambda: explainer().explain(TEXT, "cat", explains="odds"), "explains='odds' is not known.*log_odds"),
+        (
+            lambda: explainer().explain(TEXT, "cat", explains="odds"),
+            r"explains takes logit \| log_odds",
+        ),
         (lambda: explainer().explain(TEXT, "cat", versus=0, **ODDS), "all other classes: leave it or versus out"),
         (lambda: explainer(labels=1).explain(TEXT, "cat", **ODDS), "gives a score: leave it out"),
         (
@@ -255,7 +258,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert status_of(*asked, "--explains", "log_odds", "--json") == 0
     assert json.loads(capsys.readouterr().out)["explains"] == "log_odds"
     assert status_of(*asked, "--explains", "odds") != 0
-    assert "is not known" in capsys.readouterr().err
+    assert "explains takes logit" in capsys.readouterr().err
     data, out = str(evaluated.data(tmp_path, 2)), str(tmp_path / "out")
     asked = ("evaluate", "--data", data, "--model", folder, "--methods", "cat", "--metrics", evaluated.FALL)
     assert status_of(*asked, "--out", out, "--explains", "log_odds") == 0
@@ -298,7 +301,7 @@ def test_other_classes_are_explained_in_the_same_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"explains": "odds"}, "is not known"),
+        ({"explains": "odds"}, "explains takes logit"),
         ({"versus": "1"}, "set against 'runner_up' alone"),
         ({"explains": "log_odds", "versus": "runner_up"}, "leave it or versus out"),
         ({"explains": "log_odds", "protocol": "attcat"}, "protocol is for explanations of the logit"),

@@ -146,7 +146,7 @@ def test_methods_that_need_maps_or_sites_refuse() -> None:
     ):
         with pytest.raises(whyformer.BadOption, match="memory='low'"):
             whyformer.attribute(model, inputs, method, target=1, memory="low")
-    with pytest.raises(whyformer.BadOption, match="'usual' or 'low'; found 'tiny'"):
+    with pytest.raises(whyformer.BadOption, match=r"memory takes usual \| low; found 'tiny'"):
         whyformer.attribute(model, inputs, target=1, memory="tiny")
 
 

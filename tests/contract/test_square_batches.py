@@ -44,12 +44,9 @@ def explained(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor |
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", zoo.names())
-def test_as_many_texts_as_tokens_are_explained_as_each_alone(name: str) -> None:
-    try:
-        model = zoo.build(name)
-    except zoo.NotBuildable:
-        return
+@zoo.each(zoo.SEQUENCE)
+def test_as_many_texts_as_tokens_are_explained_as_each_alone(head: zoo.Head, name: str) -> None:
+    model = zoo.build_for(name, head)
     allowed = 100 * ROUNDING[torch.float32] if name in SINGLE else 1e-7
     for size in SIZES:
         inputs = zoo.batch(model, (size,) * size)

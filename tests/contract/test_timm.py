@@ -162,7 +162,7 @@ def test_labels_fit_the_outputs() -> None:
     image = np.zeros((20, 20, 3), dtype=np.uint8)
     with pytest.raises(whyformer.UnsupportedModel, match="4 outputs"):
         Explainer(Plain().eval(), lambda _: vision.images(1)[0], labels=["cat"]).explain(image, "rollout")
-    with pytest.raises(BadOption, match="labels are the names"):
+    with pytest.raises(BadOption, match="labels takes several of"):
         Explainer(Plain().eval(), lambda _: vision.images(1)[0], labels="cat")
     with pytest.raises(BadInput, match="an image processor, is needed"):
         Explainer(Plain().eval())

@@ -404,7 +404,7 @@ def test_huge_and_odd_limits(tmp_path: Path) -> None:
         assert len(list(data.chunks(2))) == 2
     wrong: Any
     for wrong in ("5", 2.5, True):
-        with pytest.raises(BadOption, match="a whole number of rows is needed"):
+        with pytest.raises(BadOption, match="limit takes a whole number"):
             open_dataset(path, limit=wrong)
 
 
@@ -419,7 +419,7 @@ def test_many_columns_are_not_all_listed_and_flags_are_named(tmp_path: Path) -> 
         open_dataset(write(path, "text,label,target\na,1,1\n"))
     wrong: Any
     for wrong in (["text"], {"text": 5}, {"label": ()}, {5: "text"}):
-        with pytest.raises(BadOption, match="columns="):
+        with pytest.raises(BadOption, match=r"columns(=| takes)"):
             open_dataset(path, columns=wrong)
 
 

@@ -517,11 +517,11 @@ def test_the_engine_is_given_each_chunk_that_is_missing(
     ("options", "message"),
     [
         ({"ceiling": -1}, "ceiling=-1"),
-        ({"ceiling": True, "beam": 0}, "beam must be at least 1"),
+        ({"ceiling": True, "beam": 0}, "beam takes a whole number from 1 to 1000"),
         ({"limit": 0}, "limit=0: at least one row"),
-        ({"rows_per_chunk": -1}, "rows_per_chunk=-1"),
-        ({"tokens_per_batch": -1}, "tokens_per_batch=-1"),
-        ({"on_error": "ignore"}, "on_error='ignore'"),
+        ({"rows_per_chunk": -1}, "rows_per_chunk takes a whole number from 1 on"),
+        ({"tokens_per_batch": -1}, "tokens_per_batch takes a whole number from 1 on"),
+        ({"on_error": "ignore"}, "on_error takes refuse"),
         ({"columns": {"text": "body"}}, "has no column 'body'"),
     ],
 )

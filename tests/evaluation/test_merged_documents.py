@@ -170,7 +170,7 @@ def test_what_hides_is_refused_by_name_before_anything_is_run(
     asked = [{"question": QUESTION, "context": CONTEXT, "answers": {"text": ["Denver"], "answer_start": [0]}}]
     with pytest.raises(BadOption, match=r"windows='merge' is for models that give one output.*answers questions"):
         evaluate(asking, asked, "attcat", "precision_at_k", windows="merge")
-    with pytest.raises(BadOption, match="windows='glue': give 'cut' or 'merge'"):
+    with pytest.raises(BadOption, match=r"windows takes cut \| merge; found 'glue'"):
         evaluate(explainer.subject, rows(DOCUMENTS), windows="glue")  # type: ignore[arg-type]
 
 

@@ -206,7 +206,7 @@ def test_all_metrics_are_those_that_fit(subject: Subject, data: Path) -> None:
 
 @pytest.mark.parametrize("option", ["rows_per_chunk", "tokens_per_batch"])
 def test_sizes_are_at_least_one(subject: Subject, data: Path, option: str) -> None:
-    with pytest.raises(BadOption, match=f"{option}=0: at least 1"):
+    with pytest.raises(BadOption, match=f"{option} takes a whole number from 1 on"):
         evaluate(subject, data, "random", FALL, **{option: 0}, **QUIET)
 
 

@@ -151,11 +151,11 @@ def test_spans_cut_the_exact_characters(words: list[str], size: int, overlap: in
     ("options", "message"),
     [
         ({"window_size": 0}, "window_size=0: a number of tokens, at least 1"),
-        ({"window_size": True}, "window_size=True"),
+        ({"window_size": True}, "window_size takes a whole number"),
         ({"overlap": -1}, "overlap=-1: a number of tokens, at least 0"),
         ({"overlap": 200}, r"overlap=200: a window holds \d+ tokens of the text, so it must be less"),
         ({"window_size": 4000}, f"window_size=4000, but the model's window holds {WINDOW} tokens"),
-        ({"windows": "glue"}, "windows='glue': give 'cut' or 'merge'"),
+        ({"windows": "glue"}, r"windows takes cut \| merge; found 'glue'"),
     ],
 )
 def test_what_cannot_be_a_window(asking: Explainer, options: dict[str, Any], message: str) -> None:

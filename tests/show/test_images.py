@@ -214,7 +214,7 @@ def test_grids_that_cannot_be_drawn() -> None:
     text = replace(named("a", "cat"), image=None)
     with pytest.raises(BadInput, match="this explanation is of a text"):
         whyformer.image_grid([[text]])
-    with pytest.raises(BadOption, match="known: row"):
+    with pytest.raises(BadOption, match=r"scale takes row \| shared"):
         whyformer.image_grid([[named("a", "cat")]], scale="wide")  # type: ignore[arg-type]
 
 

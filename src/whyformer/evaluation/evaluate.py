@@ -5,13 +5,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
-from whyformer.errors import BadOption, nearest, shown
+from whyformer.errors import BadOption, shown
 from whyformer.evaluation.chunk import Errand
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
@@ -29,7 +29,7 @@ from whyformer.models.memory import uncollected
 from whyformer.progress import tell
 from whyformer.registry.arguments import validated
 from whyformer.registry.options import Count
-from whyformer.registry.specs import Written
+from whyformer.registry.specs import Written, names_of
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
 from whyformer.show.pictures import imported
@@ -166,7 +166,9 @@ def evaluate(
     named = methods_for(subject, methods, effort)
     if metrics is None:
         metrics = IMAGE_METRICS if subject.takes_images else METRICS
-    chosen = _fitting(subject, data, named, hiding=not long.merge) if metrics == "all" else metric_specs(metrics)
+    chosen = (
+        _fitting(subject, data, named, hiding=not long.merge) if names_of(metrics) == ["all"] else metric_specs(metrics)
+    )
     if idf is None and any("idf" in metric.of.needs for metric in chosen):
         idf = Idf.bundled()
     plan = Plan(subject, named, chosen, settings, idf)
@@ -176,10 +178,8 @@ def evaluate(
 
 def _check_explained(subject: Subject, explains: Any, versus: str | None, beside: Mapping[str, bool]) -> None:
     """Raise if that is not explained of the predicted classes of a whole data set, or not `beside` other options."""
-    if explains not in (None, *get_args(Explains)):
-        raise BadOption(f"explains={shown(explains)} is not known; {nearest(str(explains), get_args(Explains))}")
-    if versus not in (None, RUNNER_UP):
-        raise BadOption(f"versus={versus!r}: the predictions of a data set are set against {RUNNER_UP!r} alone")
+    if not (versus is None or (isinstance(versus, str) and versus == RUNNER_UP)):
+        raise BadOption(f"versus={shown(versus)}: the predictions of a data set are set against {RUNNER_UP!r} alone")
     if subject.task != "classes":
         raise BadOption("explains and versus are for models that classify: leave them out")
     if used := [name for name, is_used in beside.items() if is_used]:

@@ -47,7 +47,7 @@ def attribute(
     with capturing(capture):
         ahead = _begun(model, inputs, (method, effort, memory, *sorted(options.items())))
         batch: Batch = batch_of(model, inputs, ahead.near)
-        usual = usual_method_for(model, batch) if method == "auto" else None
+        usual = usual_method_for(model, batch) if isinstance(method, str) and method == "auto" else None
         spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
         if spec.is_made_of_usual:
             spec = spec.made_of_label(usual_in_steps(usual_method_for(model, batch)))

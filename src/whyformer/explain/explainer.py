@@ -41,7 +41,7 @@ from whyformer.inputs.texts import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.registry import Method, PerExample, Scores
-from whyformer.methods.specs import EVERY, FAST, SHORT, MethodSpec
+from whyformer.methods.specs import FAST, SHORT, MethodSpec, means_several
 from whyformer.models.heads import HEADS
 from whyformer.models.limits import may_pad
 from whyformer.models.loading import Subject, load, subject_of
@@ -53,7 +53,7 @@ from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
 from whyformer.registry.arguments import validated
 from whyformer.registry.options import Count
-from whyformer.registry.specs import Written
+from whyformer.registry.specs import Written, names_of
 from whyformer.storage.files import named_path
 from whyformer.tasks import Task, task_of
 from whyformer.tasks.score import classes_of
@@ -354,7 +354,7 @@ class Explainer:
         """
         if windows == "merge" and check:
             raise BadOption(f"check={check}: words of merged windows are not checked: leave it or windows='merge' out")
-        chosen = self._specs(methods, effort)
+        chosen, is_several = self._specs(methods, effort), means_several(names_of(methods))
         needs = Needs.of_all([spec.needs for spec in chosen])
         texts, single = self._inputs(self._one_of(input, text), question, context, choices)
         if not single:
@@ -383,11 +383,11 @@ class Explainer:
                             each = self._explanations(turned, spec.of, dict(spec.options))
                             done += checked_run(each, turned, check)
                 except WhyformerError as error:
-                    if methods not in EVERY:
+                    if not is_several:
                         raise
                     refused.append((spec.label, str(error)))
         compared = Comparison(tuple(done), tuple(refused))
-        return compared.by_agreement() if methods in EVERY else compared
+        return compared.by_agreement() if is_several else compared
 
     @validated
     def evaluate(self, data: Dataset | Data, methods: Written = SHORT, **options: Any) -> Table:
@@ -423,7 +423,7 @@ class Explainer:
         `capture` as in `explain`.
         """
         several = [explanations] if isinstance(explanations, Explanation) else explanations
-        each = list(several) if isinstance(several, Iterable) else [several]
+        each = list(several) if isinstance(several, Iterable) and not isinstance(several, str | bytes) else [several]
         for one in each:
             if not isinstance(one, Explanation):
                 raise BadInput(f"trust is measured of explanations, as explain gives them; found {shown(one)}")

@@ -474,8 +474,6 @@ def batch_of(
 
     `seen` are those that lie on the CPU already (`inputs.tensors.near`), if somebody has looked at them.
     """
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
     given, choices = tensors_of(model, inputs), None
     if task_name(model) == "choice":
         given, choices = rows_of(given)

@@ -56,6 +56,8 @@ def tensors_of(model: nn.Module, inputs: Any) -> dict[str, Tensor]:
 
     Of a module that calls its tokens, embeddings or pixels something else, they have the names of transformers here.
     """
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"a model (torch.nn.Module) is needed; found {type(model).__name__}")
     inputs = _by_name(model, inputs)
     if not isinstance(inputs, Mapping):
         raise BadInput(

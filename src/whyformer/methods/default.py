@@ -10,7 +10,7 @@ from whyformer.images import is_stacked, is_stacked_for
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.registry import method_named
 from whyformer.methods.shipped import best_layer
-from whyformer.methods.specs import BESIDE_AUTO, EVERY, SHORT, USUAL, MethodSpec, method_specs
+from whyformer.methods.specs import BESIDE_AUTO, EVERY, SHORT, USUAL, MethodSpec, means_several, method_specs
 from whyformer.methods.stacks import reads_in_one_stack, reads_in_one_stack_for
 from whyformer.models.heads import task_name
 from whyformer.models.loading import Subject
@@ -93,17 +93,16 @@ def methods_for(
 
     `usual` is as for `auto_method`.
     """
-    if written == SHORT:
-        written = ["auto", *BESIDE_AUTO]
-    names = [] if written in EVERY else names_of(written)
+    names = names_of(written)
+    names = ["auto", *BESIDE_AUTO] if names == [SHORT] else names
     if effort is not None and "auto" not in names:
         raise BadOption(
             f"effort={effort_named(effort)!r} is for `auto`, which is not among the methods "
-            f"({', '.join(names) or written}): name auto, or leave effort out; any method is taken step by step as "
+            f"({', '.join(names)}): name auto, or leave effort out; any method is taken step by step as "
             "stepwise(of=NAME, steps=10)"
         )
-    if written in EVERY:
-        specs = _fitting(subject, method_specs(written))
+    if means_several(names):
+        specs = _fitting(subject, method_specs(names))
     else:
         specs = method_specs(
             [auto_method(subject, effort, usual=usual).label if name == "auto" else name for name in names]

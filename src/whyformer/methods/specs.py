@@ -1,6 +1,6 @@
 """Methods with their options, as they are written: `attcat(states=inputs)`, `all`, `fast`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,11 @@ class MethodSpec(Spec[Method]):
     def class_specific(self) -> bool:
         """Whether its scores depend on the class: not if those of the method that it is made of do not."""
         return self.of.class_specific and (self.made_of is None or self.made_of.class_specific)
+
+
+def means_several(names: Sequence[str]) -> bool:
+    """True for the one name of a group of methods: `all`, `fast` or `short`."""
+    return len(names) == 1 and names[0] in EVERY
 
 
 def method_specs(written: Written) -> tuple[MethodSpec, ...]:

@@ -18,5 +18,6 @@ class MetricSpec(Spec[Metric]):
 
 def metric_specs(written: Written) -> tuple[MetricSpec, ...]:
     """The metrics named, `all` for every one."""
-    named = list(list_metrics()) if written == "all" else names_of(written)
+    named = names_of(written)
+    named = list(list_metrics()) if named == ["all"] else named
     return distinct([MetricSpec(*read_spec(name, METRICS)) for name in named])

@@ -4,7 +4,7 @@ import copy
 import importlib.metadata
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -129,18 +129,19 @@ def subject_of(model: Any, tokenizer: Any = None, labels: Sequence[str] | None =
             f"a tokenizer, or an image processor, is needed beside the model, found the name {str(tokenizer)!r}: load "
             "it with transformers.AutoTokenizer.from_pretrained, or both at once with Explainer.load"
         )
-    if isinstance(tokenizer, type) or not callable(tokenizer):
+    processor = None if isinstance(tokenizer, type) else processor_in(tokenizer)
+    if processor is None and (isinstance(tokenizer, type) or not callable(tokenizer)):
         raise BadInput(f"a tokenizer, or an image processor, is needed beside the model; found {shown(tokenizer)}")
-    processor = processor_in(tokenizer)
     if processor is not None:
         tokenizer = getattr(tokenizer, "tokenizer", None)
     if labels is not None:
+        names = class_names(labels)
         outputs = getattr(getattr(model, "config", None), "num_labels", None) or getattr(model, "num_classes", None)
         stated = task_name(model) in (None, "classes") and isinstance(outputs, int)
-        if stated and outputs not in (0, len(labels)):
-            raise BadOption(f"labels: {len(labels)} names for {outputs} outputs; give one for each")
+        if stated and outputs not in (0, len(names)):
+            raise BadOption(f"labels: {len(names)} names for {outputs} outputs; give one for each")
         model = copy.copy(model)  # shares everything with the caller's, whose classes keep their names
-        name_classes(model, labels)
+        _NAMED[model] = names
     config = getattr(model, "config", None)
     name = getattr(config, "_name_or_path", "") or type(model).__name__
     return Subject(model, tokenizer, labels_of(model), name, getattr(config, "_commit_hash", None), processor)
@@ -169,10 +170,15 @@ def _check_pipeline(pipeline: Any) -> None:
 
 def name_classes(model: nn.Module, labels: Sequence[str]) -> None:
     """Name the classes of a model, whatever its configuration says."""
-    names = tuple(labels)
+    _NAMED[model] = class_names(labels)
+
+
+def class_names(labels: Any) -> tuple[str, ...]:
+    """The names of classes, if that is what these are."""
+    names = tuple(labels) if isinstance(labels, Iterable) and getattr(labels, "ndim", 1) != 0 else ()
     if isinstance(labels, str) or not names or not all(isinstance(name, str) for name in names):
-        raise BadOption(f"labels are the names of the model's classes, in order; found {labels!r}")
-    _NAMED[model] = names
+        raise BadOption(f"labels are the names of the model's classes, in order; found {shown(labels)}")
+    return names
 
 
 def labels_of(model: nn.Module) -> tuple[str, ...]:
@@ -483,8 +489,8 @@ def _tokenizer(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:
 
 def _dtype(dtype: Any) -> torch.dtype | None:
     precision = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is not None and precision not in DTYPES:
-        raise BadOption(f"dtype {str(dtype)!r} is not known; use float64, float32, bfloat16 or float16")
+    if dtype is not None and not (isinstance(precision, torch.dtype) and precision in DTYPES):
+        raise BadOption(f"dtype {shown(dtype)} is not known; use float64, float32, bfloat16 or float16")
     return precision
 
 
@@ -495,8 +501,8 @@ def _device(device: Any) -> torch.device | None:
         place = torch.device(device)
     except RuntimeError as error:
         raise BadOption(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
-    except TypeError as error:
-        raise BadOption(f"device {str(device)!r} cannot be used: give a name such as cpu or cuda:0") from error
+    except (TypeError, ValueError) as error:
+        raise BadOption(f"device {shown(device)} cannot be used: give a name such as cpu or cuda:0") from error
     if place.type == "meta":
         raise BadOption("device 'meta' cannot be used: it holds no numbers; use cpu or cuda")
     return place

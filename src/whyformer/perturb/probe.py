@@ -50,6 +50,8 @@ def probe(subject: Subject) -> None:
     try:
         is_padded = not subject.takes_images and first.dim() == 2
         padded = _logits(model, _batch(subject, [SHORT, LONG]))[: len(first)] if is_padded else None
+    except WhyformerError:
+        return  # the user's own texts tell what is wrong with padding them
     except FAILURES as error:
         run_without_padding(model)
         warnings.warn(

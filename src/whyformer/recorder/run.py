@@ -22,7 +22,7 @@ from whyformer.errors import (
     UnsupportedModel,
     WhyformerError,
 )
-from whyformer.inputs.tensors import CONTENT, check_mask, check_not_chosen_here, check_one_text
+from whyformer.inputs.tensors import CONTENT, check_mask, check_one_text, tensors_of
 from whyformer.models.borrow import borrowed, evaluating, lock_of, parameters_of
 from whyformer.models.failures import CHECKPOINTED, FLEX, NO_GRADIENT, named_failures
 from whyformer.models.loading import device_of, input_embeddings, text_config, unwrapped
@@ -91,8 +91,7 @@ def record(
     changes the embeddings on the way; for one at `"embedding_output"`, `first_layer` is `layers.calls[0]` of an earlier
     trace of the same model. Runs of one model wait for each other, so that threads may share it.
     """
-    for name in inputs:
-        check_not_chosen_here(name)
+    _ = tensors_of(model, inputs)  # raises for what no forward takes
     needs = Needs(maps, relevance)
     if book is not None:
         chosen = gradient_book(book)

@@ -31,15 +31,15 @@ class Count:
     @property
     def takes(self) -> str:
         """What is taken, for people."""
-        return f"a whole number from {self.least:,} {'on' if self.most is None else f'to {self.most:,}'}"
+        return f"a whole number from {self.least} {'on' if self.most is None else f'to {self.most}'}"
 
-    def check(self, name: str, value: Any) -> None:
+    def check(self, name: str, value: Any, takes: str) -> None:
         """Raise for a whole number outside the bounds."""
         if not isinstance(value, int) or isinstance(value, bool):
             return
         is_too_large = self.most is not None and value > self.most
         if value < self.least or is_too_large:
-            raise BadOption(f"{name} takes {self.takes}; found {shown(value)}{f': {self.why}' if is_too_large else ''}")
+            raise BadOption(f"{name} takes {takes}; found {shown(value)}{f': {self.why}' if is_too_large else ''}")
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Option:
     def _check_count(self, value: Any) -> None:
         count = self._extra(Count)
         if count is not None:
-            count.check(f"option {self.name}", value)
+            count.check(f"option {self.name}", value, self.takes)
 
     def _takes(self, value: Any) -> bool:
         unknown = self._names is not None and isinstance(value, str) and value not in self._names.known

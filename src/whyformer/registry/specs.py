@@ -2,12 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from whyformer.errors import BadOption
+from whyformer.errors import BadOption, shown
 from whyformer.registry.functions import R
 from whyformer.registry.own_code import code_of
 from whyformer.registry.plugins import Registry
@@ -60,10 +60,12 @@ Written = str | Spec[Any] | Sequence[str | Spec[Any]]
 def names_of(written: Written) -> list[str]:
     """The names in a text with commas between them, each with its options."""
     written = [written] if isinstance(written, Spec) else written
+    if not isinstance(written, Iterable) or isinstance(written, bytes) or getattr(written, "ndim", 1) == 0:
+        raise BadOption(f"a method or metric is given by its name, and several in a list; found {shown(written)}")
     parts = _split(written, r",") if isinstance(written, str) else list(written)
     parts = [part.label if isinstance(part, Spec) else part for part in parts]
     if odd := [part for part in parts if not isinstance(part, str)]:
-        raise BadOption(f"a method or metric is given by its name; found {odd[0]!r}")
+        raise BadOption(f"a method or metric is given by its name; found {shown(odd[0])}")
     return [part.strip() for part in parts if part.strip()]
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.errors import BadInput, BadOption, WhyformerError, nearest
+from whyformer.errors import BadInput, BadOption, WhyformerError, nearest, shown
 from whyformer.metrics.registry import Metric, list_metrics, metric_named
 from whyformer.registry.arguments import validated
 
@@ -270,8 +270,8 @@ class TableData:
 
     def _series(self, method: str, metric: str) -> Series | None:
         for label, known, kind in ((method, self.methods, "method"), (metric, self.metrics, "metric")):
-            if label not in known:
-                raise BadOption(f"there is no {kind} {label!r} in this table; {nearest(str(label), known)}")
+            if not isinstance(label, str) or label not in known:
+                raise BadOption(f"there is no {kind} {shown(label)} in this table; {nearest(str(label), known)}")
         return self.series.get((method, metric))
 
     def _sample(self, metric: str, *methods: str) -> tuple[int, list[Drawn]]:
