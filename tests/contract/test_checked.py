@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers import cases, choosing, dual, image_cases, questions, token_outputs
+from tests.helpers import cases, choosing, dual, evaluated, image_cases, questions, token_outputs
 from whyformer import BadOption, Explainer, Explanation, open_dataset
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.explain.checking import LONGEST, UNCHECKED, _effects
@@ -111,6 +111,26 @@ def test_the_longest_checked_text_has_128_units(explainer: Explainer) -> None:
     assert UNCHECKED not in at_most.diagnostics
     assert longer.checked is None
     assert "more than 128 units" in longer.diagnostics[UNCHECKED]
+
+
+def test_words_that_score_0_are_not_checked(explainer: Explainer) -> None:
+    with evaluated.own_registry():
+        evaluated.registered(first_word_alone)
+        checked = explainer.explain("a film and a plot", "first_word_alone").checked
+    assert checked is not None
+    assert [effect.text for effect in checked.effects] == ["a"]
+
+
+def first_word_alone(prediction: Any) -> torch.Tensor:
+    """1 for the first word."""
+    return torch.nn.functional.one_hot(torch.tensor([1]), prediction.padding.shape[1]).float()
+
+
+def test_without_signs_a_word_has_the_side_of_its_own_effect() -> None:
+    alone = Effect("a", (1,), 0.5, 0.01, 0, 1.0, 0.7)
+    both = Effect("a, b", (1, 2), 0.9, 2.0, 1, 1.0, 0.2)
+    signed, unsigned = (Checked("delete", "log_odds", sign, 1.0, 0.7, (alone,), (both,)) for sign in (True, False))
+    assert (signed.side(alone), unsigned.side(alone)) == (1, 0)
 
 
 def test_every_container_is_checked_alike(explainer: Explainer) -> None:

@@ -396,6 +396,22 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
         assert len(str(error.value)) < 400
 
 
+@pytest.mark.parametrize("line", ["a film", "a film,1,more"])
+def test_a_row_of_a_csv_file_has_as_many_fields_as_the_header(line: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f"text,label\na good film,1\n{line}\n")
+    with pytest.raises(BadInput, match=rf"row 1 .*: {line.count(',') + 1} fields where the header has 2"):
+        list(open_dataset(path))
+    skipping = open_dataset(path, on_error="skip")
+    assert [one.text for one in skipping] == ["a good film"]
+
+
+@pytest.mark.parametrize("label", [-7, -2, "-7"])
+def test_minus_one_alone_is_no_label(label: Any) -> None:
+    assert next(iter(open_dataset([("a film", -1)], labels=["bad", "good"]))).label is None
+    with pytest.raises(BadInput, match=r"label -7|label -2"):
+        list(open_dataset([("a film", label)], labels=["bad", "good"]))
+
+
 def test_huge_and_odd_limits(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", [GOOD] * 3)
     for options in ({"limit": 10**30}, {"sample": 10**30}, {"limit": 10**30, "sample": 10**40}):

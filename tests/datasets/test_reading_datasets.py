@@ -357,3 +357,29 @@ def test_tokens_beside_their_text(tmp_path: Path) -> None:
     assert only.rationale is not None
     assert [u.span for u in only.rationale.units] == [(0, 2), (2, 4), (6, 10), (10, 11)]
     assert only.rationale.spans == ((2, 3),)
+
+
+SPELLINGS: dict[str, bytes] = {
+    "semicolons": b'text;label\n"a; good, film";1\n',
+    "tabs": b"text\tlabel\na; good, film\t1\n",
+    "bars": b"text|label\na; good, film|1\n",
+    "a first line of Excel": b'sep=;\ntext;label\n"a; good, film";1\n',
+    "a byte order mark": b'\xef\xbb\xbftext,label\n"a; good, film",1\n',
+    "UTF-16": 'text,label\n"a; good, film",1\n'.encode("utf-16"),
+    "UTF-16, big endian": b"\xfe\xff" + 'text,label\n"a; good, film",1\n'.encode("utf-16-be"),
+    "UTF-32": 'text,label\n"a; good, film",1\n'.encode("utf-32"),
+    "CR LF": b'text,label\r\n"a; good, film",1\r\n',
+    "CR": b'text,label\r"a; good, film",1\r',
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_csv_files_as_programs_write_them(spelling: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(SPELLINGS[spelling])
+    (one,) = open_dataset(tmp_path / "a.csv")
+    assert (one.text, one.label) == ("a; good, film", 1)
+
+
+def test_a_comma_in_the_header_separates(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,a;b\na film;1,2\n")
+    assert next(iter(open_dataset(tmp_path / "a.csv"))).text == "a film;1"

@@ -1,5 +1,6 @@
 """Files that are read line by line, or article by article: CSV, JSONL, rationale columns, SQuAD's JSON."""
 
+import codecs
 import csv
 import json
 import re
@@ -20,10 +21,29 @@ _BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)  
 _BETWEEN = ", \t\r\n"
 
 
+START = 2**16  # bytes in which encoding and line ends are looked for
+MARKS = {  # byte order marks, the longest first
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+DELIMITERS = (";", "\t", "|")  # beside the comma
+
+
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a text file; bytes that are not UTF-8 become surrogates, which are reported with their row."""
-    with naming(path, "read"), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
-        yield from file
+    """The lines of a text file in UTF-8, or in what its first bytes name.
+
+    Bytes that are not of that encoding become surrogates, which are reported with their row.
+    """
+    with naming(path, "read"):
+        with path.open("rb") as binary:
+            start = binary.read(START)
+        encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), "utf-8-sig")
+        old_mac = b"\r" in start and b"\n" not in start
+        newline = "\r" if old_mac else "\n"
+        with path.open(encoding=encoding, errors="surrogateescape", newline=newline) as file:
+            yield from (line.replace("\r", "\n") for line in file) if old_mac else file
 
 
 class TextFile(DataFile):
@@ -50,15 +70,28 @@ class TextFile(DataFile):
 
 @dataclass
 class CSVFile(TextFile):
-    """A table of texts with a header; fields with quotes may hold line breaks. Empty lines do not count."""
+    """A table of texts with a header; fields with quotes may hold line breaks. Empty lines do not count.
 
-    delimiter: str = ","
+    Without a `delimiter`, a header that has no comma and one of `;`, tab and `|` is split there. A first line such as
+    `sep=;`, as Excel writes it, names the delimiter.
+    """
+
+    delimiter: str | None = None
     format = "csv"
+
+    def _separated(self) -> tuple[str, int]:
+        """The delimiter, and how many lines come before the header."""
+        first = next(_lines(self.path), "")
+        if named := re.fullmatch(r"sep=(.)\s*", first):
+            return named[1], 1
+        others = [one for one in DELIMITERS if one in first and "," not in first]
+        return self.delimiter or (others[0] if len(others) == 1 else ","), 0
 
     def _lists(self) -> Iterator[list[str] | str]:
         """The fields of each row, or the reason why it has none."""
         csv.field_size_limit(max(csv.field_size_limit(), LONGEST_TEXT))  # the module has one limit for all
-        reader = csv.reader(_lines(self.path), delimiter=self.delimiter)
+        delimiter, before_header = self._separated()
+        reader = csv.reader(islice(_lines(self.path), before_header, None), delimiter=delimiter)
         while True:
             before = reader.line_num
             try:
