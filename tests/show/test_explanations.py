@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import cases, evaluated
-from whyformer import BadInput, BadOption, Explainer, Explanations, open_dataset
+from tests.helpers.commands import status_of
+from whyformer import BadInput, BadOption, Explainer, Explanations, TruncationWarning, open_dataset
 from whyformer.rounding import close
 
 TEXTS = ["the film is a fine film", "a bad film", "fine acting"]
@@ -161,3 +164,49 @@ def test_a_list_of_rows_and_a_frame_can_be_measured(explainer: Explainer) -> Non
     for data in (TEXTS, rows, frame):
         assert explainer.evaluate(data, "rollout", metrics=evaluated.FALL).to_csv().count("\n") == 2
     assert explainer.recommend(TEXTS, ["rollout", "attcat"]).sentence
+
+
+@pytest.fixture(scope="module")
+def sentiment() -> Explainer:
+    return Explainer.load("sentiment")
+
+
+OWN = {"review_id": ["r0", "r1", "r2"], "text": ["a film", "fine " * 600, "bad"], "stars": [1, 5, 2], "row": [7, 8, 9]}
+
+
+def test_a_table_keeps_the_users_own_columns(sentiment: Explainer, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.warns(TruncationWarning):
+        many = sentiment.explain(pandas.DataFrame(OWN), "rollout", check=0)
+    found = many.to_pandas()
+    for name, values in OWN.items():
+        assert found[f"{name} (data)" if name == "row" else name].tolist() == values
+    assert [columns["stars"] for columns in many[1:].columns] == [5, 2]
+    for path in ("a.json", "a.jsonl"):
+        assert Explanations.load(many.save(tmp_path / path)).columns == many.columns
+    pandas.DataFrame(OWN).to_csv(tmp_path / "a.csv", index=False)
+    command = ("explain", "-m", "sentiment", "--data", tmp_path / "a.csv", "--method", "rollout", "--check", 0)
+    assert status_of(*command, "--out", tmp_path / "out") == 0
+    assert (tmp_path / "out" / "table.csv").read_text() == many.to_csv()
+    of_csv = [{name: str(value) for name, value in columns.items()} for columns in many.columns]
+    assert list(Explanations.load(tmp_path / "out").columns) == of_csv
+
+
+def test_texts_that_do_not_fit_are_named_once(
+    sentiment: Explainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["a film", "fine " * 600, "bad", "a film " * 300]
+    told = r"^2 of 4 texts are longer than the model's window and were truncated, by up to 90 tokens: rows 1, 3 "
+    for explain in (sentiment.explain, lambda *given, **asked: list(sentiment.stream(*given, **asked))):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            explain(texts, "rollout", check=0, batch_size=1)
+        (warning,) = [str(one.message) for one in seen if one.category is TruncationWarning]
+        assert re.match(told, warning)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    command = ("explain", "-m", "sentiment", "--data", tmp_path / "a.jsonl", "--method", "rollout", "--check", 0)
+    for out in ((), ("--out", tmp_path / "out")):
+        assert status_of(*command, "--batch-size", 1, *out) == 0
+        said = [line for line in capsys.readouterr().err.splitlines() if "truncated" in line]
+        assert len(said) == 1
+        assert re.search(told[1:], said[0])

@@ -36,7 +36,9 @@ def example(row: int, record: RowFields, columns: Columns, labels: Sequence[str]
 
 
 def _short(value: Any) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, str) and len(value) <= _LONGEST_META)
+    return (isinstance(value, int | float) and value == value) or (
+        isinstance(value, str) and len(value) <= _LONGEST_META
+    )
 
 
 def _value(record: RowFields, name: str) -> Any:

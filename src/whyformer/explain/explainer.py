@@ -34,7 +34,7 @@ from whyformer.explain.tables import TableOfTexts, without_bad
 from whyformer.explain.trust import trust_of
 from whyformer.explain.windows import check_windows, in_windows, merged_outputs
 from whyformer.images import images_of
-from whyformer.inputs.encoding import ReadInput, TextInput, collate, encode
+from whyformer.inputs.encoding import DROPPED, ReadInput, TextInput, collate, encode, warn_of_truncated
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
@@ -229,7 +229,9 @@ class Explainer:
         explanations = list(self._stream(texts, method, asked, long, **options))
         if single and not asked.several:
             return explanations[0][1]
-        return Explanations.of(explanations, table, skipped or {})
+        many = Explanations.of(explanations, table, skipped or {})
+        warn_of_truncated({} if single else dropped_in(zip(many.rows, many, strict=True)), len(set(many.rows)))
+        return many
 
     @validated
     def stream(
@@ -269,8 +271,11 @@ class Explainer:
         long = Windows.of(window_size, overlap, windows)
         options |= {"effort": effort, "batch_size": batch_size, "progress": progress, "check": check, "memory": memory}
         options["capture"] = capture
-        for _, explanation in self._stream(texts, method, asked, long, **options):
+        number, dropped = -1, dict[int, int]()
+        for number, explanation in self._stream(texts, method, asked, long, **options):
+            dropped |= {} if single else dropped_in([(number, explanation)])
             yield explanation
+        warn_of_truncated(dropped, number + 1)
 
     def _stream(
         self,
@@ -539,14 +544,14 @@ class Explainer:
         """One text or image as the model takes it."""
         with numbering(number, "image" if self.subject.takes_images else "text"):
             encoded = read(self.subject, text)
-        encoded.warn()
+        encoded.warn(alone=number is None)
         return encoded
 
     def _whole(self, text: Text, number: int | None) -> TextInput:
         """One text, all of it, whether it fits or not."""
         with numbering(number):
             encoded = encode(self.subject, text, whole=True)
-        encoded.warn()
+        encoded.warn(alone=number is None)
         return encoded
 
     def _merged(
@@ -579,7 +584,7 @@ class Explainer:
         diagnostics = _of_row(scores.diagnostics, row)
         pixels = diagnostics.pop("pixels", None)
         if example.dropped:
-            diagnostics["dropped_tokens"] = example.dropped
+            diagnostics[DROPPED] = example.dropped
             diagnostics |= {} if example.counted else {"dropped_at_least": True}
         if example.window is not None:
             diagnostics["window"] = {"number": example.window.number, "count": example.window.count}
@@ -605,6 +610,11 @@ class Explainer:
             provenance=self.subject.provenance,
             subject=self.subject,
         )
+
+
+def dropped_in(numbered: Iterable[tuple[int, Explanation]]) -> dict[int, int]:
+    """How many tokens of each text did not fit, by its number."""
+    return {number: e.diagnostics[DROPPED] for number, e in numbered if DROPPED in e.diagnostics}
 
 
 def _of_row(diagnostics: dict[str, Any], row: int) -> dict[str, Any]:

@@ -85,8 +85,9 @@ class Explanations(Shown, ExplanationsData[Explanation]):
         """Explanations with the numbers of the texts that they are of, which came from a table, or from a list."""
         rows = tuple(number if table is None else table.rows[number] for number, _ in numbered)
         labels = () if table is None else tuple(table.golds[row] for row in rows)
+        columns = () if table is None else tuple(table.columns[row] for row in rows)
         left_out = skipped if table is None else table.skipped(skipped)
-        return cls(tuple(e for _, e in numbered), rows, labels, tuple(sorted(left_out.items())))
+        return cls(tuple(e for _, e in numbered), rows, labels, tuple(sorted(left_out.items())), columns)
 
     def _repr_html_(self) -> str:
         return list_fragment(self)

@@ -3,6 +3,7 @@
 A journal holds each explanation as soon as its batch is done; the page and the table are made of it at the end.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.datasets import Dataset, Example
-from whyformer.errors import BadInput
+from whyformer.errors import BadInput, TruncationWarning
 from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.tables import gold_name, without_bad
+from whyformer.inputs.encoding import DROPPED, warn_of_truncated
 from whyformer.methods.specs import MethodSpec
 from whyformer.models.loading import Subject
 from whyformer.progress import counting, report
@@ -60,14 +62,22 @@ class FolderOfExplanations:
         with Journal.open(folder, self.run) as journal:
             done = {row for chunk in journal.chunks() for row in _rows(chunk)}
             ranges = list(self.data.chunks(self.batch_size))
+            explained: set[int] = set()
+            dropped: dict[int, int] = {}
             with counting(self.data.name, ranges[-1][1] - ranges[0][0] if ranges else 0):
                 for number, (start, stop) in enumerate(ranges):
                     examples = [one for one in self.data.rows(start, stop) if one.row not in done]
                     bad = {b.row: b.reason for b in self.data.skipped if start <= b.row < stop and b.row not in done}
                     if examples or bad:
                         report(number, len(ranges))  # what was done before tells nothing about how fast it is
-                        journal.append(self._chunk(start, stop, examples, bad))
+                        with warnings.catch_warnings():
+                            warnings.simplefilter("ignore", TruncationWarning)  # there is one warning, at the end
+                            chunk = self._chunk(start, stop, examples, bad)
+                        journal.append(chunk)
+                        explained.update(one.row for one in examples)
+                        dropped |= _dropped(chunk)
             self.data.warn_of_labels()
+            warn_of_truncated(dropped, len(explained))
 
     def _chunk(self, start: int, stop: int, examples: Sequence[Example], skipped: dict[int, str]) -> Chunk:
         bad: dict[int, str] | None = {} if self.data.on_error == "skip" else None
@@ -78,13 +88,20 @@ class FolderOfExplanations:
             raise BadInput(f"{self.data.name}, rows from {start} on: {error}; {advice}") from error
         skipped |= {examples[place].row: reason for place, reason in (bad or {}).items()}
         labels = self.subject.labels
-        told = [{"row": e.row, "label": gold_name(e, labels)} for e in examples if e.row not in skipped]
+        read = [e for e in examples if e.row not in skipped]
+        told = [{"row": e.row, "label": gold_name(e, labels), "columns": dict(e.meta)} for e in read]
         records = [record for row, outputs in explained for record in _records(row, outputs)]
         return Chunk(start, stop, tuple(records), examples=tuple(told), skipped=skipped)
 
     def _numbered(self, examples: Sequence[Example], first: int) -> list[tuple[int, Outputs]]:
         rows = [example.row for example in examples]
         return list(zip(rows, self.explain(examples), strict=True)) if rows else []
+
+
+def _dropped(chunk: Chunk) -> dict[int, int]:
+    """How many tokens of each text did not fit, by row."""
+    details = [(record.row, record.detail["diagnostics"]) for record in chunk.records if record.detail]
+    return {row: diagnostics[DROPPED] for row, diagnostics in details if DROPPED in diagnostics}
 
 
 def _rows(chunk: Chunk) -> Iterator[int]:
@@ -106,14 +123,15 @@ def explained_examples(folder: str | Path) -> Iterator[KeptExample[Comparison]]:
     if journal.run.get("kind") != KIND:
         raise BadInput(f"{folder} holds no explanations, but an evaluation: `whyformer report` shows it")
     for chunk in journal.chunks():
-        labels = {facts["row"]: facts.get("label") for facts in chunk.examples}
+        of_row = {facts["row"]: facts for facts in chunk.examples}
         for (row, _), records in groupby(chunk.records, key=lambda record: record.key.split("/")[:2]):
             several = list(records)
             made = [_explanation(r, f"{journal.path}, row {row}") for r in several if r.refused is None]
             refused = tuple((r.method, r.refused) for r in several if r.refused is not None)
-            label = labels.get(int(row))
+            facts = of_row.get(int(row), {})
+            label = facts.get("label")
             right = verdict(label, made[0].prediction) if made else None
-            yield KeptExample(int(row), label, right, Comparison(tuple(made), refused))
+            yield KeptExample(int(row), label, right, Comparison(tuple(made), refused), facts.get("columns", {}))
 
 
 def _explanation(record: Record, source: str) -> Explanation:
@@ -124,7 +142,7 @@ def folder_lines(folder: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The explanations of a folder as saved lines, then the rows that were left out."""
     for example in explained_examples(folder):
         for e in example.explanations:
-            yield str(folder), saved_line(e, example.row, example.gold)
+            yield str(folder), saved_line(e, example.row, example.gold, example.columns)
     for row, reason in left_out(folder).items():
         yield str(folder), {"row": row, "skipped": reason}
 

@@ -23,6 +23,7 @@ class TableOfTexts:
     labels: Sequence[str]  # those of the model
     rows: list[int] = field(default_factory=list)
     golds: dict[int, str | None] = field(default_factory=dict)
+    columns: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -52,6 +53,7 @@ class TableOfTexts:
         for example in self.data:
             self.rows.append(example.row)
             self.golds[example.row] = gold_name(example, self.labels)
+            self.columns[example.row] = example.meta
             yield example.input
         self.data.warn_of_labels()
 

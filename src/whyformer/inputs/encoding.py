@@ -43,6 +43,8 @@ NO_LIMIT = 10**30  # tokens, as transformers writes it
 MOST_WINDOWS = 256  # in which a text is read
 COUNTED = 100_000  # characters; the tokens of a longer text are not counted to the end
 CHARACTERS_PER_TOKEN = 16  # more than most texts have
+DROPPED = "dropped_tokens"  # the key of diagnostics that says how many tokens of a text did not fit
+ROWS = 8  # rows that a warning names
 UNKNOWN_WORDS = 0.2  # more than this share of a text's words, and more than one, is worth a warning
 
 _TOKENIZING = Lock()  # a tokenizer keeps how it truncates between two calls, so threads wait for each other
@@ -125,9 +127,9 @@ class TextInput(TensorInput):
             left_out += [text[a:b] for a, b in places if a not in covered and text[a:b].isalnum()]
         return unknown + left_out, len(words) + len(left_out)
 
-    def warn(self) -> None:
-        """Tell what of the text the model does not see."""
-        if self.dropped:
+    def warn(self, alone: bool = True) -> None:
+        """Warn of what the model does not see of the text; of tokens that do not fit, only of a text `alone`."""
+        if self.dropped and alone:
             count, window = len(self.units) + self.dropped, len(self.units)
             more, least = ("", "") if self.counted else ("more than ", "at least ")
             warnings.warn(
@@ -148,6 +150,19 @@ class TextInput(TensorInput):
         """Where the tokens from `start` to `end` stand in their text; None for special tokens."""
         spans = [unit.span for unit in self.units[start : end + 1] if unit.span]
         return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
+
+
+def warn_of_truncated(dropped: Mapping[int, int], texts: int) -> None:
+    """Warn once of all texts that do not fit: how many tokens were dropped, by row."""
+    if not dropped:
+        return
+    of_all, rows = f"{len(dropped):,} of {texts:,} texts", listed(sorted(dropped), ROWS)
+    warnings.warn(
+        f"{of_all} are longer than the model's window and were truncated, by up to {max(dropped.values()):,} tokens: "
+        f"{'row' if len(dropped) == 1 else 'rows'} {rows} (counted from 0)",
+        TruncationWarning,
+        stacklevel=3,
+    )
 
 
 ReadInput = TextInput | ImageInput  # what an example is read as

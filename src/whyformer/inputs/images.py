@@ -160,7 +160,7 @@ class ImageInput(TensorInput):
     def __len__(self) -> int:
         return self.patches.units
 
-    def warn(self) -> None:
+    def warn(self, alone: bool = True) -> None:
         """The model sees all of an image that it was given."""
 
     @property

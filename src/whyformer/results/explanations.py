@@ -11,7 +11,7 @@ from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.kept import KeptExample
 from whyformer.results.saved import EXPLANATION
 from whyformer.storage.files import parsed_json, path_of, read
-from whyformer.storage.forms import Format, count, every, fields, index, named, optional, text
+from whyformer.storage.forms import Format, count, every, fields, index, named, optional, plain, text
 from whyformer.tasks.label import Predicted
 
 E = TypeVar("E", bound=ExplanationData)
@@ -19,17 +19,14 @@ SCHEMA, VERSION = "whyformer/explanations", 1
 LINES = (".jsonl", ".ndjson")  # endings of files with an explanation in each line
 REASONS = 3  # words of each text that the table names
 
+_OF_ROW = {"row": count, "label": optional(text), "columns": named(plain)}
 EXPLANATIONS = Format(
     "saved list of explanations",
     SCHEMA,
     VERSION,
-    (
-        fields(
-            {"explanations": every(fields({}, {"row": count, "label": optional(text)})), "skipped": named(text, index)}
-        ),
-    ),
+    (fields({"explanations": every(fields({}, _OF_ROW)), "skipped": named(text, index)}),),
 )
-_LINE = fields({}, {"row": count, "label": optional(text), "skipped": text})
+_LINE = fields({}, {**_OF_ROW, "skipped": text})
 
 
 class Reason(NamedTuple):
@@ -70,6 +67,7 @@ class TableRow(NamedTuple):
     label: str | None
     right: bool | None
     reasons: tuple[Reason, ...]
+    columns: Mapping[str, Any]
 
 
 def table_rows(examples: Iterable[KeptExample[Any]]) -> Iterator[TableRow]:
@@ -78,7 +76,7 @@ def table_rows(examples: Iterable[KeptExample[Any]]) -> Iterator[TableRow]:
         for e in example.explanations:
             said = e.prediction
             facts = (e.method, said.label, said.probability, example.gold, example.right, reasons(e))
-            yield TableRow(example.row, e.texts, *facts)
+            yield TableRow(example.row, e.texts, *facts, example.columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +87,7 @@ class ExplanationsData(Sequence[E]):
     rows: tuple[int, ...] = ()
     labels: tuple[str | None, ...] = ()
     skipped: tuple[tuple[int, str], ...] = ()
+    columns: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         number = len(self.explanations)
@@ -97,13 +96,18 @@ class ExplanationsData(Sequence[E]):
             raise BadInput(f"{len(rows)} rows and {len(labels)} labels for {number} explanations: give one for each")
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "columns", self.columns or ({},) * number)
 
     def __getitem__(self, place: Any) -> Any:
         if not isinstance(place, slice):
             return self.explanations[place]
-        return replace(
-            self, explanations=self.explanations[place], rows=self.rows[place], labels=self.labels[place], skipped=()
-        )
+        return self._at(range(len(self))[place])
+
+    def _at(self, places: Iterable[int]) -> Self:
+        """Those at some places."""
+        kept = list(places)
+        names = ("explanations", "rows", "labels", "columns")
+        return replace(self, **{name: tuple(getattr(self, name)[n] for n in kept) for name in names}, skipped=())
 
     def __len__(self) -> int:
         return len(self.explanations)
@@ -114,14 +118,12 @@ class ExplanationsData(Sequence[E]):
     @property
     def wrong(self) -> Self:
         """Those where the model says another label than the data."""
-        places = [place for place, one in enumerate(self.examples()) if one.right is False]
-        rows, labels = tuple(self.rows[n] for n in places), tuple(self.labels[n] for n in places)
-        return type(self)(tuple(self.explanations[n] for n in places), rows, labels)
+        return self._at(place for place, one in enumerate(self.examples()) if one.right is False)
 
     def examples(self) -> Iterator[KeptExample[ComparisonData[E]]]:
         """Each with its row and its label, as pages and tables take them."""
-        for e, row, label in zip(self.explanations, self.rows, self.labels, strict=True):
-            yield KeptExample(row, label, verdict(label, e.prediction), ComparisonData((e,)))
+        for e, row, label, columns in zip(self.explanations, self.rows, self.labels, self.columns, strict=True):
+            yield KeptExample(row, label, verdict(label, e.prediction), ComparisonData((e,)), columns)
 
     def counts(self) -> dict[str, int]:
         """How often the model says what, the most frequent first."""
@@ -129,8 +131,8 @@ class ExplanationsData(Sequence[E]):
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Plain data of each explanation with its row and label, as JSON lines have them; then the rows left out."""
-        for e, row, label in zip(self.explanations, self.rows, self.labels, strict=True):
-            yield saved_line(e, row, label)
+        for e, row, label, columns in zip(self.explanations, self.rows, self.labels, self.columns, strict=True):
+            yield saved_line(e, row, label, columns)
         for row, reason in self.skipped:
             yield {"row": row, "skipped": reason}
 
@@ -141,9 +143,12 @@ class ExplanationsData(Sequence[E]):
         return {"schema": SCHEMA, "schema_version": VERSION, "explanations": explained, "skipped": skipped}
 
 
-def saved_line(explanation: ExplanationData, row: int, label: str | None) -> dict[str, Any]:
-    """An explanation as plain data, with the row it is of and the label of that."""
-    return {**explanation.to_dict(), "row": row, "label": label}
+def saved_line(
+    explanation: ExplanationData, row: int, label: str | None, columns: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """An explanation as plain data, with its row, the label of that, and its other columns."""
+    more = {"columns": dict(columns)} if columns else {}
+    return {**explanation.to_dict(), "row": row, "label": label, **more}
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -172,6 +177,7 @@ def collected(cls: type[Any], kind: type[E], lines: Iterable[tuple[str, Mapping[
     rows: list[int] = []
     labels: list[str | None] = []
     skipped: list[tuple[int, str]] = []
+    columns: list[Mapping[str, Any]] = []
     for source, line in lines:
         if "skipped" in line:
             skipped.append((line["row"], line["skipped"]))
@@ -179,4 +185,5 @@ def collected(cls: type[Any], kind: type[E], lines: Iterable[tuple[str, Mapping[
         explained.append(kind._of(EXPLANATION.checked(line, source)))
         rows.append(line.get("row", len(rows)))
         labels.append(line.get("label"))
-    return cls(tuple(explained), tuple(rows), tuple(labels), tuple(skipped))
+        columns.append(line.get("columns", {}))
+    return cls(tuple(explained), tuple(rows), tuple(labels), tuple(skipped), tuple(columns))

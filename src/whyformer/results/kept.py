@@ -6,7 +6,7 @@ Of each row its texts, its units and what the model said are kept once; of each 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -78,12 +78,14 @@ class KeptExample(Generic[C]):
     """A text of a data set explained by several methods towards what the model said of it.
 
     `gold` is the name of its label, or the gold answer; `right` whether the model said that label, None without one.
+    `columns` has the other columns of its row.
     """
 
     row: int
     gold: str | None
     right: bool | None
     explanations: C
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,16 @@ def grid_of(rows: Sequence[TableRow]) -> Grid:
     texts = max((len(row.texts) for row in rows), default=1)
     several = len({row.method for row in rows}) > 1
     names = ["text"] if texts <= 1 else [f"text_{number}" for number in range(1, texts + 1)]
-    head = ("row", *names, *(["method"] * several), *HEAD)
-    return Grid(head, [_line(row, len(names), several) for row in rows])
+    ours = ("row", *names, *(["method"] * several), *HEAD)
+    own = list(dict.fromkeys(name for row in rows for name in row.columns))
+    head = (*ours, *(f"{name} (data)" if name in ours else name for name in own))
+    return Grid(head, [(*_line(row, len(names), several), *_own_cells(row, own)) for row in rows])
+
+
+def _own_cells(row: TableRow, names: Sequence[str]) -> list[Words]:
+    """The user's own columns of a row."""
+    values = [row.columns.get(name, "") for name in names]
+    return [Words(str(value), number=value if type(value) in (int, float) else None) for value in values]
 
 
 def _line(row: TableRow, texts: int, several: bool) -> tuple[Words, ...]:
