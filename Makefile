@@ -5,7 +5,7 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constra
 DEMO = whyformer-demo.html
 SEED ?= $(shell date +%s)
 
-.PHONY: demo check test coverage test-cpus mutants fuzz lint bench matrix clean
+.PHONY: demo check test coverage test-cpus mutants same fuzz lint bench matrix clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer demo --html $(DEMO)
@@ -25,14 +25,17 @@ test-cpus: $(VENV)/installed-test
 mutants: $(VENV)/installed-test
 	$(BIN)/python tests/mutants/run.py
 
+same: $(VENV)/installed-test
+	$(BIN)/python tools/same.py --base $(BASE)
+
 fuzz: $(VENV)/installed-test
 	@echo "seed $(SEED)"
 	WHYFORMER_FUZZ_SEED=$(SEED) WHYFORMER_FUZZ_CASES=3000 $(BIN)/python -m pytest -q --numprocesses 2 tests/fuzz
 	MOMENTS=20 $(BIN)/python -m pytest -q tests/cli/test_terminal.py -k ctrl_c
 
 lint: $(VENV)/installed-lint
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
 
 bench: $(VENV)/installed
