@@ -274,7 +274,7 @@ def test_an_order_is_coloured_by_sign() -> None:
         assert f"rgba({colour[0]},{colour[1]},{colour[2]}," in page
     assert f"rgba({IMPORTANCE[0]}," not in page
     text = explanation_text(e)
-    assert "for  against" in text.plain
+    assert "+ for   - against" in text.plain
     assert "matters" not in text.plain
     assert any(as_hex(AGAINST) in str(span.style) for span in text.spans)
 

@@ -329,13 +329,13 @@ def test_text_of_an_answer(explained: Explanation) -> None:
     lines = str(explained).splitlines()
     assert re.fullmatch(r'Answer: ".*" \d+\.\d %  start \d+\.\d %  end \d+\.\d %', lines[0])
     assert f'"{" ".join(said.label.split())}" {100 * said.probability:.1f} %' in lines[0]
-    assert lines[1].split() == ["why", '"Denver', 'Broncos"?', "for", "against", "answer"]
+    assert lines[1].split() == ["why", '"Denver', 'Broncos"?', "+", "for", "-", "against", "answer"]
     assert f"\n{QUESTION}\n{CONTEXT}\n" in str(explained)
 
 
 def test_text_of_no_answer(explainer: Explainer) -> None:
     text = str(explainer.explain(question=QUESTION, context=CONTEXT, target="(no answer)", versus="man,\nthe"))
-    assert re.search(r'^why \(no answer\) rather than "man, the"\?   for  against *$', text, re.MULTILINE)
+    assert re.search(r'^why \(no answer\) rather than "man, the"\?   \+ for   - against *$', text, re.MULTILINE)
 
 
 def test_an_answer_that_stands_several_times_is_told(explainer: Explainer) -> None:

@@ -73,7 +73,7 @@ def test_text_says_what_was_predicted_and_why() -> None:
     e = made([9.0, 2.0, -1.0, 0.04], provenance={"model": "some/model"})
     lines = str(e).splitlines()
     assert lines[0] == "yes 75.0 %  no 25.0 %"
-    assert lines[1].split() == ["why", "yes?", "for", "against"]
+    assert lines[1].split() == ["why", "yes?", "+", "for", "-", "against"]
     assert lines[2] == "method made · model some/model"
     assert lines[4] == "good bad so-so"
     assert lines[6].split() == ["score"]

@@ -230,7 +230,8 @@ class Explainer:
         if single and not asked.several:
             return explanations[0][1]
         many = Explanations.of(explanations, table, skipped or {})
-        warn_of_truncated({} if single else dropped_in(zip(many.rows, many, strict=True)), len(set(many.rows)))
+        if len(set(many.rows)) > 1:  # a text alone is warned of as it is read
+            warn_of_truncated(dropped_in(zip(many.rows, many, strict=True)), len(set(many.rows)))
         return many
 
     @validated
@@ -273,9 +274,10 @@ class Explainer:
         options["capture"] = capture
         number, dropped = -1, dict[int, int]()
         for number, explanation in self._stream(texts, method, asked, long, **options):
-            dropped |= {} if single else dropped_in([(number, explanation)])
+            dropped |= dropped_in([(number, explanation)])
             yield explanation
-        warn_of_truncated(dropped, number + 1)
+        if number > 0:  # a text alone is warned of as it is read
+            warn_of_truncated(dropped, number + 1)
 
     def _stream(
         self,

@@ -156,13 +156,12 @@ def warn_of_truncated(dropped: Mapping[int, int], texts: int) -> None:
     """Warn once of all texts that do not fit: how many tokens were dropped, by row."""
     if not dropped:
         return
-    of_all, rows = f"{len(dropped):,} of {texts:,} texts", listed(sorted(dropped), ROWS)
-    warnings.warn(
-        f"{of_all} are longer than the model's window and were truncated, by up to {max(dropped.values()):,} tokens: "
-        f"{'row' if len(dropped) == 1 else 'rows'} {rows} (counted from 0)",
-        TruncationWarning,
-        stacklevel=3,
+    be = ("is", "was", "row") if len(dropped) == 1 else ("are", "were", "rows")
+    message = (
+        f"{len(dropped):,} of {texts:,} texts {be[0]} longer than the model's window and {be[1]} truncated, "
+        f"by up to {max(dropped.values()):,} tokens: {be[2]} {listed(sorted(dropped), ROWS)} (counted from 0)"
     )
+    warnings.warn(message, TruncationWarning, stacklevel=3)
 
 
 ReadInput = TextInput | ImageInput  # what an example is read as

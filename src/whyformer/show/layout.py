@@ -244,7 +244,7 @@ def together_lines(explanation: ExplanationData) -> list[tuple[str, str]]:
         what = "region" if explanation.image is not None else "word"
         some = f"both {what}s" if count == 2 else f"all {count} {what}s"
         side = "" if count == len(checked.effects) else " for it" if effect.score > 0 else " against it"
-        lines.append((some + side, _change(checked, effect)))
+        lines.append((f"{some}{side}, together", _change(checked, effect)))
     return lines
 
 

@@ -217,8 +217,9 @@ def _heading(explanation: ExplanationData, kinds: set[bool]) -> Text:
     text.append("".join(rest), "dim")
     text.append(f"\n{question(explanation)}  ", "bold")
     if True in kinds:
-        text.append(" for ", _style(1, signed=True))
-        text.append(" against ", _style(-1, signed=True))
+        text.append(" + for ", _style(1, signed=True))
+        text.append(" ")
+        text.append(" - against ", _style(-1, signed=True))
     if False in kinds:
         text.append(" matters ", _style(1, signed=False))
     if mark := marked(explanation):
