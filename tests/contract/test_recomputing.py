@@ -91,6 +91,14 @@ def test_the_model_is_given_back_as_it_was(training: bool) -> None:
     assert close(low, whyformer.attribute(model.eval(), families.batch(), "attn_lrp", target=1))
 
 
+def test_a_model_that_lost_layers_since_it_was_explained() -> None:
+    model, inputs = copy.deepcopy(families.build("bert")), families.batch()
+    whyformer.attribute(model, inputs, "attn_lrp", target=1, memory="low")
+    model.bert.encoder.layer = model.bert.encoder.layer[:1]
+    low = whyformer.attribute(model, inputs, "attn_lrp", target=1, memory="low")
+    assert close(low, whyformer.attribute(model, inputs, "attn_lrp", target=1))
+
+
 def test_a_forward_that_somebody_exchanged_is_put_back() -> None:
     model = copy.deepcopy(families.build("bert"))
     layer = model.bert.encoder.layer[0]

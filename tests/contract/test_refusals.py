@@ -269,6 +269,13 @@ def opt(positions: int) -> nn.Module:
     return hf.OPTForSequenceClassification(config).eval()
 
 
+def test_a_table_of_positions_that_was_enlarged_takes_longer_texts() -> None:
+    model, inputs = opt(6), {"input_ids": torch.arange(5, 12)[None]}
+    refused(model, inputs, "attn_lrp", "7 tokens, but the model has positions for 6: give fewer")
+    model.model.decoder.embed_positions = opt(7).model.decoder.embed_positions
+    assert whyformer.attribute(model, inputs, "attn_lrp", target=1).shape == (1, 7)
+
+
 def test_positions_that_begin_at_an_offset_are_counted() -> None:
     model, inputs = opt(6), {"input_ids": torch.arange(5, 12)[None]}
     refused(model, inputs, "attn_lrp", "7 tokens, but the model has positions for 6: give fewer")

@@ -19,6 +19,8 @@ from tests.helpers import families
 from whyformer import Explainer
 from whyformer.models import borrow
 from whyformer.models.borrow import lock_of
+from whyformer.models.memory import uncollected
+from whyformer.recorder import differentiating
 from whyformer.rounding import ROUNDING, close
 
 PREDICTIONS = 5_000
@@ -173,6 +175,27 @@ def test_one_model_in_two_threads_gives_right_numbers() -> None:
         assert all(close(one, due) for one in found)
     assert all(module.training for module in model.modules())
     assert model.config.pad_token_id is None
+
+
+def test_a_run_that_ends_leaves_the_collector_paused_for_another_thread() -> None:
+    begun, paused, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def run() -> None:
+        with differentiating():
+            begun.set()
+            assert paused.wait(60)
+        ended.set()
+
+    def capture() -> bool:
+        assert begun.wait(60)
+        with uncollected():
+            paused.set()
+            assert ended.wait(60)
+            return gc.isenabled()
+
+    assert gc.isenabled()
+    assert together(run, capture)[1] is False
+    assert gc.isenabled()
 
 
 def test_models_that_share_modules_or_a_configuration_share_their_lock() -> None:

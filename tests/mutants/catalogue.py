@@ -624,12 +624,6 @@ of(
         "relevances = tuple(g for",
         f"{GOLDEN}::test_attn_lrp_without_stabilisers_is_near_the_authors_explicit_form",
     ),
-    (
-        "differentiating",
-        "stack.callback(gc.enable)",
-        "pass",
-        "contract/test_odd_uses.py::test_the_garbage_collector_is_given_back",
-    ),
 )
 of(
     "tasks.answers",
@@ -2025,12 +2019,6 @@ of(
         f"{MANY}::test_a_label_that_the_model_does_not_have_is_shown_as_it_is",
     ),
     ("ExplanationsData.wrong", "one.right is False", "not one.right is False"),
-    (
-        "ExplanationsData.__getitem__",
-        "rows=self.rows[place]",
-        "rows=()",
-        f"{MANY}::test_they_are_a_sequence_whose_slices_are_explanations",
-    ),
     ("collected", 'line.get("row", len(rows))', "len(rows)", f"{IN_FOLDERS}::test_bad_rows_are_named_by_their_numbers"),
 )
 of(

@@ -14,21 +14,22 @@ from whyformer.recorder.trace import Layers, Trace
 
 FEW = 2  # units of a text that is run to see what the layers of a model are
 
-_PATHS: "weakref.WeakKeyDictionary[nn.Module, tuple[str, ...]]" = weakref.WeakKeyDictionary()
+_PATHS: "weakref.WeakKeyDictionary[nn.Module, tuple[int, tuple[str, ...]]]" = weakref.WeakKeyDictionary()
 
 
 def layer_paths(model: nn.Module, inputs: Mapping[str, Tensor], record: Callable[..., Trace]) -> tuple[str, ...]:
-    """Where the layers of a model are, by the paths of their modules: looked at once, on a few units of a text.
+    """The paths of a model's layers, found once on a few units of a text, and again when modules were added or removed.
 
-    None are for a model that does not have one stack of layers.
+    There are none if the model does not have one stack of layers.
     """
-    if model not in _PATHS:
+    modules = sum(1 for _ in model.modules())
+    if model not in _PATHS or _PATHS[model][0] != modules:
         try:
             layers = record(model, _few(inputs)).layers
         except (WhyformerError, ValueError, IndexError, RuntimeError):  # it may refuse so short a text
             layers = record(model, inputs).layers
-        _PATHS[model] = layers.paths if isinstance(layers, Layers) else ()
-    return _PATHS[model]
+        _PATHS[model] = modules, layers.paths if isinstance(layers, Layers) else ()
+    return _PATHS[model][1]
 
 
 def _few(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

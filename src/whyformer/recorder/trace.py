@@ -1,6 +1,5 @@
 """Trace: what one forward pass computed, still in the graph, and the backward passes over it."""
 
-import gc
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,6 +15,7 @@ from whyformer.checks import refuse_if
 from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.failures import NO_GRADIENT, named_failures
+from whyformer.models.memory import uncollected
 from whyformer.recorder.lrp.books import PLAIN, Book, book_named, check_closed, gradient_book, moves
 from whyformer.recorder.lrp.layout import any_of, placed
 from whyformer.recorder.lrp.rules import scratch
@@ -39,9 +39,7 @@ def differentiating() -> Iterator[None]:
     as long as a quarter of a forward pass.
     """
     with ExitStack() as stack:
-        if gc.isenabled():
-            gc.disable()
-            stack.callback(gc.enable)
+        stack.enter_context(uncollected())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
