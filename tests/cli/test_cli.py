@@ -242,8 +242,13 @@ def test_compare(run: Run, pairs: Path, names: str) -> None:
 def test_methods_are_listed(run: Run) -> None:
     status, out, _ = run("methods")
     assert status == 0
-    assert re.findall(r"^([a-z_]+)\b(?! +family)", out, re.MULTILINE) == list(whyformer.list_methods())
-    assert f"{AUTO} (auto)" in out
+    listed, _, default = out.partition("\n\n")
+    assert re.findall(r"^([a-z_]+)\b(?! +family)", listed, re.MULTILINE) == list(whyformer.list_methods())
+    assert default.startswith(f"auto, the default, is {AUTO} for texts, ")
+    status, described, _ = run("methods", "auto")
+    assert status == 0
+    assert described.startswith(default)
+    assert described.endswith(run("methods", AUTO).out)
 
 
 def test_a_method_is_described_with_its_options(run: Run) -> None:

@@ -8,6 +8,7 @@ from PIL import Image
 
 from tests.helpers.commands import Run
 from tests.helpers.image_cases import LABELS, photo, subject
+from whyformer import Explanations
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +57,37 @@ def test_metrics_say_what_they_are_for(run: Run) -> None:
     assert "mask, images" in lines["mean_iou"]
     assert " texts " in lines["log_odds"]
     assert "images" not in lines["aopc"].partition("How")[0]
+
+
+def test_a_folder_of_images_is_explained_into_a_page_with_pictures_and_names(
+    run: Run, model: Path, photos: Path, tmp_path: Path
+) -> None:
+    """Given as it is, in folders by class, without --data."""
+    status, out, _ = run("explain", photos, "-m", model, "--method", "saliency", "--limit", 2, "--out", tmp_path / "o")
+    assert status == 0
+    assert out.startswith("Explanations of 2 images: ")
+    names = ["2.png", "0.png"]  # of bird and cat
+    assert all(name in out for name in names)
+    table = (tmp_path / "o" / "table.csv").read_text().splitlines()
+    assert table[0].startswith("row,image,prediction,")
+    assert [line.split(",")[1] for line in table[1:]] == names
+    page = (tmp_path / "o" / "index.html").read_text()
+    assert page.count('"data:image/jpeg;base64,') == 2
+    assert "<h2>Explained images</h2>" in page
+    loaded = Explanations.load(tmp_path / "o")
+    assert [e.image.name for e in loaded if e.image is not None] == names
+
+
+def test_a_folder_of_images_is_written_where_lists_can_be(run: Run, model: Path, photos: Path, tmp_path: Path) -> None:
+    status, out, err = run("explain", photos, "-m", model, "--method", "saliency", "--out", tmp_path / "all.png")
+    assert (status, out) == (2, "")
+    assert "Explanations cannot be written as png; known: csv, html, " in err
+    page = tmp_path / "all.html"
+    assert run("explain", photos, "-m", model, "--method", "saliency", "--limit", 2, "--html", page).status == 0
+    assert all(f">{name}<" in page.read_text() for name in ("2.png", "0.png"))
+
+
+def test_another_folder_is_no_text(run: Run, tmp_path: Path) -> None:
+    status, out, err = run("explain", tmp_path)
+    assert (status, out) == (2, "")
+    assert "is a folder without image files: a model is given with -m" in err

@@ -90,9 +90,12 @@ def test_out_is_for_texts_too(run: Any, tmp_path: Path) -> None:
     assert run("explain", "a fine film", *METHOD, "--out", tmp_path / "why.md").status == 0
     assert "| unit | rollout |" in (tmp_path / "why.md").read_text()
     (tmp_path / "texts.txt").write_text("a fine film\na dull film\n")
-    result = run("explain", "-m", "sentiment", "--file", tmp_path / "texts.txt", *METHOD, "--out", tmp_path / "why.csv")
-    assert result.status == 2
-    assert "--out writes one explanation, and 2 were made" in result.err
+    several = ("explain", "-m", "sentiment", "--file", tmp_path / "texts.txt", *METHOD, "--out")
+    assert run(*several, tmp_path / "why.csv").status == 0
+    assert (tmp_path / "why.csv").read_text().splitlines()[1].startswith("0,a fine film,POSITIVE,")
+    result = run(*several, tmp_path / "why.png")
+    assert (result.status, result.out) == (2, "")
+    assert "Explanations cannot be written as png; known: csv, html, json" in result.err
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,10 @@ def test_what_is_of_texts_is_refused_by_name(run: Any, files: list[Path], beside
             r"image 1 \(counted from 0\): there is no",
         ),
         (["explain", "--image", "PHOTO", "-m", "sentiment"], "reads texts: --image needs a model that takes images"),
-        (["explain", "a text", "-m", "MODEL"], "takes images: give an image file"),
+        (
+            ["explain", "a text", "-m", "MODEL"],
+            "and there is no file or folder 'a text': give an image file",
+        ),
         (["compare", "--image", "PHOTO", "--image", "PHOTO", "-m", "MODEL"], "give --image once; found 2"),
         (["compare", "--image", "PHOTO", "--words"], "leave --words out"),
         (["explain", "a text", "--image", "PHOTO", "-m", "MODEL"], "takes images alone: leave TEXT out"),

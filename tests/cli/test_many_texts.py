@@ -39,7 +39,8 @@ def test_a_page_and_a_table_are_written(asked: list[Any], tmp_path: Path, run: R
     out = tmp_path / "out"
     status, printed, told = run(*asked, "--out", out)
     assert (status, told.splitlines()[-1]) == (0, f"whyformer: wrote index.html and table.csv to {out}")
-    assert len(printed.splitlines()) == COUNT + 1
+    assert len(printed.splitlines()) == COUNT + 3
+    assert printed.startswith(f"Explanations of {COUNT} texts: ")
     rows = table(out)
     assert [row["text"] for row in rows] == evaluated.texts(COUNT)
     assert [int(row["row"]) for row in rows] == list(range(COUNT))

@@ -16,7 +16,7 @@ from whyformer.inputs.units import join_words
 from whyformer.perturb import Outcome
 from whyformer.results.checked import LITTLE, Checked, Effect, directions
 from whyformer.show.colours import AGAINST, FOR, NEUTRAL, strengths
-from whyformer.show.layout import reasons
+from whyformer.show.layout import between, reasons, together_lines
 from whyformer.tasks.task import log_odds as log_odds_of
 
 TEXT = "a gorgeous, witty, seductive film that never bores"
@@ -170,6 +170,43 @@ def test_what_is_set_against_another_class_is_checked_by_the_odds_of_the_two(exp
     for effect in against.checked.effects:
         if effect.text in same:
             assert effect.effect == pytest.approx(same[effect.text], abs=1e-3)
+
+
+def test_of_two_classes_that_are_compared_the_probabilities_are_those_of_the_two() -> None:
+    explainer = Explainer(cases.subject("bert", labels=3))
+    e = explainer.explain(TEXT, "attcat", check=1, target=0, versus=2)
+    assert e.checked is not None
+    (one,) = e.checked.effects
+    output, _ = left_of(explainer, e, TEXT, gone=one.units)
+    shares = [torch.as_tensor(logits)[[0, 2]].double().softmax(0) for logits in (e.prediction.logits, output.logits[0])]
+    before, after = (float(share[0]) for share in shares)
+    assert e.checked.probabilities(one, compared=True) == pytest.approx((before, after), abs=1e-5)
+    assert between(before, after) in str(e) or f"{100 * after:.1f} % (log-odds" in str(e)
+    assert e.versus is not None
+    assert f"{e.target.name} vs {e.versus.name} without it" in str(e)
+
+
+@pytest.mark.parametrize(
+    ("sign", "direction", "told"),
+    [
+        (1, 1, ("both words for it, together", "50.0 % → 40.0 %", "")),
+        (1, -1, ("both words for it, together", "50.0 % → 40.0 %", "against it, unlike their scores")),
+        (-1, 1, ("both words against it, together", "50.0 % → 40.0 %", "for it, unlike their scores")),
+        (-1, 0, ("both words against it, together", "50.0 % → 40.0 %", "")),
+    ],
+)
+def test_words_of_a_side_that_do_what_their_scores_do_not_say_are_marked(
+    explainer: Explainer, sign: int, direction: int, told: tuple[str, str, str]
+) -> None:
+    e = explainer.explain("fine dull film", "attcat", check=0)
+    e = replace(e, scores=sign * np.array([0, 2.0, 0, 0.5, 0]))
+    every = (Effect("fine, film", (1, 3), sign * 2.5, 3.0 * direction, direction, 0.0, 0.4),)
+    effects = (effect(e, 1, 2.0, 1), effect(e, 3, 0.01, 0))
+    e = replace(e, checked=Checked("delete", "log_odds", True, 1.0, 0.5, effects, every))
+    assert together_lines(e) == [told]
+    assert all(part in str(e) and part in str(e.render("html")) for part in told)
+    unsigned = replace(e, signed=False, checked=replace(e.checked, signed=False))
+    assert together_lines(unsigned) == [("both words, together", "50.0 % → 40.0 %", "")]
 
 
 def test_an_image_is_checked_by_regions() -> None:

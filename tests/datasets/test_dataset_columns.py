@@ -79,7 +79,7 @@ BAD: list[tuple[Any, str]] = [
     ({"text": None, "label": 0}, "no value for 'text'"),
     ({"label": 0}, "no value for 'text'"),
     ({"text": 7, "label": 0}, "'text' is int, not text"),
-    ({"text": "a\ud800", "label": 0}, "'text' is not valid UTF-8"),
+    ({"text": "a\ud800", "label": 0}, "'text' is not valid UTF-8; a file has to be saved as UTF-8"),
     ({"text": "a"}, "no value for 'label'"),
     ({"text": "a", "label": ""}, "the label is empty"),
     ({"text": "a", "label": 0.5}, "the label is 0.5, neither a name nor an index"),
@@ -111,7 +111,7 @@ def test_bad_lines(tmp_path: Path) -> None:
     assert [(e.row, e.label) for e in data] == [(0, 1), (3, 0)]
     assert [(b.row, b.reason) for b in data.skipped] == [
         (1, "3 fields where the header has 2"),
-        (2, "'text' is not valid UTF-8"),
+        (2, "'text' is not valid UTF-8; a file has to be saved as UTF-8"),
     ]
     lines = tmp_path / "a.jsonl"
     lines.write_text('{"text": "a"}\n\n{"text": \n{"text": "b"}')

@@ -42,8 +42,6 @@ def test_the_default_is_one_constant(monkeypatch: pytest.MonkeyPatch, capsys: py
         assert auto_method().label == label
         assert Explainer(subject()).explain(LONG).method == name
         assert methods_for(None, "rollout,auto")[1].label == label
-        _, out, _ = command(capsys, "methods")
-        assert [line.split()[0] for line in out.splitlines() if "(auto)" in line] == [name]
 
 
 @pytest.mark.parametrize("method", ["attcat", "stepwise", "attcat(states=inputs)"])

@@ -61,7 +61,7 @@ def test_a_label_that_the_model_does_not_have_is_shown_as_it_is(explainer: Expla
 def test_the_short_forms(many: Explanations) -> None:
     first = repr(many).splitlines()[0]
     assert first.startswith("Explanations of 3 texts: ")
-    assert first.endswith("; right on 2 of 3; 1 rows left out")
+    assert first.endswith("; right on 2 of 3; wrong on row 1; 1 row left out")
     assert len(repr(many).splitlines()) == 4
     several = Explanations(many.explanations * 10)
     assert repr(several).splitlines()[-1] == "  … and 25 more"

@@ -252,7 +252,7 @@ def png(figure: Any) -> bytes:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_figure_has_a_row_for_each_layer(explanations: dict[str, Explanation], kind: str) -> None:
     e = explanations[kind]
-    figure = e.figure(scale="row")
+    figure = e.figure(scale="row", layers=True)
     assert png(figure).startswith(b"\x89PNG\r\n\x1a\n")
     axes = figure.axes[0]
     rows = [t.get_text() for t in axes.get_yticklabels()]
@@ -315,10 +315,21 @@ def test_methods_are_drawn_on_their_own_scales_and_on_one_if_asked() -> None:
     assert_shades(found.figure(scale="row"), 1, -1, 0.5, 0)
 
 
+def test_a_figure_has_one_row_with_what_was_measured(explainer: Explainer) -> None:
+    e = explainer.explain("a slow and dull film that is saved by its gorgeous acting")
+    (axes, *_) = e.figure().axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["layer_lrp"]
+    assert [text.get_text().partition("→")[0].strip() for text in axes.get_xticklabels() if "→" in text.get_text()] == [
+        "dull",
+        "saved",
+        "gorgeous",
+    ]
+
+
 def test_layers_are_drawn_on_one_scale_and_on_their_own_if_asked() -> None:
     layers = np.array([LOW, TALL]) / 2
     e = made(layers.sum(0).tolist(), layers=layers)
-    together, alone = e.figure(), e.figure(scale="row")
+    together, alone = e.figure(layers=True), e.figure(scale="row", layers=True)
     assert_shades(together, 0, -0.25, 0.125, 0)
     assert [text.get_text() for text in together.axes[1].get_yticklabels()] == ["-1", "0", "1"]
     assert "all rows on one scale: the strongest colour is 1<" in e.render("html")

@@ -12,7 +12,7 @@ from whyformer.cli.app import HtmlOption, Loading, OverlapOption, WindowSizeOpti
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import existing, images_at, standard_input, texts_of
 from whyformer.datasets.opening import ENDINGS
-from whyformer.errors import BadOption
+from whyformer.errors import BadOption, shown
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
@@ -23,7 +23,9 @@ from whyformer.storage.files import read, write
 
 TextArgument = Annotated[
     str | None,
-    typer.Argument(help="The text, or an image or data file. Without it, or with -, standard input is read."),
+    typer.Argument(
+        help="The text, an image, a folder of images, or a data file. Without it, or with -, standard input is read."
+    ),
 ]
 WordsOption = Annotated[
     bool,
@@ -138,9 +140,9 @@ class AskedFlags:
         path = None if text is None else existing(text)
         if path is None:
             return asked, text, data
-        if path.is_dir() or path.suffix.casefold() in pictures.ENDINGS:
-            return replace(asked, image=[*(asked.image or []), *images_at(path)]), None, data
-        if path.suffix.casefold() not in ENDINGS:
+        if path.suffix.casefold() in pictures.ENDINGS and path.is_file():
+            return replace(asked, image=[*(asked.image or []), path]), None, data
+        if path.is_file() and path.suffix.casefold() not in ENDINGS:
             raise BadOption(f"{text!r} is a file: explain its lines with --file {text}")
         if data is not None:
             raise BadOption(f"{text!r} is data, and so is --data {data}: give one of the two")
@@ -154,7 +156,9 @@ class AskedFlags:
         if self.image and not takes:
             raise BadOption(f"{name} reads texts: --image needs a model that takes images")
         if takes and not self.image and (data is None or compares):
-            raise BadOption(f"{name} takes images: give an image file{' as --image, and a TEXT' if compares else ''}")
+            no_file = "" if text is None or compares else f", and there is no file or folder {shown(text)}"
+            what = "an image file or a folder of them" if not compares else "an image file as --image, and a TEXT"
+            raise BadOption(f"{name} takes images{no_file}: give {what}")
         if self.image and compares != (text is not None):
             how = "compares images with texts: give a TEXT too" if compares else "takes images alone: leave TEXT out"
             raise BadOption(f"{name} {how}")
@@ -197,17 +201,17 @@ class ShownFlags:
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each text or image.")] = False
     tokens: Annotated[bool, typer.Option("--tokens", help="Show the pieces of words that the model sees.")] = False
 
-    def check(self) -> None:
-        """Raise before any work is done if a result could not be written."""
+    def check(self, texts: int = 1) -> None:
+        """Raise before any work is done if what is explained of so many texts could not be written."""
         check_files([self.html, self.out])
         if self.out is not None:
-            format_of(self.out)
+            format_of(self.out).check(Explanations if texts > 1 else Explanation)
 
     @property
     def folder(self) -> Path | None:
         """Where explanations of a data set go, unless `--out` is a file by its ending."""
         if self.out is None or (not self.out.is_dir() and self.out.suffix.casefold() in endings()):
-            self.check()
+            self.check(texts=2)
             return None
         if self.html is not None or self.as_json:
             raise BadOption(f"--out {self.out} gets a page, a table and the data: leave --html and --json out")
@@ -241,14 +245,18 @@ class ShownFlags:
 
             say(f"wrote {write(self.html, page(explanations, tokens=self.tokens))}")
 
-    def save(self, results: Sequence[Explanation | Comparison]) -> None:
-        """Write the one result to a file, if that is asked for."""
-        if self.out is None:
-            return
-        if len(results) != 1:
-            raise BadOption(f"--out writes one explanation, and {len(results)} were made: use --html or --json")
-        shown = {"tokens": True} if self.tokens and format_of(self.out).name in ("text", "html", *PICTURES) else {}
-        say(f"wrote {results[0].save(self.out, **shown)}")
+    def save(self, result: Explanation | Comparison) -> None:
+        """Write the result to a file, if that is asked for."""
+        if self.out is not None:
+            shown = {"tokens": True} if self.tokens and format_of(self.out).name in ("text", "html", *PICTURES) else {}
+            say(f"wrote {result.save(self.out, **shown)}")
+
+    def save_many(self, explanations: Sequence[Explanation]) -> None:
+        """Write explanations to a file as a list, if that is asked for; one alone as what it is."""
+        if len(explanations) == 1:
+            self.save(explanations[0])
+        elif self.out is not None and explanations:
+            say(f"wrote {Explanations(tuple(explanations)).save(self.out)}")
 
 
 with_windows = with_flags("long", WindowFlags)

@@ -12,6 +12,7 @@ from whyformer.cli.streams import put, say
 from whyformer.cli.texts import as_questions, columns_of
 from whyformer.datasets import Dataset, Example, open_dataset
 from whyformer.errors import BadOption
+from whyformer.evaluation.journal import FILE as JOURNAL
 from whyformer.explain.folders import PAGE, TABLE, FolderOfExplanations, left_out, write_index
 from whyformer.models.loading import Subject
 from whyformer.show.lists import rows_text
@@ -68,15 +69,25 @@ def inputs_of(subject: Subject, examples: Sequence[Example], where: str) -> dict
     return {"text": [example.input for example in examples]}
 
 
+def left_in(folder: Path) -> str:
+    """What an interrupted run left in its folder."""
+    if any(folder.rglob(JOURNAL)):
+        return f"what is done is in {folder}; the same command goes on"
+    return f"nothing was finished yet, so {folder} holds no results: the same command starts again"
+
+
 def explain_into(folder: Path, work: FolderOfExplanations) -> None:
     """Explain the rows of a data set that a folder does not hold yet, and show the first of them."""
     try:
         work.fill(folder)
         rows, bad = write_index(folder), left_out(folder)
     except KeyboardInterrupt:
-        say(f"what is done is in {folder}; the same command goes on")
+        say(left_in(folder))
         raise
-    put(rows_text(rows) if rows else "nothing is explained: no row is left, or no word has a label", coloured=True)
+    put(
+        rows_text(rows, len(bad)) if rows else "nothing is explained: no row is left, or no word has a label",
+        coloured=True,
+    )
     if bad:
         first = min(bad)
         say(f"rows that were skipped: {len(bad):,}; row {first} (counted from 0): {bad[first]}")

@@ -32,7 +32,7 @@ from whyformer.cli.app import (
     with_model,
 )
 from whyformer.cli.asking import WindowsOption
-from whyformer.cli.data import LabelColumn, Rows, opened, with_rows
+from whyformer.cli.data import LabelColumn, Rows, left_in, opened, with_rows
 from whyformer.cli.streams import put, say
 from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
@@ -118,7 +118,7 @@ def evaluate_command(
         weights = None if idf is None else idf_called(idf, dataset)
         table = evaluate(subject, dataset, methods, metric_names, out=out, ceiling=searched, idf=weights, **options)
     except KeyboardInterrupt:
-        say("nothing was kept: give --out" if out is None else f"what is done is in {out}; the same command goes on")
+        say("nothing was kept: give --out" if out is None else left_in(out))
         raise
     put(str(table), coloured=True)
     if out is not None:
@@ -250,7 +250,7 @@ def _reproduce_all(name: str | None, out: Path | None, printed_texts: bool, opti
     try:
         everything = papers.run_all(out, printed_texts=printed_texts, say=say, **options)
     except KeyboardInterrupt:
-        say(f"what is done is in {out}; the same command goes on")
+        say(left_in(out))
         raise
     rows = [(name, "done") for name in everything.done] + list(everything.refused.items())
     put_listing(("name", "state"), rows)

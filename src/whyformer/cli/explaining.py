@@ -35,7 +35,7 @@ from whyformer.cli.asking import (
     with_windows,
 )
 from whyformer.cli.data import DataOption, LabelColumn, Rows, explain_into, inputs_of, with_rows
-from whyformer.cli.streams import say
+from whyformer.cli.streams import put, say
 from whyformer.cli.texts import as_questions
 from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadOption
@@ -43,7 +43,7 @@ from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
 from whyformer.explain.folders import FolderOfExplanations
-from whyformer.methods.default import Effort, auto_method, effort_named, methods_for
+from whyformer.methods.default import AUTO_SENTENCE, Effort, auto_method, effort_named, methods_for
 from whyformer.methods.registry import METHODS, Method, list_methods
 from whyformer.methods.specs import EVERY, SHORT, MethodSpec, method_specs
 from whyformer.registry.options import Option
@@ -111,8 +111,8 @@ def explain(
     checked = {} if method == "auto" else _parsed(methods_for(None, [method], way)[0].of, options)
     limited("--batch-size", batch_size, LARGEST_BATCH, "texts in one run of the model")
     if data is None:
-        shown.check()
         inputs = asked.inputs(text, file, column, rows.on_error)
+        shown.check(texts=len(inputs.get("text") or ()))
     else:
         asked.check_data({"TEXT": text, "--file": file})
         _ = shown.folder  # what is wrong with it is said before a model is loaded
@@ -145,13 +145,16 @@ def explain(
         shown.write_page(done)
     if not done:
         say("nothing is explained: no word has a label")
-    shown.save(done)
+    shown.save_many(done)
 
 
 def check_untrusted(data: str | None, trust: bool) -> None:
     """Raise if trust is to be measured of a whole data set."""
     if data is not None and trust:
-        raise BadOption("--trust is for single texts and images, and --data is a whole data set: leave one of them out")
+        raise BadOption(
+            f"--trust is for single texts and images, and {data} is a whole data set: leave --trust out; `whyformer "
+            "evaluate` measures how far to trust methods on a data set"
+        )
 
 
 def _finished(explainer: Explainer, words: bool, trust: bool, explanations: list[Explanation]) -> list[Explanation]:
@@ -255,7 +258,7 @@ def compare(
     comparison = compared(inputs)
     shown.put(comparison, shown.text_of(comparison))
     shown.write_page(comparison)
-    shown.save([comparison])
+    shown.save(comparison)
 
 
 def _compare_data(
@@ -291,14 +294,18 @@ def _word_steps(spec: MethodSpec) -> dict[str, Any]:
 
 @app.command("methods")
 def methods_command(name: Annotated[str | None, typer.Argument(help="One method, with its options.")] = None) -> None:
-    """List the methods, or describe one."""
+    """List the methods, or describe one; auto: the default."""
+    if name == "auto":
+        put(f"{AUTO_SENTENCE}\n")
+        name = auto_method().of.name
     put_registry(METHODS, name, ("method", "family", "signed", "class", "what it gives", "paper"), _listed)
+    if name is None:
+        put(f"\n{AUTO_SENTENCE}")
 
 
 def _listed(method: Method) -> tuple[str, ...]:
-    name = method.name + (" (auto)" if method is auto_method().of else "")
     marks = ("±" if method.signed else "", "yes" if method.class_specific else "")
-    return name, method.family, *marks, method.summary, method.paper
+    return method.name, method.family, *marks, method.summary, method.paper
 
 
 def _parsed(method: Method, options: dict[str, str]) -> dict[str, Any]:

@@ -64,7 +64,17 @@ def existing(text: str) -> Path | None:
     path = named_path(text)
     if path is None and re.fullmatch(r"\S+", text) and Path(text).suffix.casefold() in (*ENDINGS, *pictures.ENDINGS):
         raise BadInput(f"there is no file {text!r}: check the path")
-    return path if path is not None and (path.is_file() or images_in(path)) else None
+    if path is not None and path.is_dir() and not _holds_images(path):
+        raise BadInput(
+            f"{text!r} is a folder without image files: a model is given with -m, a data set with --data; a text that "
+            "is the name of a folder too is read from standard input"
+        )
+    return path if path is not None and (path.is_file() or path.is_dir()) else None
+
+
+def _holds_images(folder: Path) -> bool:
+    """Whether there are images in a folder, or in its folders, as where each class has one."""
+    return any(images_in(one) for one in (folder, *(one for one in folder.iterdir() if one.is_dir())))
 
 
 def images_in(folder: Path) -> list[Path]:

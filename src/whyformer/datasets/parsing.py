@@ -67,7 +67,7 @@ def _checked(text: Any, name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unusable(f"{name!r} is not valid UTF-8") from None
+        raise Unusable(f"{name!r} is not valid UTF-8; a file has to be saved as UTF-8") from None
     return text
 
 

@@ -74,13 +74,13 @@ class DataFile(Source):
         return content_hash([self.path])
 
 
-def extra(module: str) -> Any:
-    """An optional package, or `MissingExtra` with the line that installs it."""
+def extra(module: str, what: str = "this data") -> Any:
+    """An optional package, or `MissingExtra` with `what` needs it and the line that installs it."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except ImportError:
         name = module.split(".")[0]
-        raise MissingExtra(f"this data needs {name}: pip install {name}") from error
+        raise MissingExtra(f"{what} needs {name}: pip install {name}") from None
 
 
 @contextmanager

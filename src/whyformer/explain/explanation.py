@@ -29,17 +29,17 @@ class _Drawn(Shown):
         return write(path, text_of(self, "html", scale=scale, tokens=tokens))
 
     @validated
-    def figure(self: Any, scale: Scale | None = None, tokens: bool = False) -> "Figure":
-        """A matplotlib figure: the scores of each word, or token, and of each layer where there are layers.
+    def figure(self: Any, scale: Scale | None = None, tokens: bool = False, layers: bool = False) -> "Figure":
+        """A matplotlib figure: the scores of each word, or token; with `layers`, of each layer where there are layers.
 
-        A comparison has one row per method, as in AttCAT's Figure 5. Colours are beside the largest score of the row
-        (`scale="row"`: the default for methods, whose scores have different units) or of all rows (`scale="shared"`:
-        the default for layers). Of an image there is the picture beside its heat, and a comparison has one picture per
-        method.
+        A comparison has one row per method, as in AttCAT's Figure 5. Colors are relative to the largest score of the
+        row (`scale="row"`: the default for methods, whose scores have different units) or of all rows
+        (`scale="shared"`: the default for layers). For an image there is the picture beside its heat, and a comparison
+        has one picture per method.
         """
         from whyformer.show.figures import figure
 
-        return figure(self, scale, tokens)
+        return figure(self, scale, tokens, layers)
 
     def __repr__(self: Any) -> str:
         return one_line(self)

@@ -65,10 +65,10 @@ class Explanations(Shown, ExplanationsData[Explanation]):
         return self._text("csv", path)
 
     def to_pandas(self) -> "DataFrame":
-        """The table as a DataFrame."""
+        """The table as a DataFrame, a row for each explanation; needs pandas."""
         grid = grid_of(list(table_rows(self.examples())))
         rows = [[cell.text if cell.number is None else cell.number for cell in row] for row in grid.rows]
-        return extra("pandas").DataFrame(rows, columns=list(grid.head))
+        return extra("pandas", "to_pandas").DataFrame(rows, columns=list(grid.head))
 
     @classmethod
     @validated

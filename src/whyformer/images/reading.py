@@ -1,6 +1,7 @@
 """Reading images: a file, an array or a tensor becomes the model's numbers, its patches, and what people see of it."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +15,7 @@ from whyformer.errors import BadInput, WhyformerError, shown
 from whyformer.images.processing import Colours, picture_of_values, processed
 from whyformer.inputs.images import ImageInput, Patches, Picture
 from whyformer.inputs.kinds import InputKind, register_input
-from whyformer.inputs.pictures import is_picture, open_picture
+from whyformer.inputs.pictures import file_name, is_picture, open_picture
 from whyformer.models.loading import Subject
 from whyformer.recorder import Layers, record
 from whyformer.tasks.similarity import ImageSide
@@ -47,7 +48,7 @@ class Images(InputKind):
             return _input(subject, values, picture_of_values(values, colours), colours)
         with open_picture(value) as image:
             values, picture = processed(subject.processor, image)
-        return _input(subject, values, picture, colours)
+        return _input(subject, values, replace(picture, name=file_name(value)), colours)
 
 
 register_input(Images())

@@ -96,6 +96,7 @@ class Picture:
     `region` (left, top, right, bottom; fractions of width and height), as an image of `size` (height, width), in which
     boxes of units are counted. `seen` is that image, before its colours were normalised; None where that is not known.
     `values` are the model's own numbers [1, channels, height, width], which are not saved.
+    `name` is the name of its file.
     """
 
     pixels: Pixels
@@ -103,6 +104,7 @@ class Picture:
     region: tuple[float, float, float, float] = WHOLE
     seen: Pixels | None = None
     values: Tensor | None = field(default=None, repr=False)
+    name: str | None = None
 
 
 def heat_map(units: Sequence[Unit], scores: Floats, size: tuple[int, int]) -> Floats:

@@ -153,6 +153,13 @@ def open_mask(source: Any, name: str = "") -> NDArray[np.uint8]:
         return _labels(np.asarray(_upright(image)), name) // np.uint8(scale)
 
 
+def file_name(source: Any) -> str | None:
+    """The name of the file that holds an image, without its folder; None for an image that is in no file."""
+    if isinstance(source, StoredImage):
+        source = source.source
+    return Path(source).name if isinstance(source, str | os.PathLike) else None
+
+
 def _name_of(source: Any) -> str:
     if isinstance(source, str | os.PathLike):
         return f"the image {shown(str(source), LONGEST_NAME)}"

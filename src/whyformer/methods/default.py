@@ -23,6 +23,10 @@ AUTO = "layer_lrp"  # of the one-pass methods in docs/results.md the one that is
 AUTO_OF_NEXT_TOKENS = "layer_lrp(book=attn)"  # see docs/layered.md
 AUTO_OF_IMAGES = "full_grad(book=attn)"  # of those in docs/results-vision.md
 WITHOUT_A_STACK = "attn_lrp"  # all of the above are for models with one stack of layers
+AUTO_SENTENCE = (
+    f"auto, the default, is {AUTO} for texts, {AUTO_OF_NEXT_TOKENS} for next tokens, {AUTO_OF_IMAGES} for images, "
+    f"and {WITHOUT_A_STACK} for models without a single stack of layers"
+)
 EFFORT: Effort = "fast"  # by default
 STEPS: dict[Effort, int] = {"balanced": 3, "best": 10}  # of `stepwise`; "fast" is one pass
 

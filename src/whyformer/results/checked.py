@@ -1,5 +1,6 @@
 """What a model says without the words, or regions of an image, that an explanation calls the strongest."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -57,6 +58,17 @@ class Checked:
             return None
         return bool(np.sign(effect.score) == effect.direction)
 
+    def probabilities(self, effect: Effect, compared: bool = False) -> tuple[float, float] | None:
+        """The probability of the output before and after; None if the output has none.
+
+        Of two outputs that are `compared` it is that of the first, as if there were no others.
+        """
+        if self.probability is None or effect.probability is None:
+            return None
+        if compared and self.measure == "log_odds":
+            return _probability(self.output), _probability(effect.output)
+        return self.probability, effect.probability
+
     def side(self, effect: Effect) -> int:
         """The side that a word is shown on: that of its effect, or none if it hardly matters.
 
@@ -96,6 +108,10 @@ class Checked:
 
 def _plain(effect: Effect) -> dict[str, Any]:
     return {**asdict(effect), "units": list(effect.units)}
+
+
+def _probability(log_odds: float) -> float:
+    return 0.5 * (1 + math.tanh(log_odds / 2))
 
 
 def _effect(data: Mapping[str, Any]) -> Effect:

@@ -1,12 +1,12 @@
 """Explanations of many texts: what belongs to each of them, what their table says, and how they are saved."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from whyformer.errors import BadInput
+from whyformer.results.checked import Effect
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.kept import KeptExample
 from whyformer.results.saved import EXPLANATION
@@ -34,21 +34,28 @@ class Reason(NamedTuple):
 
     text: str
     score: float
-    effect: float | None = None  # by how much the log-odds fall without it
-    probability: float | None = None  # what is left of the target's
+    effect: float | None = None  # by how much the log-odds fall without it, or the output where it has no probability
+    probabilities: tuple[float, float] | None = None  # of the target, with it and without it
 
 
 def reasons(explanation: ExplanationData, most: int = REASONS) -> tuple[Reason, ...]:
-    """The strongest words of a text, with what was seen without them; of an image there are none."""
+    """The strongest words of a text, with what was seen without them; of an image, the regions that were checked."""
     if explanation.image is not None:
-        return ()
+        regions = () if explanation.checked is None else explanation.checked.effects[:most]
+        return tuple(_reason(explanation, region.text, region.score, region) for region in regions)
     shown, listed = explanation.for_people(), []
     places = {id(unit): place for place, unit in enumerate(shown.units)}
     for word in shown.strongest(most):
         effect = None if shown.checked is None else shown.checked.of(places[id(word.unit)])
-        seen = (None, None) if effect is None else (effect.effect, effect.probability)
-        listed.append(Reason(word.text, word.score, *seen))
+        listed.append(_reason(shown, word.text, word.score, effect))
     return tuple(listed)
+
+
+def _reason(explanation: ExplanationData, text: str, score: float, effect: Effect | None) -> Reason:
+    if effect is None or explanation.checked is None:
+        return Reason(text, score)
+    probabilities = explanation.checked.probabilities(effect, explanation.versus is not None)
+    return Reason(text, score, effect.effect, probabilities)
 
 
 def verdict(label: str | None, predicted: Predicted) -> bool | None:
@@ -68,6 +75,7 @@ class TableRow(NamedTuple):
     right: bool | None
     reasons: tuple[Reason, ...]
     columns: Mapping[str, Any]
+    what: Literal["text", "image"] = "text"
 
 
 def table_rows(examples: Iterable[KeptExample[Any]]) -> Iterator[TableRow]:
@@ -76,7 +84,9 @@ def table_rows(examples: Iterable[KeptExample[Any]]) -> Iterator[TableRow]:
         for e in example.explanations:
             said = e.prediction
             facts = (e.method, said.label, said.probability, example.gold, example.right, reasons(e))
-            yield TableRow(example.row, e.texts, *facts, example.columns)
+            texts = e.texts if e.image is None or e.image.name is None else (e.image.name, *e.texts)
+            what: Literal["text", "image"] = "text" if e.image is None else "image"
+            yield TableRow(example.row, texts, *facts, example.columns, what)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +134,6 @@ class ExplanationsData(Sequence[E]):
         """Each with its row and its label, as pages and tables take them."""
         for e, row, label, columns in zip(self.explanations, self.rows, self.labels, self.columns, strict=True):
             yield KeptExample(row, label, verdict(label, e.prediction), ComparisonData((e,)), columns)
-
-    def counts(self) -> dict[str, int]:
-        """How often the model says what, the most frequent first."""
-        return dict(Counter(e.prediction.label for e in self).most_common())
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Plain data of each explanation with its row and label, as JSON lines have them; then the rows left out."""

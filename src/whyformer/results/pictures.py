@@ -34,6 +34,7 @@ def plain_picture(picture: Picture) -> dict[str, Any]:
         "size": list(picture.size),
         "region": list(picture.region),
         "seen": None if picture.seen is None else _encoded(picture.seen),
+        **({} if picture.name is None else {"name": picture.name}),
     }
 
 
@@ -42,7 +43,7 @@ def picture_of(data: Mapping[str, Any]) -> Picture:
     seen = None if data["seen"] is None else _decoded(data["seen"])
     left, top, right, bottom = data["region"]
     height, width = data["size"]
-    return Picture(_decoded(data["png"]), (height, width), (left, top, right, bottom), seen)
+    return Picture(_decoded(data["png"]), (height, width), (left, top, right, bottom), seen, name=data.get("name"))
 
 
 def plain_pixels(scores: NDArray[np.float64]) -> dict[str, Any]:
@@ -96,5 +97,7 @@ def _check_pixels(data: Mapping[str, Any]) -> None:
 
 _SIZE = _exactly(2, whole(1, LARGEST_SIDE))
 _REGION = _exactly(4, number(0, 1))
-PICTURE = both(fields({"png": text, "size": _SIZE, "region": _REGION, "seen": optional(text)}), _check_picture)
+PICTURE = both(
+    fields({"png": text, "size": _SIZE, "region": _REGION, "seen": optional(text)}, {"name": text}), _check_picture
+)
 PIXELS = both(fields({"size": _SIZE, "float32": text}), _check_pixels)

@@ -36,19 +36,24 @@ Rows = Sequence[tuple[str, ExplanationData]]  # with their names
 OWN_SCALES = "each row on its own scale: at its right, the largest score"
 
 
-def figure(result: ExplanationData | ComparisonData[Any], scale: Scale | None = None, tokens: bool = False) -> Figure:
+def figure(
+    result: ExplanationData | ComparisonData[Any],
+    scale: Scale | None = None,
+    tokens: bool = False,
+    layers: bool = False,
+) -> Figure:
     """A heatmap with one row for each method (AttCAT's Figure 5b); where headlines differ, a heatmap under each.
 
-    Of one explanation that has layers there is a row for each layer (Figure 4), and one for their sum. Layers share a
-    scale, which a colour bar shows; methods have different units, so each has its own. `scale` chooses. Of an image
-    there are pictures, as `image_figure` draws them. Words that were checked have what the model says without them.
+    With `layers`, an explanation that has layers gets a row for each (Figure 4), and one for their sum. Layers share a
+    scale, which a colour bar shows; methods have different units, so each has its own. `scale` chooses. An image is
+    drawn by `image_figure`. Words that were checked have what the model predicts without them.
     """
     result = prepared(result, tokens)
     if picture_in(result) is not None:
         return image_figure(result, scale)
     usual: Scale = "shared" if isinstance(result, ExplanationData) else "row"
     if isinstance(result, ExplanationData):
-        panels = [layer_rows(result)]
+        panels = [layer_rows(result)] if layers else [[(called(result), result)]]
     else:
         panels = [[(called(e), e) for e in group] for group in under_headlines(result)]
     return _heatmaps(panels, common_peak([e for rows in panels for _, e in rows], scale or usual))

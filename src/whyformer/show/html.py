@@ -114,7 +114,7 @@ def _card(explanation: ExplanationData, scale: Scale) -> str:
     else:
         beside = f"{_classes(explanation)}{legend}{strongest}"
         picture = image_html.image_card(explanation, beside)
-        parts = [_title(explanation), picture, text if explanation.texts else "", told]
+        parts = [_title(explanation), _image_name(explanation), picture, text if explanation.texts else "", told]
     return f'<section class="why">{"".join(parts)}{_layers(explanation, scale)}{origin}</section>'
 
 
@@ -137,7 +137,7 @@ def _compared(group: Sequence[ExplanationData], peak: float | None) -> str:
     """What was said once, then each method with its text or picture, and how to read all of them."""
     first, trusts, facts = group[0], layout.trusts(group), facts_of_rows(group)
     gauges = ["" if e.trusted is None else f'<div class="trust">{_gauge(e.trusted, trusts)}</div>' for e in group]
-    above = f'{_heading(first)}<p class="soft">{_origin(first)}</p>{legend_line(group)}{note_line(first)}'
+    above = f'{_heading(first)}{_image_name(first)}<p class="soft">{_origin(first)}</p>{legend_line(group)}{note_line(first)}'
     if first.image is not None:
         told = [f'<div class="soft">{fact}</div>' if fact else "" for fact in facts]
         below = [fact + gauge for fact, gauge in zip(told, gauges, strict=True)]
@@ -172,6 +172,12 @@ def _title(explanation: ExplanationData) -> str:
     """What the model said; where words were checked, what it says without the one that is pointed at."""
     rest = escape(layout.headline(explanation.prediction))
     return f'<h2 class="now" data-rest="{rest}">{rest}</h2><p>{escape(layout.question(explanation))}</p>'
+
+
+def _image_name(explanation: ExplanationData) -> str:
+    """The name of the file of an image, if it has one."""
+    name = None if explanation.image is None else explanation.image.name
+    return "" if name is None else f'<p class="soft">{escape(name)}</p>'
 
 
 def _classes(explanation: ExplanationData) -> str:
@@ -220,7 +226,7 @@ def _without(explanation: ExplanationData, effect: Effect) -> str:
     """What is shown while a word is pointed at that was hidden; its place tells it from the same word elsewhere."""
     listed = layout.reasons(explanation, len(explanation.units))
     word, change = next((reason.text, reason.change) for reason in listed if reason.effect is effect)
-    said = escape(f"without “{word}”: {layout.named(explanation.target)} {change}")
+    said = escape(f"without “{word}”: {layout.measured(explanation)} {change}")
     return f' tabindex="0" data-word="{effect.units[0]}" data-without="{said}"'
 
 
@@ -243,10 +249,9 @@ def _reasons(explanation: ExplanationData) -> str:
     heads = f"<tr><th></th><th></th><th>{scores}</th><th>{outputs}</th><th></th></tr>" if top else ""
     first = [heads, *(_reason(explanation, reason, peak) for reason in top[:SHOWN])]
     rest = "".join(_reason(explanation, reason, peak) for reason in top[SHOWN:])
-    for name, change in layout.together_lines(explanation):
-        first.append(
-            f'<tr class="all"><td class="w">{name}</td><td></td><td></td><td class="p">{change}</td><td></td></tr>'
-        )
+    for name, change, remark in layout.together_lines(explanation):
+        cells = f'<td class="w">{name}</td><td></td><td></td><td class="p">{change}</td><td class="soft">{remark}</td>'
+        first.append(f'<tr class="all">{cells}</tr>')
     steps = layout.steps_line(explanation)
     told = "" if steps is None else f'<p class="soft">{escape(steps)}</p>'
     more = f'<details><summary>more</summary><table class="reasons">{rest}</table></details>' if rest else ""

@@ -14,11 +14,12 @@ from whyformer.inputs.images import Pixels
 from whyformer.results.explanation import ExplanationData
 from whyformer.show import layout
 from whyformer.show.colours import largest, two_sided
-from whyformer.show.overlay import DIMMED, FADED, TINY, cells, heat_strengths, layer, picture_of, regions
+from whyformer.show.overlay import DIMMED, FADED, TINY, blended, cells, heat_strengths, layer, picture_of, regions
 
 NARROWEST = 440  # pixels of the screen: how wide smaller pictures are shown
 TALLEST = 640  # pixels of the screen
 THUMBNAIL = 480  # pixels, of the longer side of one picture among many
+IN_A_LIST = 240  # pixels, of the longer side of a picture in a list
 REST = "point at a patch for its score"
 STYLE = f"""
 .why .shot{{position:relative;display:block;overflow:hidden;max-width:100%;border-radius:6px;background:#fff;line-height:0}}
@@ -152,10 +153,15 @@ def _rounded(edges: list[float]) -> list[float]:
     return [round(edge, 5) for edge in edges]
 
 
-def _thumbnail(pixels: Pixels) -> Pixels:
+def small_heat(explanation: ExplanationData) -> str:
+    """The picture under its heat, as small as it is needed in a list: an address that holds all of it."""
+    return _jpeg(_thumbnail(blended(explanation), IN_A_LIST))
+
+
+def _thumbnail(pixels: Pixels, side: int = THUMBNAIL) -> Pixels:
     """A picture as it is needed among others."""
     small = Image.fromarray(pixels)
-    small.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
     return np.asarray(small)
 
 

@@ -58,7 +58,8 @@ def image_figure(result: ExplanationData | ComparisonData[Any], scale: Scale | N
         rows = [tiles[place : place + COLUMNS] for place in range(0, len(tiles), COLUMNS)]
         drawn = _drawn(rows, TILE, result, peak)
     headed = [result] if isinstance(result, ExplanationData) else [group[0] for group in under_headlines(result)]
-    title = "\n".join(f"{headline(e.prediction)} — {question(e)}" for e in headed)
+    name = picture_of(headed[0]).name
+    title = "\n".join(f"{headline(e.prediction)} — {question(e)}" for e in headed) + (f"\n{name}" if name else "")
     drawn.suptitle(literal(title), x=0.01, ha="left", fontsize=10)
     return drawn
 

@@ -18,12 +18,12 @@ from whyformer.results.kept import KeptExample
 from whyformer.show import layout
 from whyformer.show.colours import FAINT, strengths, two_sided
 from whyformer.show.html import PAGE, STYLE, legend_line, page, shade_of
+from whyformer.show.image_html import small_heat
 from whyformer.show.index_script import LOOK, SCRIPT, TOOLS
-from whyformer.show.lists import effect
+from whyformer.show.lists import counted, effect
 
 LEVELS = 10  # of strength, each with a class of the style sheet
 ANSWER, UNKNOWN = 100, 1000  # what is added to the level of a unit that is marked, or not known to the tokenizer
-TITLE = "Explained texts"
 KINDS = (("f", True, 1), ("a", True, -1), ("m", False, 1))  # for, against, matters: the letter, two-sided, the sign
 
 
@@ -36,6 +36,7 @@ class Index:
         self._methods: dict[str, int] = {}
         self._kinds: dict[bool, ExplanationData] = {}
         self._verdicts = {True: 0, False: 0, None: 0}
+        self._what = "text"
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -46,9 +47,12 @@ class Index:
         first = shown[0] if shown else None
         self._kinds |= {two_sided(e): e for e in shown if two_sided(e) not in self._kinds}
         self._verdicts[example.right] += 1
+        picture = None if first is None else first.image
+        if picture is not None:
+            self._what = "image"
         facts = [
             example.row,
-            "" if first is None else "".join(visible(piece.text) for piece in layout.pieces(first)),
+            "" if first is None else _text(first),
             -1 if first is None else self._named(layout.said(first.prediction)),
             "" if first is None else layout.amount(first.prediction),
             -1 if example.gold is None else self._named(example.gold),
@@ -57,26 +61,35 @@ class Index:
             [self._marks(e) for e in shown],
             [[visible(name), visible(reason)] for name, reason in example.explanations.refused],
             visible((first and layout.note(first)) or ""),
+            *([] if first is None or picture is None else [small_heat(first)]),
         ]
         self._rows.append((example.row, _dumped(facts)))
 
     def page(self, about: Mapping[str, Any]) -> str:
         """The page; `about` has the names of the model and of the data."""
-        names = {"methods": list(self._methods), "names": list(self._names), "levels": LEVELS}
+        names = {"methods": list(self._methods), "names": list(self._names), "levels": LEVELS, "what": self._what}
         rows = ",\n".join(row for _, row in sorted(self._rows, key=lambda numbered: numbered[0]))
         data = f'{_dumped(names)[:-1]},"rows":[{rows}]}}'
+        title = f"Explained {self._what}s"
         legend = legend_line(list(self._kinds.values())) if self._kinds else ""
-        head = f'<section class="why"><h2>{TITLE}</h2><p class="soft">{self._about(about)}</p>{legend}</section>'
+        head = f'<section class="why"><h2>{title}</h2><p class="soft">{self._about(about)}</p>{legend}</section>'
         stored = f'<script type="application/json" id="data">{data}</script>'
-        body = "\n".join((f"<style>{STYLE}{LOOK}{_colours()}</style>", head, TOOLS, stored, SCRIPT))
-        return visible(PAGE.format(title=TITLE, body=body))
+        body = "\n".join(
+            (
+                f"<style>{STYLE}{LOOK}{_colours()}</style>",
+                head,
+                TOOLS.format(parts="names" if self._what == "image" else "texts"),
+                stored,
+                SCRIPT,
+            )
+        )
+        return visible(PAGE.format(title=title, body=body))
 
     def _about(self, about: Mapping[str, Any]) -> str:
         names = [str(about[name]) for name in ("model", "data") if about.get(name)]
-        counted = f"{len(self):,} text{'' if len(self) == 1 else 's'}"
         known = self._verdicts[True] + self._verdicts[False]
         right = [f"the model is right on {self._verdicts[True]:,} of these {known:,}"] if known else []
-        return escape(" · ".join([*names, counted, *right]))
+        return escape(" · ".join([*names, counted(len(self), self._what), *right]))
 
     def _named(self, name: str) -> int:
         return self._names.setdefault(visible(name), len(self._names))
@@ -95,6 +108,14 @@ class Index:
             lengths[-1] += len(visible(piece.text).encode("utf-16-le", "surrogatepass")) // 2  # as scripts count
         marks = [number for pair in zip(lengths, codes, strict=True) if pair[0] for number in pair]
         return [method, int(two_sided(explanation)), *marks]
+
+
+def _text(explanation: ExplanationData) -> str:
+    """What a row is found by: the text, or the name of an image."""
+    image = explanation.image
+    if image is not None and not explanation.texts:
+        return visible(image.name or "")
+    return "".join(visible(piece.text) for piece in layout.pieces(explanation))
 
 
 def levels_of(explanation: ExplanationData) -> np.ndarray[Any, np.dtype[np.int64]]:

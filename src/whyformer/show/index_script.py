@@ -13,6 +13,7 @@ border:1px solid var(--line);border-radius:.4em;padding:.1em .5em;max-width:100%
 .why.list td.t{width:55%;overflow-wrap:anywhere}.why.list .one{display:-webkit-box;-webkit-box-orient:vertical;
 -webkit-line-clamp:2;line-clamp:2;overflow:hidden;line-height:1.7}
 .why.list td.t span,.why.open span{border-radius:.25em}
+.why.list img{display:block;border-radius:.25em}.why.list td.t:has(img){width:auto}.why.list tr.r img{max-height:6em}
 .why.list .n{color:var(--soft);white-space:nowrap}.why.list .wrong{color:#c33}.why.list .right{color:#086}
 .why.list .open td{border-top:0;padding-bottom:1em}.why.list .open th{font-weight:normal;vertical-align:top;width:9em;overflow-wrap:anywhere}
 .why.list .open table{width:auto}.why.list .open .text{margin:0}
@@ -23,19 +24,19 @@ border:1px solid var(--line);border-radius:.4em;padding:.1em .5em;max-width:100%
 """
 TOOLS = """<section class="why tools">
 <input id="find" type="search" placeholder="search" aria-label="search">
-<select id="where" aria-label="where to search"><option value="find">in the texts</option>
+<select id="where" aria-label="where to search"><option value="find">in the {parts}</option>
 <option value="word">a whole word</option><option value="strongest">a strongest word</option></select>
 <select id="prediction" aria-label="what the model says"></select><select id="label" aria-label="the label"></select>
 <select id="only" aria-label="right or wrong"><option value="">right and wrong</option><option value="wrong">wrong</option>
 <option value="right">right</option></select>
-<button id="back" type="button" aria-label="the texts before these">‹</button><span class="soft" id="count" role="status"></span>
-<button id="on" type="button" aria-label="the next texts">›</button></section>
+<button id="back" type="button" aria-label="those before these">‹</button><span class="soft" id="count" role="status"></span>
+<button id="on" type="button" aria-label="the next ones">›</button></section>
 <section class="why list"><table><tbody id="rows"></tbody></table><noscript>This page needs JavaScript.</noscript></section>"""
 SCRIPT = """<script>
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent), of = id => document.getElementById(id);
-const [ROW, TEXT, SAID, AMOUNT, LABEL, RIGHT, REASONS, MARKS, REFUSED, NOTE] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-const HEAD = [["row", r => r[ROW]], ["text", r => r[TEXT].length], ["prediction", r => data.names[r[SAID]] || ""],
+const [ROW, TEXT, SAID, AMOUNT, LABEL, RIGHT, REASONS, MARKS, REFUSED, NOTE, PICTURE] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+const HEAD = [["row", r => r[ROW]], [data.what, r => data.what === "image" ? r[TEXT] : r[TEXT].length], ["prediction", r => data.names[r[SAID]] || ""],
   ["probability", r => parseFloat(r[AMOUNT]) || 0], ["label", r => data.names[r[LABEL]] || ""],
   ["strongest", r => Math.max(0, ...r[REASONS].map(reason => Math.abs(reason[1])))]];
 const KINDS = {f: "speaks for it", a: "speaks against it", m: "matters"}, SIZE = 50;
@@ -47,6 +48,12 @@ function made(tag, text, name) {
   if (text) element.textContent = text;
   if (name) element.className = name;
   return element;
+}
+function pictured(row) {
+  const picture = made("img");
+  picture.src = row[PICTURE];
+  picture.alt = "heat over " + row[TEXT];
+  return picture;
 }
 function painted(row, marks) {
   const box = made("div"), text = row[TEXT];
@@ -97,7 +104,7 @@ function details(row) {
   for (const marks of row[MARKS]) {
     const of_method = made("tr"), text = made("td"), box = painted(row, marks);
     box.className = "text";
-    text.append(box);
+    text.append(row[PICTURE] ? pictured(row) : box);
     of_method.append(made("th", data.methods[marks[0]]), text);
     table.append(of_method);
   }
@@ -122,6 +129,7 @@ function lineOf(row) {
   line.id = "row-" + row[ROW];
   line.tabIndex = 0;
   box.className = "one";
+  if (row[PICTURE]) text.append(pictured(row));
   text.append(box);
   const right = row[RIGHT], mark = right === 1 ? "\\u2713\\u00a0" : right === 0 ? "\\u2717\\u00a0" : "";
   const label = made("td", row[LABEL] < 0 ? "" : mark + data.names[row[LABEL]], right === 1 ? "right" : right === 0 ? "wrong" : "");

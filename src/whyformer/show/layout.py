@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from whyformer.inputs.encoding import places
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
-from whyformer.results.checked import Checked, Effect
+from whyformer.results.checked import Effect
 from whyformer.results.explanation import ComparisonData, ExplanationData, ScoredUnit
 from whyformer.results.trust import TrustData
 from whyformer.show.colours import Colour, side_colour, strongest
@@ -160,6 +160,13 @@ def called(explanation: ExplanationData) -> str:
     return f"{explanation.method}({options})" if options else explanation.method
 
 
+def origin(explanation: ExplanationData) -> str:
+    """The method, the model, and the name of the image's file if it has one."""
+    image = explanation.image
+    of_image = "" if image is None or image.name is None else f" · image {image.name}"
+    return f"method {called(explanation)} · model {explanation.provenance.get('model', '')}{of_image}"
+
+
 def prepared(result: R, tokens: bool = False) -> R:
     """An explanation, or a comparison or list of some, as people are shown them: by words, unless tokens are wanted."""
     if isinstance(result, ExplanationData):
@@ -185,13 +192,13 @@ def reasons(explanation: ExplanationData, count: int) -> list[Reason]:
     checked, places = explanation.checked, {id(unit): n for n, unit in enumerate(explanation.units)}
     if checked is not None and explanation.image is not None and not explanation.texts:
         return [
-            Reason(f"{numeral(n)} {e.text}", e.score, side_colour(e.direction), *_told(checked, e), e)
+            Reason(f"{numeral(n)} {e.text}", e.score, side_colour(e.direction), *_told(explanation, e), e)
             for n, e in enumerate(checked.effects)
         ]
     listed = []
     for unit, colour in strongest(explanation, count):
         effect = None if checked is None else checked.of(places[id(unit.unit)])
-        told = ("", "") if checked is None or effect is None else _told(checked, effect)
+        told = ("", "") if effect is None else _told(explanation, effect)
         listed.append(Reason(unit_name(explanation, unit), unit.score, colour, *told, effect))
     return listed
 
@@ -201,22 +208,32 @@ def numeral(number: int) -> str:
     return chr(0x2460 + number) if number < 20 else f"({number + 1})"
 
 
-def _told(checked: Checked, effect: Effect) -> tuple[str, str]:
+def _told(explanation: ExplanationData, effect: Effect) -> tuple[str, str]:
     """What hiding a word changed, and whether that is what its score says."""
-    change = _change(checked, effect)
+    change = _change(explanation, effect)
     if not effect.direction:
         return change, "hardly matters alone"
-    side = "for" if effect.direction > 0 else "against"
-    return change, f"{side} it, unlike its score" if checked.agrees(effect) is False else ""
+    return change, f"{_side(effect.direction)} it, unlike its score" if _contradicts(explanation, effect) else ""
 
 
-def _change(checked: Checked, effect: Effect) -> str:
+def _contradicts(explanation: ExplanationData, effect: Effect) -> bool:
+    return explanation.checked is not None and explanation.checked.agrees(effect) is False
+
+
+def _side(direction: float) -> str:
+    return "for" if direction > 0 else "against"
+
+
+def _change(explanation: ExplanationData, effect: Effect) -> str:
     """The output before and after: probabilities, or how far the log-odds moved where probabilities look the same."""
-    if checked.probability is None or effect.probability is None:
+    checked = explanation.checked
+    assert checked is not None
+    probabilities = checked.probabilities(effect, explanation.versus is not None)
+    if probabilities is None:
         return f"{checked.output:.4g} → {effect.output:.4g}"
-    if are_alike(checked.probability, effect.probability) and effect.direction:
-        return f"{percent(effect.probability)} (log-odds {-effect.effect:+.2g})"
-    return between(checked.probability, effect.probability)
+    if are_alike(*probabilities) and effect.direction:
+        return f"{percent(probabilities[1])} (log-odds {-effect.effect:+.2g})"
+    return between(*probabilities)
 
 
 def are_alike(before: float, after: float) -> bool:
@@ -233,8 +250,11 @@ def between(before: float, after: float) -> str:
     return f"{percent(before)} → {percent(after)}"
 
 
-def together_lines(explanation: ExplanationData) -> list[tuple[str, str]]:
-    """What happens without all checked words whose scores are for the output, and without all that are against it."""
+def together_lines(explanation: ExplanationData) -> list[tuple[str, str, str]]:
+    """What happens without all checked words whose scores are for the output, and without all that are against it.
+
+    A name, the change, and a remark where the change is not what the scores say.
+    """
     checked = explanation.checked
     if checked is None:
         return []
@@ -243,8 +263,9 @@ def together_lines(explanation: ExplanationData) -> list[tuple[str, str]]:
         count = sum(set(one.units) <= set(effect.units) for one in checked.effects)
         what = "region" if explanation.image is not None else "word"
         some = f"both {what}s" if count == 2 else f"all {count} {what}s"
-        side = "" if count == len(checked.effects) else " for it" if effect.score > 0 else " against it"
-        lines.append((f"{some}{side}, together", _change(checked, effect)))
+        side = f" {_side(effect.score)} it" if checked.signed else ""
+        remark = f"{_side(effect.direction)} it, unlike their scores" if _contradicts(explanation, effect) else ""
+        lines.append((f"{some}{side}, together", _change(explanation, effect), remark))
     return lines
 
 
@@ -253,7 +274,13 @@ def reason_heads(explanation: ExplanationData) -> tuple[str, str]:
     checked = explanation.checked
     if checked is None or not checked.effects:
         return "score", ""
-    return "score", f"{'output' if checked.probability is None else named(explanation.target)} without it"
+    return "score", f"{'output' if checked.probability is None else measured(explanation)} without it"
+
+
+def measured(explanation: ExplanationData) -> str:
+    """What the probability without a word is of: the target, or the target and what it is set against."""
+    versus = "" if explanation.versus is None else f" vs {named(explanation.versus)}"
+    return f"{named(explanation.target)}{versus}"
 
 
 def steps_line(explanation: ExplanationData) -> str | None:
@@ -265,7 +292,8 @@ def steps_line(explanation: ExplanationData) -> str | None:
         after = [f"{output:.4g}" for output in seen.outputs if output is not None]
     else:
         after = [percent(share) for share in seen.probability if share is not None]
-    return f"{named(explanation.target)} after each step, strongest words hidden first: {' → '.join(after)}"
+    what = "words" if explanation.image is None else "patches"
+    return f"{named(explanation.target)} after each step, strongest {what} hidden first: {' → '.join(after)}"
 
 
 def layer_rows(explanation: ExplanationData) -> list[tuple[str, ExplanationData]]:

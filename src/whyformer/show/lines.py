@@ -25,7 +25,8 @@ def one_line(result: ExplanationData | ComparisonData[Any]) -> str:
 def _said(explanation: ExplanationData) -> str:
     text = " | ".join(" ".join(text.split()) for text in explanation.texts)
     text = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1].rstrip()}…"
-    things = (["an image"] if explanation.image else []) + ([f"“{text}”"] if text else [])
+    image = explanation.image
+    things = ([] if image is None else [image.name or "an image"]) + ([f"“{text}”"] if text else [])
     return f"{headline(explanation.prediction)} of {' and '.join(things) or f'{len(explanation.units)} units'}"
 
 

@@ -1,27 +1,32 @@
 """Explanations of many texts as a table: for a terminal, a spreadsheet, Markdown, a notebook."""
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from itertools import islice
 from typing import Any
 
+from whyformer.errors import listed
 from whyformer.escapes import visible
+from whyformer.results.checked import LITTLE
 from whyformer.results.explanations import ExplanationsData, Reason, TableRow, table_rows
 from whyformer.show.grid import Grid, Words, as_csv, as_markdown, boxed, one_line
 from whyformer.show.html import STYLE
-from whyformer.show.layout import percent
+from whyformer.show.layout import are_alike, between, percent
 
 HEAD = ("prediction", "probability", "label", "right", "strongest", "effects")
 FIRST = 20  # rows that a terminal or a notebook shows
 LONGEST = 60  # characters of a text there
 NAMED = 5  # predictions that a summary counts
+NAMED_WRONG = 10  # rows that it names
 
 
 def grid_of(rows: Sequence[TableRow]) -> Grid:
     """The whole table: a column for each text of a pair, and one for the method where there are several."""
     texts = max((len(row.texts) for row in rows), default=1)
     several = len({row.method for row in rows}) > 1
-    names = ["text"] if texts <= 1 else [f"text_{number}" for number in range(1, texts + 1)]
+    what = rows[0].what if rows else "text"
+    names = [what] if texts <= 1 else [f"text_{number}" for number in range(1, texts + 1)]
     ours = ("row", *names, *(["method"] * several), *HEAD)
     own = list(dict.fromkeys(name for row in rows for name in row.columns))
     head = (*ours, *(f"{name} (data)" if name in ours else name for name in own))
@@ -53,8 +58,15 @@ def strongest_word(reason: Reason) -> str:
 
 
 def effect(reason: Reason) -> str:
-    """What the model says without a word, if it was asked."""
-    return "" if reason.effect is None else f"{reason.effect:+.3g} → {percent(reason.probability)}"
+    """What the model says with a word and without it, if that was measured."""
+    if reason.effect is None:
+        return ""
+    if reason.probabilities is None:
+        return f"{-reason.effect:+.3g}"
+    before, after = reason.probabilities
+    if are_alike(before, after) and abs(reason.effect) >= LITTLE:
+        return f"{percent(after)} (log-odds {-reason.effect:+.2g})"
+    return between(before, after)
 
 
 def _effects(row: TableRow) -> str:
@@ -76,21 +88,34 @@ def list_markdown(result: ExplanationsData[Any]) -> str:
     return as_markdown(grid_of(list(table_rows(result.examples())))) + "\n"
 
 
-def summary(result: ExplanationsData[Any]) -> str:
-    """How many texts there are, what the model says of them, and how often it is right."""
-    counts, several = result.counts(), f"{len(result):,} text{'' if len(result) == 1 else 's'}"
-    named = ", ".join(f"{one_line(name)} {number:,}" for name, number in islice(counts.items(), NAMED))
-    parts = [f"Explanations of {several}: {named}" if counts else "Explanations of 0 texts"]
+def counted(number: int, what: str) -> str:
+    """So many things: `1 text`, `25 images`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def summary(rows: Sequence[TableRow], left_out: int = 0) -> str:
+    """How many texts or images there are, what the model predicts, how often it is right, and where it is wrong."""
+    one_each = [row for row in rows if row.method == rows[0].method]
+    counts = Counter(row.prediction for row in one_each).most_common()
+    named = ", ".join(f"{one_line(name)} {number:,}" for name, number in counts[:NAMED])
+    parts = [f"Explanations of {counted(len(one_each), rows[0].what if rows else 'text')}"]
+    parts[0] += f": {named}" if named else ""
     parts[0] += ", …" if len(counts) > NAMED else ""
-    verdicts = [one.right for one in result.examples() if one.right is not None]
-    parts += [f"right on {sum(verdicts):,} of {len(verdicts):,}"] if verdicts else []
-    parts += [f"{len(result.skipped):,} rows left out"] if result.skipped else []
+    wrong = [row.row for row in one_each if row.right is False]
+    right = sum(row.right is True for row in one_each)
+    parts += [f"right on {right:,} of {right + len(wrong):,}"] if right or wrong else []
+    parts += [f"wrong on {'row' if len(wrong) == 1 else 'rows'} {listed(wrong, NAMED_WRONG)}"] if wrong else []
+    parts += [f"{counted(left_out, 'row')} left out"] if left_out else []
     return visible("; ".join(parts))
+
+
+def _summary_of(result: ExplanationsData[Any]) -> str:
+    return summary(list(table_rows(result.examples())), len(result.skipped))
 
 
 def short(result: ExplanationsData[Any], most: int) -> str:
     """The summary, and a line for each of the first texts."""
-    lines = [summary(result)]
+    lines = [_summary_of(result)]
     for row in table_rows(islice(result.examples(), most)):
         because = ", ".join(one_line(reason.text) for reason in row.reasons)
         lines.append(f"  {row.row}  {row.prediction} {percent(row.probability)}  {_cut(row.texts)}  ({because})")
@@ -100,14 +125,14 @@ def short(result: ExplanationsData[Any], most: int) -> str:
 
 def list_text(result: ExplanationsData[Any]) -> str:
     """The summary, and the table of the first texts, for a terminal."""
-    return f"{summary(result)}\n\n{rows_text(list(table_rows(result.examples())))}"
+    return rows_text(list(table_rows(result.examples())), len(result.skipped))
 
 
-def rows_text(rows: Sequence[TableRow]) -> str:
-    """The first rows of a table, for a terminal."""
+def rows_text(rows: Sequence[TableRow], left_out: int = 0) -> str:
+    """The summary, and the first rows of the table, for a terminal."""
     from whyformer.show.terminal import to_text
 
-    return f"{to_text(boxed(_first(rows))).rstrip()}{_more(rows)}"
+    return f"{summary(rows, left_out)}\n\n{to_text(boxed(_first(rows))).rstrip()}{_more(rows)}"
 
 
 def list_fragment(result: ExplanationsData[Any]) -> str:
@@ -118,13 +143,13 @@ def list_fragment(result: ExplanationsData[Any]) -> str:
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell.text)}</td>' for cell in row)}</tr>" for row in grid.rows)
     table = f'<div class="scroll"><table class="rows"><tr>{head}</tr>{body}</table></div>'
     more = f'<p class="soft">{escape(rest)}</p>' if rest else ""
-    told = f'<section class="why"><p>{escape(summary(result))}</p>{table}{more}</section>'
+    told = f'<section class="why"><p>{escape(summary(rows, len(result.skipped)))}</p>{table}{more}</section>'
     return visible(f"<style>{STYLE}</style>{told}")
 
 
 def _first(rows: Sequence[TableRow]) -> Grid:
     """The first rows, as short as people read them; columns that say nothing are left out."""
-    head = ("row", "text", "method", "prediction", "label", "strongest", "effects")
+    head = ("row", rows[0].what if rows else "text", "method", "prediction", "label", "strongest", "effects")
     several, lines = len({row.method for row in rows}) > 1, []
     for row in rows[:FIRST]:
         mark = {True: "✓ ", False: "✗ ", None: ""}[row.right]

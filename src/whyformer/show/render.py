@@ -54,15 +54,19 @@ class OutputFormat:
         """Whether it can write results of this kind."""
         return self._function.dispatch(kind) is not self._function.dispatch(object)
 
+    def check(self, kind: type) -> None:
+        """Raise if it cannot write results of this kind."""
+        if not self.takes(kind):
+            known = [name for name, other in FORMATS.listed().items() if other.takes(kind)]
+            raise BadOption(f"{kind.__name__} cannot be written as {self.name}; known: {', '.join(known) or 'none'}")
+
     def __call__(self, result: Any, **options: Any) -> Content:
         """The result in this format."""
         return self._function(result, **options)
 
     def _refuse(self, result: Any, **_: Any) -> Content:
-        known = [name for name, other in FORMATS.listed().items() if other.takes(type(result))]
-        raise BadOption(
-            f"{type(result).__name__} cannot be written as {self.name}; known: {', '.join(known) or 'none'}"
-        )
+        self.check(type(result))
+        raise AssertionError("a kind of result that can be written is not refused")
 
 
 FORMATS: Registry[OutputFormat] = Registry("format", "formats")
@@ -164,11 +168,11 @@ def _lines(result: ExplanationsData[Any]) -> str:
 
 
 def _picture(kind: str) -> Callable[..., bytes]:
-    def drawn(result: Explained, scale: Scale | None = None, tokens: bool = False) -> bytes:
+    def drawn(result: Explained, scale: Scale | None = None, tokens: bool = False, layers: bool = False) -> bytes:
         from whyformer.show.figures import figure
         from whyformer.show.pictures import figure_bytes
 
-        return figure_bytes(figure(result, scale, tokens), kind)
+        return figure_bytes(figure(result, scale, tokens, layers), kind)
 
     return drawn
 

@@ -40,6 +40,7 @@ from whyformer.show.layout import (
     headline,
     marked,
     note,
+    origin,
     percent,
     picture_in,
     pieces,
@@ -118,7 +119,7 @@ def _is_terminal() -> bool:
 def explanation_text(explanation: ExplanationData, count: int = 6) -> Text:
     """The prediction, the coloured text, and the strongest units with bars."""
     text = _heading(explanation, {two_sided(explanation)})
-    text.append(f"method {called(explanation)} · model {explanation.provenance.get('model', '')}\n", "dim")
+    text.append(f"{origin(explanation)}\n", "dim")
     text.append("\n")
     if explanation.image is not None:
         text.append_text(preview(explanation, has_colours(), _columns()))
@@ -244,8 +245,10 @@ def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
         line.append(f"  {reason.change:<{wide}}", "bold").append(f"  {reason.remark}")
         line.rstrip()
         lines.append(line)
-    for name, change in together_lines(explanation):
-        lines.append(Text(f"  {name:<{width + BAR + 4}}{'':<9}  ").append(change, "bold"))
+    for name, change, remark in together_lines(explanation):
+        line = Text(f"  {name:<{width + BAR + 4}}{'':<9}  ").append(f"{change:<{wide}}", "bold").append(f"  {remark}")
+        line.rstrip()
+        lines.append(line)
     return Text("\n").join(lines)
 
 
