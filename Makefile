@@ -5,7 +5,7 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constra
 DEMO = whyformer-demo.html
 SEED ?= $(shell date +%s)
 
-.PHONY: demo check test coverage test-cpus mutants same fuzz lint bench matrix clean
+.PHONY: demo check test coverage test-cpus mutants same measures fuzz lint bench matrix clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer demo --html $(DEMO)
@@ -27,6 +27,9 @@ mutants: $(VENV)/installed-test
 
 same: $(VENV)/installed-test
 	$(BIN)/python tools/same.py --base $(BASE)
+
+measures: $(VENV)/installed-test
+	$(BIN)/python tools/measures.py
 
 fuzz: $(VENV)/installed-test
 	@echo "seed $(SEED)"
