@@ -225,8 +225,9 @@ def test_colour_codes_are_for_terminals_that_have_colours(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("columns", [1, 5, 40])
 def test_a_narrow_terminal_still_has_words(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    received = on_a_screen(monkeypatch, "methods", columns=columns)
-    assert [line.split()[0] for line in received.splitlines()] == list(whyformer.list_methods())
+    listed, _, default = on_a_screen(monkeypatch, "methods", columns=columns).replace("\r", "").partition("\n\n")
+    assert default.startswith("auto, the default, is ")
+    assert [line.split()[0] for line in listed.splitlines()] == list(whyformer.list_methods())
     assert "gorgeous" in COLOUR.sub("", on_a_screen(monkeypatch, "explain", "a gorgeous film", columns=columns))
 
 
