@@ -1,39 +1,49 @@
-"""Does some test fail for every mutant? One line for each that none does.
+"""Change the code at random, and list the changes that no test notices.
 
-    python tests/mutants/run.py                   # all of them
-    python tests/mutants/run.py rollout trust     # those of whose line one of these words is a part
+    python tests/mutants/run.py                                 # 60 changes, with a new seed that is printed
+    python tests/mutants/run.py --seed 7 --count 200 metrics recorder/lrp
 
-One process imports what is slow to import, and is forked for each mutant. Before that, all tests are run on the code
-as it is: a test that fails anyway kills nothing.
+The tests are run once with coverage, which tells which of them execute a line (about 20 minutes; kept in `.mutants`
+until a source or test changes). Then each change is tried with a few of the tests that execute its line; one that
+these do not notice is tried with many. A change that survives calls for a test, or it changes nothing that a user
+could see.
 """
 
 import argparse
 import os
+import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# It is a script: its folder, with a `catalogue` that is not the one which spaCy imports, gives way to the root.
+# It is a script: its folder gives way to the root.
 sys.path[:] = [str(Path(__file__).parents[2]), *(path for path in sys.path if path != str(Path(__file__).parent))]
 
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import TESTS, Mutant, Stale, install
+from tests.mutants.mutations import ROOT, SOURCE, Mutant, install, mutants_of
 
-LIMIT = 240  # seconds for the tests of one mutant; one that runs on is caught in a loop
+PACKAGE = SOURCE / "whyformer"
+PLACES = ("recorder/lrp", "methods", "metrics", "results", "datasets", "cli")
+DATA = ROOT / ".mutants" / "coverage"
+FEW, MANY = 30, 300  # tests that try a change, first and if it survives
+LIMIT = 240  # seconds for the tests of one change; one that runs on is caught in a loop
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-KILLED, SURVIVED, ENDLESS = "killed", "survived", "endless"
+KILLED, SURVIVED, ENDLESS, UNTESTED = "killed", "survived", "endless", "untested"
 FAILED = (1, 2, 3)  # pytest's codes: tests failed, the collection failed, pytest failed
 MODELS = "Albert Bert Bloom Deberta DebertaV2 DistilBert Electra GPT2 Gemma2 Llama Mistral ModernBert Roberta ViT"
+
+Covering = dict[int, list[str]]  # of each line, the tests that execute it
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant, or of tests without one."""
+    """What became of a change."""
 
     code: int | None  # pytest's; None: it took too long
     seconds: float
@@ -43,6 +53,50 @@ class Verdict:
     def word(self) -> str:
         """In one word."""
         return ENDLESS if self.code is None else KILLED if self.code in FAILED else SURVIVED
+
+
+# Which tests execute a line
+
+
+def covered(data: Path = DATA) -> Callable[[Path], Covering]:
+    """A function from a file to the tests that execute its lines; the tests are run if they have to be."""
+    from coverage import CoverageData
+
+    newest = max(path.stat().st_mtime for folder in (PACKAGE, ROOT / "tests") for path in folder.rglob("*.py"))
+    if not data.exists() or data.stat().st_mtime < newest:
+        _run_all(data)
+    found = CoverageData(str(data))
+    found.read()
+
+    def of(path: Path) -> Covering:
+        lines = found.contexts_by_lineno(str(path))
+        return {line: sorted({c.rpartition("|")[0] for c in contexts if "|" in c}) for line, contexts in lines.items()}
+
+    return of
+
+
+def _run_all(data: Path) -> None:
+    """Run the tests, and keep which of them execute which lines."""
+    print("running all tests with coverage, once: about 20 minutes", flush=True)
+    data.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(CORES), "--cov", "--cov-context=test", "--cov-report="]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(data)}, check=False)
+    if done.returncode:
+        data.unlink(missing_ok=True)
+        sys.exit("a test fails without any change: mend that first")
+
+
+def chosen(tests: Sequence[str], count: int, draw: random.Random) -> list[str]:
+    """So many tests of different functions, as far as there are."""
+    by_function: defaultdict[str, list[str]] = defaultdict(list)
+    for test in draw.sample(list(tests), len(tests)):
+        by_function[test.partition("[")[0]].append(test)
+    several = list(by_function.values())
+    rounds = max(map(len, several), default=0)
+    return [group[turn] for turn in range(rounds) for group in several if turn < len(group)][:count]
+
+
+# Running them
 
 
 def warm_up() -> None:
@@ -105,74 +159,71 @@ def _forked(job: Callable[[], int], output: Path) -> int:
         os._exit(code)
 
 
-def job_of(tests: Iterable[str], mutant: Mutant | None) -> Callable[[], int]:
-    """A job that runs tests, on a mutant up to the first that fails, or on the code as it is."""
+def job_of(tests: Sequence[str], mutant: Mutant, root: Path = ROOT) -> Callable[[], int]:
+    """A job that runs tests on a change, up to the first that fails."""
 
     def run() -> int:
         import pytest
 
-        if mutant is not None:
-            install(mutant)
+        install(mutant)
         # Plugins that were imported before pytest began cannot have their assertions rewritten, and need not.
         warned = "-W ignore::pytest.PytestAssertRewriteWarning"
         without = "-p no:cacheprovider -p no:xdist -p no:cov -p no:benchmark"
-        options = f"-q --tb=line {without} {warned} {'-x' if mutant else ''}".split()
-        return int(pytest.main([*options, "--rootdir", str(TESTS.parent), *(str(TESTS / test) for test in tests)]))
+        options = f"-q -x --tb=line {without} {warned} --rootdir {root}".split()
+        return int(pytest.main([*options, *(str(root / test) for test in tests)]))
 
     return run
 
 
-def red(mutants: Sequence[Mutant], limit: float = LIMIT) -> list[str]:
-    """What pytest says of the files in which tests fail without a mutant."""
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
-    by_file = [
-        [test for test in tests if test.partition("::")[0] == file] for file in {t.partition("::")[0] for t in tests}
-    ]
-    jobs = [job_of([group[0]] if "::" not in group[0] else group, None) for group in by_file]
-    return [verdict.output[-2000:] for _, verdict in in_children(jobs, 4 * limit) if verdict.code != 0]
+def tried(
+    mutants: Sequence[Mutant], tests_of: Callable[[Mutant], list[str]], draw: random.Random
+) -> Iterator[tuple[Mutant, str, float]]:
+    """Each change with what became of it, and how long that took."""
+    tests = {mutant: tests_of(mutant) for mutant in mutants}
+    yield from ((mutant, UNTESTED, 0.0) for mutant in mutants if not tests[mutant])
+    left = [mutant for mutant in mutants if tests[mutant]]
+    for count, is_last in ((FEW, False), (MANY, True)):
+        survivors = []
+        for number, verdict in in_children([job_of(chosen(tests[one], count, draw), one) for one in left]):
+            if verdict.word == SURVIVED and not is_last and len(tests[left[number]]) > count:
+                survivors.append(left[number])
+            else:
+                yield left[number], verdict.word, verdict.seconds
+        left = survivors
 
 
-def judged(mutants: Sequence[Mutant], limit: float = LIMIT) -> Iterator[tuple[Mutant, Verdict]]:
-    """Each mutant with what became of it."""
-    for number, verdict in in_children([job_of(mutant.tests, mutant) for mutant in mutants], limit):
-        yield mutants[number], verdict
-
-
-def right(mutant: Mutant, verdict: Verdict) -> bool:
-    """Whether a mutant that is no equivalent was killed, and an equivalent was not."""
-    return (verdict.word == SURVIVED) == bool(mutant.equivalent)
-
-
-def run(mutants: Sequence[Mutant], limit: float = LIMIT) -> int:
-    """Run all, print what is wrong and how many there are of each kind; the code to exit with."""
-    for mutant in mutants:
-        mutant.check()
-    if failing := red(mutants, limit):
-        print("these tests fail without any mutant:", *failing, sep="\n")
-        return 1
-    counts: dict[str, int] = {}
-    wrong = 0
-    for number, (mutant, verdict) in enumerate(judged(mutants, limit), 1):
-        word = "equivalent" if mutant.equivalent and verdict.word == SURVIVED else verdict.word
-        counts[word] = counts.get(word, 0) + 1
-        wrong += not right(mutant, verdict)
-        mark = "" if right(mutant, verdict) else "  <-- " + ("no equivalent" if mutant.equivalent else "no test saw it")
-        print(f"{number:4}/{len(mutants)} {word:10} {verdict.seconds:5.0f} s  {mutant}{mark}", flush=True)
-    print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no mutants")
-    return int(wrong > 0)
+def drawn(places: Sequence[str], count: int, draw: random.Random) -> list[Mutant]:
+    """Changes in files below these places of the package, a place as likely as another."""
+    by_place = []
+    for place in places:
+        folder = PACKAGE / place
+        files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+        every = [mutant for file in files for mutant in mutants_of(file)]
+        by_place.append(draw.sample(every, min(len(every), -(-count // len(places)))))
+    return [mutant for several in by_place for mutant in several][:count]
 
 
 def main() -> None:
-    """Read the command line."""
+    """Read the command line, and print a line for each change."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*", help="only mutants in whose line one of these words stands")
-    words = parser.parse_args().words
-    chosen = [mutant for mutant in MUTANTS if not words or any(word in str(mutant) for word in words)]
+    parser.add_argument(
+        "places", nargs="*", default=PLACES, help=f"folders or files of the package: {', '.join(PLACES)}"
+    )
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}", flush=True)
+    draw, tests = random.Random(asked.seed), covered()
+    mutants = drawn(asked.places, asked.count, draw)
+    files = {path: tests(path) for path in {mutant.path for mutant in mutants}}
     warm_up()
-    try:
-        sys.exit(run(chosen))
-    except Stale as error:
-        sys.exit(f"the catalogue does not fit the code: {error}")
+    counts: Counter[str] = Counter()
+    for number, (mutant, word, seconds) in enumerate(
+        tried(mutants, lambda one: files[one.path].get(one.line, []), draw), 1
+    ):
+        counts[word] += 1
+        print(f"{number:4}/{len(mutants)} {word:9} {seconds:5.0f} s  {mutant}", flush=True)
+    print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no changes")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,46 @@
-"""The catalogue fits the code, and the runner tells a mutant that is seen from one that is not."""
+"""Which changes are made to the code, which tests try them, and what becomes of those that are noticed or not."""
 
+import ast
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import TESTS, Mutant, Stale
+from tests.mutants import mutations
+from tests.mutants.mutations import ROOT, Mutant, mutants_of
+from tests.mutants.run import chosen, drawn
 
-CODE = '''def doubled(x):
+CODE = '''"""A module: 1 < 2."""
+
+LIMIT = 3
+
+
+def work(ä: int = 4, *, scale: float = 0.5) -> str:
+    """Returns 5."""
+    kind: int = ä + 1
+    if not kind < 2 or kind is None:
+        raise ValueError("no" if kind else f"{kind + 6}")
+    return f"{kind * 7}" + str(round(-scale, ndigits=2)) if True else max(kind, 8)
+'''
+CHANGES = {
+    "ä + 1  ->  (ä - 1)",
+    "1  ->  (2)",
+    "not kind < 2 or kind is None  ->  (not kind < 2 and kind is None)",
+    "not kind < 2  ->  (kind < 2)",
+    "kind < 2  ->  (kind <= 2)",
+    "2  ->  (3)",
+    "kind is None  ->  (kind is not None)",
+    'f"{kind * 7}" + str(round(-scale, ndigits=2)) if True else max(kind, 8)'
+    "  ->  (max(kind, 8) if True else f'{kind * 7}' + str(round(-scale, ndigits=2)))",
+    "round(-scale, ndigits=2)  ->  (round(-scale))",
+    "-scale  ->  (scale)",
+    "True  ->  (False)",
+    "max(kind, 8)  ->  (max(8, kind))",
+    "8  ->  (9)",
+}
+SMALL = '''def doubled(x):
     """Twice."""
     unused = 1
     return 2 * x
@@ -20,6 +51,10 @@ class Loop:
         n = 3
         while n:
             n -= 1
+
+
+def untested():
+    return 1
 '''
 OF_IT = """import small
 
@@ -31,68 +66,71 @@ def test_doubled():
 def test_loop():
     small.Loop().run()
 """
-RUNNING = """import sys
-sys.path[:0] = [{root!r}, {folder!r}]
+RUNNING = """import random, sys
 from pathlib import Path
+sys.path[:0] = [{root!r}, {folder!r}]
+import tests.mutants.mutations as mutations
 import tests.mutants.run as runner
-from tests.mutants.mutant import Mutant
-runner.TESTS = Path({folder!r})
-own = ("test_small.py",)
-changes = [("doubled", "2 * x", "3 * x"), ("doubled", "unused = 1", "unused = 2")]
-found = [*runner.judged([Mutant("small", *change, own) for change in changes])]
-found += runner.judged([Mutant("small", "Loop.run", "n -= 1", "n += 0", own)], limit=3)
-print(sorted((mutant.new, verdict.word) for mutant, verdict in found))
+folder = Path({folder!r})
+mutations.SOURCE = folder
+runner.LIMIT = 3
+job = runner.job_of
+runner.job_of = lambda tests, mutant: job(tests, mutant, folder)
+runner.in_children.__defaults__ = (8, 2)
+every = ["test_small.py::test_doubled", "test_small.py::test_loop"]
+wanted = ["2 * x  ->  (2 / x)", "1  ->  (2)"]
+mutants = [m for m in mutations.mutants_of(folder / "small.py") if str(m).partition("  ")[2] in wanted]
+tests = lambda mutant: [] if mutant.line == 15 else every
+for mutant, word, _ in runner.tried(mutants, tests, random.Random(0)):
+    print(f"{{mutant.line}} {{word}}")
 """
 
 
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "small.py").write_text(CODE)
+def test_every_kind_of_change_is_made_in_bodies_of_functions_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in types, defaults, messages and documentation."""
+    monkeypatch.setattr(mutations, "SOURCE", tmp_path)
+    (tmp_path / "room").mkdir()
+    path = tmp_path / "room" / "file.py"
+    path.write_text(CODE, encoding="utf-8")
+    found = mutants_of(path)
+    assert {str(mutant).partition("  ")[2] for mutant in found} == CHANGES
+    assert {mutant.module for mutant in found} == {"room.file"}
+    for mutant in found:
+        assert mutant.source != CODE
+        assert ast.unparse(ast.parse(mutant.source)) != ast.unparse(ast.parse(CODE))
+        assert str(mutant).startswith(f"room/file.py:{mutant.line}  ")
+
+
+def test_tests_of_many_functions_try_a_change() -> None:
+    tests = [f"a.py::test_one[{n}]" for n in range(50)] + ["a.py::test_two", "b.py::test_three[x]"]
+    few = chosen(tests, 3, random.Random(0))
+    assert {test.partition("[")[0] for test in few} == {"a.py::test_one", "a.py::test_two", "b.py::test_three"}
+    assert sorted(chosen(tests, 99, random.Random(0))) == sorted(tests)
+    assert chosen([], 3, random.Random(0)) == []
+
+
+def test_a_seed_draws_the_same_changes_from_every_place() -> None:
+    places = ("metrics", "recorder/lrp/rules", "cli")
+    first, again = (drawn(places, 9, random.Random(3)) for _ in range(2))
+    assert first == again != drawn(places, 9, random.Random(4))
+    parts = [str(mutant.path.relative_to(mutations.SOURCE / "whyformer")) for mutant in first]
+    assert [sum(part.startswith(place) for part in parts) for place in places] == [3, 3, 3]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+def test_what_is_seen_is_killed_and_what_is_not_survives(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(SMALL)
     (tmp_path / "test_small.py").write_text(OF_IT)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    source = RUNNING.format(root=str(ROOT), folder=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=200, check=False)
+    words = sorted(done.stdout.split("\n"))
+    assert words == ["", "11 endless", "15 untested", "3 survived", "4 killed"], done.stderr
 
 
-def test_every_mutant_fits_the_code_and_names_tests_that_there_are() -> None:
-    for mutant in MUTANTS:
-        mutant.check()
-
-
-def test_there_are_no_two_alike_and_equivalents_have_a_reason() -> None:
-    assert len({(m.module, m.function, m.old, m.new) for m in MUTANTS}) == len(MUTANTS) >= 130
-    assert all(m.old != m.new for m in MUTANTS)
-    assert 0 < sum(bool(m.equivalent) for m in MUTANTS) < len(MUTANTS) / 10
-
-
-@pytest.mark.parametrize(
-    ("mutant", "said"),
-    [
-        (Mutant("small", "doubled", "4 * x", "3 * x"), "the fragment stands 0 times in doubled"),
-        (Mutant("small", "", "n", "m"), "times in the module, needed is once"),
-        (Mutant("small", "tripled", "2 * x", "3 * x"), "there is no tripled"),
-        (Mutant("small", "doubled", "2 * x", "3 * x"), "no test is named"),
-        (Mutant("small", "doubled", "2 * x", "3 * x", ("test_none.py",)), "there is no file tests/test_none.py"),
-        (Mutant("small", "doubled", "2 * x", "3 * x", ("helpers/families.py::test_none",)), "there is no test"),
-        (Mutant("nowhere", "doubled", "2 * x", "3 * x"), "there is no module nowhere"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-@pytest.mark.usefixtures("small")
-def test_a_mutant_that_no_longer_fits_is_named(mutant: Mutant, said: str) -> None:
-    with pytest.raises(Stale, match=said):
-        mutant.check()
-
-
-@pytest.mark.usefixtures("small")
-def test_a_fragment_is_replaced_within_its_function_alone() -> None:
-    changed = Mutant("small", "Loop", "n -= 1", "n -= 2").source()
-    assert changed == CODE.replace("n -= 1", "n -= 2")
-
-
-def test_what_is_seen_is_killed_and_what_is_not_survives(small: Path) -> None:
-    """In a process of its own, which is forked."""
-    code = RUNNING.format(root=str(TESTS.parent), folder=str(small))
-    done = subprocess.run([sys.executable, "-c", code], cwd=small, capture_output=True, text=True, check=True)
-    words = {"3 * x": "killed", "unused = 2": "survived", "n += 0": "endless"}
-    assert done.stdout.splitlines()[-1] == str(sorted(words.items()))
+def test_a_module_that_is_imported_cannot_be_changed() -> None:
+    path = mutations.SOURCE / "whyformer" / "__init__.py"
+    with pytest.raises(RuntimeError, match="whyformer is imported already"):
+        mutations.install(Mutant(path, 1, 0, 0, ""))
