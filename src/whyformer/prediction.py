@@ -18,7 +18,6 @@ from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.input import TensorInput
 from whyformer.inputs.tensors import CONTENT
-from whyformer.landing import Landing
 from whyformer.models.loading import text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
 from whyformer.recorder.captures import Begun, Replay, replay_of
@@ -194,41 +193,13 @@ class Prediction:
         chosen = self.target, self.versus
         settled = Prediction(self.model, self.batch, chosen=chosen, padding=self.padding, trace=trace)
         settled.inputs = self.inputs
-        settled._landing_classes, settled._landing_padding = self._landing_classes, self._landing_padding
         return settled
-
-    def land(self) -> None:
-        """Copy to the CPU what Python reads of it, before somebody waits for that."""
-        _ = self._landing_classes, self._landing_padding
-
-    @property
-    def predicted_on_cpu(self) -> Tensor:
-        """`predicted`, where Python reads it."""
-        return self._landing_classes.tensors[0]
-
-    @property
-    def target_on_cpu(self) -> Tensor:
-        """`target`, where Python reads it."""
-        return self._landing_classes.tensors[1]
-
-    @property
-    def padding_on_cpu(self) -> Tensor:
-        """`padding`, where Python reads it."""
-        return self._landing_padding.tensors[0]
-
-    @cached_property
-    def _landing_classes(self) -> Landing:
-        return Landing(self.predicted, self.target)
-
-    @cached_property
-    def _landing_padding(self) -> Landing:
-        return Landing(self.padding)
 
     @cached_property
     def inputs(self) -> tuple[TensorInput, ...]:
         """The examples, each without its padding."""
         fillers = Fillers.of(self.model, self.batch.tokenizer)
-        return self.batch.inputs(self.padding_on_cpu, fillers, self.patches)
+        return self.batch.inputs(self.padding, fillers, self.patches)
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -528,7 +499,7 @@ class Prediction:
         name = next(name for name in CONTENT if name in self.batch.tensors)
         content = self.batch.by_token[name] if name in self.batch.by_token else self._plain_content(name)
         streams = []
-        for row, padding in zip(content, self.padding_on_cpu.numpy(), strict=True):
+        for row, padding in zip(content, self.padding.cpu().numpy(), strict=True):
             tokens = row if self.batch.masked is None else row[~padding]
             digest = hashlib.blake2b(tokens.tobytes() + str(seed).encode(), digest_size=7)
             streams.append(torch.Generator().manual_seed(int.from_bytes(digest.digest())))

@@ -79,10 +79,9 @@ def test_an_evaluation_finds_the_same_while_the_next_texts_are_explained(
     plan = evaluated.measuring(methods, metrics, subject, tokens_per_batch=300)
     rows = evaluated.examples(evaluated.texts(64, longest=40))
     chunks = [plan.pending(n, n + 16, rows[n : n + 16], {}, frozenset()) for n in range(0, len(rows), 16)]
-    plain = replace(LIMITS["large cuda"], texts=texts, graphs=1)
+    plain = replace(LIMITS["large cuda"], texts=texts)
     monkeypatch.setattr(limits, "LIMITS", {"cuda": plain, "large cuda": plain})
     one_by_one = [measured_chunk(plan, chunk) for chunk in chunks]
-    monkeypatch.setattr(limits, "LIMITS", dict.fromkeys(("cuda", "large cuda"), replace(plain, graphs=2)))
     ahead = measured_chunks(plan, chunks)
     assert evaluated.alike([c.records for c in ahead], [c.records for c in one_by_one], torch.float32)
 
@@ -94,50 +93,13 @@ def test_an_evaluation_of_images_finds_the_same_while_the_next_are_explained(
     subject = replace(image_cases.subject(), model=on_gpu(image_cases.subject().model))
     plain = replace(LIMITS["large cuda"], texts=texts, rows=8)
     tables = []
-    for graphs, ahead in ((1, {}), (2, flights.AHEAD)):
-        of_both = dict.fromkeys(("cuda", "large cuda"), replace(plain, graphs=graphs))
-        monkeypatch.setattr(limits, "LIMITS", of_both)
+    monkeypatch.setattr(limits, "LIMITS", {"cuda": plain, "large cuda": plain})
+    for ahead in ({}, flights.AHEAD):
         monkeypatch.setattr(flights, "AHEAD", ahead)
         given: Any = (subject, image_cases.rows(16, masks=False), "rollout,attn_lrp,random", "aopc,deletion")
         table = evaluate(*given, progress=False, rows_per_chunk=8, tokens_per_batch=200)
         tables.append([table[method, metric].mean for method in table.methods for metric in table.metrics])
     np.testing.assert_allclose(tables[1], tables[0], rtol=1e-6)
-
-
-def test_what_is_explained_goes_ahead_of_what_is_on_its_way() -> None:
-    device = torch.device("cuda", torch.cuda.current_device())
-    before = torch.cuda.current_stream()
-    torch.cuda._sleep(10**8)  # cycles
-    work = torch.rand(512, 512, device="cuda")
-    with flights.ahead_of_flights(device):
-        assert torch.cuda.current_stream().priority < torch.cuda.Stream().priority
-        torch.cuda._sleep(10**8)
-        doubled = 2 * work  # behind what made it
-    assert torch.cuda.current_stream() == before
-    assert torch.equal(doubled, work + work)  # ahead of what reads it
-    with pytest.raises(RuntimeError), flights.ahead_of_flights(device):
-        raise RuntimeError
-    assert torch.cuda.current_stream() == before
-
-
-def test_whoever_waits_for_one_turn_does_not_wait_for_the_next() -> None:
-    device = torch.device("cuda", torch.cuda.current_device())
-    before = torch.cuda.current_stream()
-    with flights.ahead_of_flights(device):
-        small = torch.ones(4, device="cuda")
-        with flights.ahead_of_flights(device, 1):
-            later = torch.cuda.current_stream()
-            torch.cuda._sleep(10**9)  # cycles: half a second
-        small.cpu()
-        assert not later.query()
-        flights.behind_other_turns(device)
-        (2 * small).cpu()
-        assert later.query()
-        with flights.ahead_of_flights(device, 1):
-            torch.cuda._sleep(10**9)
-    (3 * small).cpu()  # behind all turns
-    assert later.query()
-    assert torch.cuda.current_stream() == before
 
 
 # Captured graphs

@@ -500,7 +500,7 @@ def test_the_engine_is_given_each_chunk_that_is_missing(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def engine(plan: Any, pending: Any, workers: Any, errands: Any) -> Iterator[Any]:
+    def engine(plan: Any, pending: Any, workers: Any) -> Iterator[Any]:
         for chunk in pending:
             seen.append((chunk.start, chunk.stop))
             yield measured_chunk(plan, chunk)

@@ -1,38 +1,25 @@
 """What a GPU is given while Python plans: the same answers, each input once, and nothing lost."""
 
 import gc
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
-from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from tests.helpers import cases, evaluated
-from whyformer import checks
-from whyformer import prediction as prediction_module
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.evaluation import asked as asked_module
 from whyformer.evaluation import chunk as chunk_module
-from whyformer.evaluation import evaluate as evaluate_module
-from whyformer.evaluation import plan as plan_module
-from whyformer.evaluation.asked import Asked, Runs
 from whyformer.evaluation.chunk import ChunkRun, measured_chunk, measured_chunks
-from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
 from whyformer.landing import Landing
-from whyformer.methods.specs import MethodSpec, method_specs
-from whyformer.metrics.case import Case
-from whyformer.models import fingerprint, memory
-from whyformer.models.fingerprint import with_weights
+from whyformer.methods.registry import Scores
+from whyformer.methods.specs import MethodSpec
+from whyformer.metrics import class_scores
+from whyformer.models import memory
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
 from whyformer.perturb import Outcomes, flights, hide_named
@@ -119,7 +106,7 @@ def test_of_small_batches_twice_as_many_are_on_their_way(
         outcomes.of(rows, 3)
     outcomes.advance()
     assert outcomes.counts.batches == ahead
-    assert outcomes.is_full
+    assert not outcomes._flights.has_room
     launch, before = outcomes._launch, list[int]()
 
     def noted(batch: Any) -> None:
@@ -130,18 +117,6 @@ def test_of_small_batches_twice_as_many_are_on_their_way(
     outcomes.run()
     assert set(before) == {ahead}  # a run waits for no more of them
     assert outcomes.counts.run == len(rows)
-
-
-def test_what_is_computed_is_not_on_its_way_any_more(slow: list[Later]) -> None:
-    outcomes, rows = engine(TEXTS)
-    assert outcomes.has_little
-    with outcomes.planning():
-        outcomes.of(rows, 3)
-    outcomes.advance()
-    assert not outcomes.has_little
-    for moment in slow:
-        moment.synchronize()
-    assert outcomes.has_little  # before it is taken
 
 
 def test_what_is_not_wanted_yet_is_not_waited_for(slow: list[Later]) -> None:
@@ -155,23 +130,6 @@ def test_what_is_not_wanted_yet_is_not_waited_for(slow: list[Later]) -> None:
     assert [moment.is_past for moment in slow] == [True, False, False]
     torch.testing.assert_close(outcomes.of(rows, 3), whole)
     assert outcomes.counts.run == outcomes.counts.batches == len(rows)
-    assert outcomes.has_little
-
-
-def test_calls_are_measured_while_later_ones_are_run(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=3))
-    plan, keep, left = evaluated.measuring(METHODS, tokens_per_batch=40), ChunkRun._keep, list[int]()
-
-    def noted(self: ChunkRun, call: Any, measured: Any) -> None:
-        left.append(len(self.outcomes._waiting))
-        keep(self, call, measured)
-
-    monkeypatch.setattr(ChunkRun, "_keep", noted)
-    (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
-    assert left[0] > 0 == left[-1]
-    monkeypatch.undo()
-    (whole,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
-    assert evaluated.alike(chunk.records, whole.records)
 
 
 def test_what_is_asked_while_others_are_on_their_way_is_run_too(slow: list[Later]) -> None:
@@ -194,21 +152,16 @@ def test_what_is_asked_later_is_begun_beside_what_is_on_its_way(slow: list[Later
     outcomes.advance()
     with outcomes.planning():
         outcomes.of(rows, 3)
-    outcomes.advance(begin=False)
-    assert outcomes.counts.run == 1  # more may be asked of the same texts
     outcomes.advance()
-    assert outcomes.counts.run == 2  # no more at a time, and nothing twice
-    for moment in slow:
-        moment.synchronize()
-    outcomes.advance(begin=False)
-    assert outcomes.counts.run == 3  # it was begun before
+    assert outcomes.counts.run == 2  # no more at a time, and none twice
     for moment in slow:
         moment.synchronize()
     outcomes.advance()
+    assert outcomes.counts.run == 3
     with outcomes.planning():
         outcomes.of(cases.predicted(TEXTS[:1]).inputs, 3)
     outcomes.advance()
-    assert outcomes.counts.run == 4  # what was there before is done
+    assert outcomes.counts.run == 4  # the last of the first question is done
     found = outcomes.of(rows, 3)
     assert outcomes.counts.run == len(rows) + 1
     torch.testing.assert_close(found, Outcomes(outcomes.model).of(rows, 3))
@@ -334,35 +287,15 @@ def test_one_chunk_is_explained_while_the_one_before_it_is_run(
     assert "launched" in order[:second]
 
 
-def test_some_texts_of_a_chunk_are_run_while_the_others_are_explained(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2))
-    plan, asked_before = evaluated.measuring(METHODS, tokens_per_batch=40), list[set[bytes]]()
-    launch = Outcomes._launch
-
-    def noted_launch(self: Outcomes, batch: Any) -> None:
-        asked_before.append(set(self._waiting))
-        launch(self, batch)
-
-    monkeypatch.setattr(Outcomes, "_launch", noted_launch)
-    (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
-    assert len(asked_before[0]) < max(map(len, asked_before))
-    monkeypatch.undo()
-    (whole,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
-    assert evaluated.alike(chunk.records, whole.records)
-    assert chunk.counts["run"] == whole.counts["run"]
-
-
-def test_methods_that_wait_for_a_gpu_are_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_that_run_the_model_often_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     methods = "random,attcat,occlusion,grads"
-    plan, asked, ask = evaluated.measuring(methods), list[str](), Asked.of
+    plan, asked, ask = evaluated.measuring(methods), list[str](), class_scores.scores_by
 
-    def noted(spec: MethodSpec, runs: Runs) -> Asked:
+    def noted(spec: MethodSpec, prediction: Prediction) -> Scores:
         asked.append(spec.label)
-        return ask(spec, runs)
+        return ask(spec, prediction)
 
-    monkeypatch.setattr(Asked, "of", noted)
+    monkeypatch.setattr(chunk_module, "scores_by", noted)
     (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
     assert asked == ["attcat", "grads", "random", "occlusion"]
     assert [record.method for record in chunk.records if record.row == 0] == methods.split(",")
@@ -492,210 +425,6 @@ def test_a_chunk_that_was_measured_holds_no_inputs_any_more(slow: list[Later]) -
     assert before[-1] < before[0]
 
 
-@pytest.mark.parametrize("limit", ["MANY", "MUCH"])
-def test_a_gpu_that_waits_is_given_questions_as_they_come(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    """Many inputs are launched before all methods were asked, if there is little else to do; else when all were.
-
-    Of the first texts all are asked before: what they load waits for a GPU that is at work.
-    """
-    methods = "attcat,rollout,cp_lrp,attn_lrp"
-    plan, order = evaluated.measuring(methods, tokens_per_batch=40), list[str]()
-    asked, launch = Asked.of, Outcomes._launch
-
-    def noted_asked(method: Any, runs: Any) -> Any:
-        order.append("asked")
-        return asked(method, runs)
-
-    def noted_launch(self: Outcomes, batch: Any) -> None:
-        order.append("launched")
-        launch(self, batch)
-
-    def turns() -> list[int]:
-        """How many methods were asked before anything was launched, and then before anything more was."""
-        return [len(list(alike)) for what, alike in groupby(order) if what == "asked"]
-
-    monkeypatch.setattr(Asked, "of", staticmethod(noted_asked))
-    monkeypatch.setattr(Outcomes, "_launch", noted_launch)
-    monkeypatch.setitem(flights.LITTLE, "cpu", 10**9)
-    monkeypatch.setitem(flights.AHEAD, "cpu", 10**6)  # a GPU to which everything can be given
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=1))
-    monkeypatch.setattr(chunk_module, limit, 2)
-    early = list(measured_chunks(plan, chunks(plan, TEXTS)))
-    assert turns()[0] == 4
-    assert max(turns()[1:]) < 4  # two, where the second asks nothing that the first did not
-    order.clear()
-    monkeypatch.setattr(chunk_module, limit, 10**9)
-    late = list(measured_chunks(plan, chunks(plan, TEXTS)))
-    assert turns() == [4] * 6
-    assert evaluated.alike([chunk.records for chunk in early], [chunk.records for chunk in late])
-    assert sum(chunk.counts["run"] for chunk in early) == sum(chunk.counts["run"] for chunk in late)
-
-
-def test_a_gpu_has_much_to_do_while_something_is_on_its_way(slow: list[Later]) -> None:
-    outcomes, rows = engine(TEXTS[:3])
-    assert not outcomes.has_much
-    with outcomes.planning():
-        outcomes.of(rows, 3)
-    assert not outcomes.has_much  # nothing is on its way
-    outcomes.advance()
-    assert outcomes.has_much  # two of three
-    slow[0].synchronize()
-    slow[1].synchronize()
-    outcomes.advance()
-    assert outcomes.counts.run == 3
-    assert outcomes.has_much  # the last one
-    slow[2].synchronize()
-    assert not outcomes.has_much
-
-
-@pytest.mark.parametrize(("much", "has_much"), [(5, True), (10**6, False)])
-def test_some_tokens_are_not_much(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch, much: int, has_much: bool
-) -> None:
-    monkeypatch.setitem(flights.MUCH, "cpu", much)
-    outcomes, rows = engine(TEXTS[:3])
-    with outcomes.planning():
-        outcomes.of(rows, 3)
-    outcomes.advance()
-    assert outcomes.has_much is has_much
-
-
-def test_a_cpu_never_has_much_to_do() -> None:
-    outcomes, rows = engine(TEXTS[:3])
-    with outcomes.planning():
-        outcomes.of(rows, 3)
-    outcomes.advance()
-    assert not outcomes.has_much
-
-
-def test_errands_are_done_once_while_a_gpu_has_much_to_do(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, done = evaluated.measuring(METHODS, tokens_per_batch=40), list[int]()
-
-    def errand(number: int) -> None:
-        assert not all(moment.is_past for moment in slow)
-        done.append(number)
-
-    list(measured_chunks(plan, chunks(plan, TEXTS), [partial(errand, number) for number in range(3)]))
-    assert done == [0, 1, 2]
-    monkeypatch.undo()
-    list(measured_chunks(plan, chunks(plan, TEXTS), [lambda: 1 / 0]))  # a CPU is waited for by nobody
-
-
-def test_what_draws_is_imported_while_a_gpu_is_busy(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    done = list[str]()
-
-    def failing() -> None:
-        done.append("imported")
-        raise ImportError("no such file")
-
-    monkeypatch.setattr(evaluate_module, "imported", failing)
-    arguments: Any = (cases.subject(), TEXTS, "attcat", "aopc")
-    evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, progress=False)
-    assert not done  # nothing will be drawn
-    evaluate_module.evaluate(*arguments, rows_per_chunk=2, tokens_per_batch=40, out=tmp_path, progress=False)
-    assert done == ["imported"]
-    assert (tmp_path / "curves-aopc.png").exists()
-
-
-@pytest.mark.parametrize(("little", "begun"), [(0, False), (10**9, True)])
-def test_questions_of_later_texts_are_begun_where_little_is_on_its_way(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch, little: int, begun: bool
-) -> None:
-    """Batches that are on their way are enough, or they are not."""
-    monkeypatch.setitem(flights.LITTLE, "cpu", little)
-    monkeypatch.setitem(flights.AHEAD, "cpu", 10**6)  # a GPU to which everything can be given
-    monkeypatch.setattr(chunk_module, "MANY", 2)
-    plan, launched, advance = evaluated.measuring(METHODS, tokens_per_batch=40), set[Any](), ChunkRun.advance
-
-    def noted(self: ChunkRun, **options: Any) -> None:
-        before = self.outcomes.counts.batches
-        advance(self, **options)
-        if self.outcomes.counts.batches > before:
-            launched.add((self.pending.start, self.is_asking))
-
-    monkeypatch.setattr(ChunkRun, "advance", noted)
-    first, *_ = measured_chunks(plan, chunks(plan, TEXTS))
-    assert (0, True) in launched
-    assert ((2, True) in launched) is begun  # before all was asked about the second texts
-    monkeypatch.undo()
-    whole = measured_chunk(plan, next(chunks(plan, TEXTS)))
-    assert evaluated.alike(first.records, whole.records)
-
-
-def test_what_earlier_texts_left_waiting_is_begun_before_all_is_asked_about_later_ones(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=3))
-    plan, seen = evaluated.measuring(METHODS, tokens_per_batch=10**6), list[tuple[bool, int, int]]()
-    run, calls_about = ChunkRun(plan, next(chunks(plan, TEXTS, size=6))), ChunkRun._calls_about
-
-    def noted(self: ChunkRun, *asked: Any) -> Any:
-        before, waiting = self.outcomes.counts.batches, self.outcomes.waiting
-        self.advance()
-        assert self.outcomes.counts.batches == before  # there is enough to do
-        self.advance(urgent=True)
-        seen.append((self.has_left_over, waiting, self.outcomes.counts.batches - before))
-        return calls_about(self, *asked)
-
-    monkeypatch.setattr(ChunkRun, "_calls_about", noted)
-    run.ask()
-    assert seen[0] == (False, 0, 0)
-    has_left_over, waiting, batches = seen[1]
-    assert waiting > 0 < batches
-    assert not has_left_over  # it is on its way
-
-
-@pytest.fixture
-def two_graphs(slow: list[Later], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """In which order methods and metrics are asked, where two texts are explained at once, and two graphs have room."""
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2, traced_call=10**6, graphs=2))
-    order, asked, calls_about = list[str](), Asked.of, ChunkRun._calls_about
-
-    def noted(method: Any, runs: Any) -> Any:
-        order.append("method")
-        return asked(method, runs)
-
-    def noted_calls(self: ChunkRun, several: Any, batch: Any) -> Any:
-        order.append("metrics")
-        return calls_about(self, several, batch)
-
-    monkeypatch.setattr(Asked, "of", staticmethod(noted))
-    monkeypatch.setattr(ChunkRun, "_calls_about", noted_calls)
-    return order
-
-
-def test_metrics_are_asked_about_one_batch_while_a_gpu_explains_the_next(two_graphs: list[str]) -> None:
-    plan, (chunk,) = evaluated.measuring("attcat", tokens_per_batch=40), chunks(evaluated.measuring("attcat"), TEXTS, 6)
-    run = ChunkRun(plan, chunk)
-    run.ask()
-    assert two_graphs == ["method", "method", "metrics", "method", "metrics", "metrics"]
-    assert run.last_batch is None
-    expected = measured_chunk(plan, chunk)
-    assert evaluated.alike(run.result().records, expected.records)
-
-
-@pytest.mark.parametrize(
-    ("moments", "expected"),
-    [
-        ({6}, ["metrics", "method", "metrics", "method", "metrics"]),  # of the batch before
-        ({5}, ["metrics", "metrics", "method", "method", "metrics"]),  # of that, before the next is explained
-        ({5, 7}, ["metrics", "metrics", "method", "metrics", "method", "metrics"]),  # of its own
-    ],
-)
-def test_a_gpu_that_waits_is_given_what_was_asked_first(
-    two_graphs: list[str], moments: set[int], expected: list[str]
-) -> None:
-    """But nothing before two batches are explained, for which kernels are loaded."""
-    plan = evaluated.measuring(METHODS)
-    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)), lambda: len(two_graphs) in {1, 2, 3} | moments, is_first=True)
-    run.ask()
-    assert two_graphs == ["method"] * 4 + expected
-
-
 def test_whoever_wants_what_lands_waits_for_it_and_for_nothing_else() -> None:
     moments: list[Later] = []
     first, second = (late_landing(moments)(torch.tensor([float(number)])) for number in range(2))
@@ -706,172 +435,21 @@ def test_whoever_wants_what_lands_waits_for_it_and_for_nothing_else() -> None:
     assert Landing(torch.zeros(1)).is_over  # it was on the CPU
 
 
-def test_scores_and_their_checks_come_to_the_cpu_before_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments: list[Later] = []
-    for module in (asked_module, checks, prediction_module):
-        monkeypatch.setattr(module, "Landing", late_landing(moments))
-    prediction = cases.predicted(TEXTS[:3])
-    (spec,) = method_specs(["attcat"])
-    asked = Asked.of(spec, Runs(prediction, prediction))
-    begun = len(moments)
-    assert begun == 4  # flags, classes, padding and scores
-    assert not any(moment.is_past for moment in moments)
-    scores = asked.scores()
-    assert [moment.is_past for moment in moments] == [True, False, False, False]
-    case = Case(prediction, scores.total, Outcomes(prediction.model), landing=asked.landing)
-    rows = case.without_padding(scores.total)
-    assert [moment.is_past for moment in moments] == [True, False, True, True]
-    assert len(moments) == begun
-    monkeypatch.undo()
-    plain = replace(case, landing=None, scores=spec(cases.predicted(TEXTS[:3])).total)
-    for row, expected in zip(rows, plain.without_padding(plain.scores), strict=True):
-        np.testing.assert_allclose(row, expected, rtol=1e-9)
-    others = case.without_padding(2 * scores.total)  # they are not what landed
-    np.testing.assert_array_equal(others[0], 2 * rows[0])
-    reversed_order = case.ordered([list(range(len(units)))[::-1] for units in case.rankable])
-    assert reversed_order.without_padding(reversed_order.scores)[0][case.rankable[0][0]] == 1
-
-
-def test_planning_reads_what_landed(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments: list[Later] = []
-    for module in (asked_module, chunk_module):
-        monkeypatch.setattr(module, "Landing", late_landing(moments))
-    plan = evaluated.measuring("attcat")
-    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)))
-    run.ask()
-    assert moments
-    assert all(moment.is_past for moment in moments)  # logits and scores
-
-
-@pytest.mark.parametrize(("metrics", "ceiling"), [("kendall_tau", 0), ("aopc", 6), ("aopc(target=gold)", 0)])
-def test_metrics_that_run_the_model_are_asked_at_once(two_graphs: list[str], metrics: str, ceiling: int) -> None:
-    plan = evaluated.measuring("attcat", metrics, ceiling=ceiling)
-    ChunkRun(plan, next(chunks(plan, TEXTS, 6))).ask()
-    assert two_graphs == ["method", "metrics"] * 3
-
-
-@pytest.mark.parametrize("short", ["method", "metrics"])
-@pytest.mark.parametrize("number", range(2, 7))
-def test_short_memory_for_two_graphs_loses_nothing(
-    two_graphs: list[str], monkeypatch: pytest.MonkeyPatch, short: str, number: int
-) -> None:
-    """Whichever call it is short for."""
+def test_short_memory_for_a_later_method_counts_the_first_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = evaluated.measuring(METHODS, "aopc,log_odds", tokens_per_batch=40)
-    (expected,) = measured_chunks(plan, chunks(plan, TEXTS, 6))
-    calls = list[int]()
+    expected = measured_chunk(plan, next(chunks(plan, TEXTS[:4], size=4)))
+    ask, calls = chunk_module.scores_by, list[str]()
 
-    def failing(call: Any) -> Any:
-        def sometimes(*given: Any) -> Any:
-            calls.append(len(calls))
-            if len(calls) == number:
-                raise torch.OutOfMemoryError("short")
-            return call(*given)
+    def short(spec: MethodSpec, prediction: Prediction) -> Scores:
+        calls.append(spec.label)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("short")
+        return ask(spec, prediction)
 
-        return sometimes
-
-    if short == "method":
-        monkeypatch.setattr(Asked, "of", staticmethod(failing(Asked.of)))
-    else:
-        monkeypatch.setattr(ChunkRun, "_plan", failing(ChunkRun._plan))
-    run = ChunkRun(plan, next(chunks(plan, TEXTS, 6)))
+    monkeypatch.setattr(chunk_module, "scores_by", short)
+    run = ChunkRun(plan, next(chunks(plan, TEXTS[:4], size=4)))
     run.ask()
     found = run.result()
-    assert len(calls) > number
+    assert calls == ["attcat", "rollout"] * 3  # the batch, and both halves
     assert {len(numbers) for numbers in run.measured.values()} == {1}
     assert evaluated.alike(found.records, expected.records)
-
-
-def test_the_batch_before_gives_its_memory_first(two_graphs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its graph is let go of before less is tried of the next one."""
-    plan, ask, tried = evaluated.measuring(METHODS), ChunkRun._ask_about, list[tuple[int, bool]]()
-
-    def short(self: ChunkRun, items: Sequence[Item]) -> Any:
-        tried.append((len(items), self.last_batch is None))
-        if len(tried) == 2:
-            raise torch.OutOfMemoryError("short")
-        return ask(self, items)
-
-    monkeypatch.setattr(ChunkRun, "_ask_about", short)
-    ChunkRun(plan, next(chunks(plan, TEXTS[:4], 4))).ask()
-    assert tried == [(2, True), (2, False), (1, True), (1, False)]
-
-
-def test_weights_are_hashed_once_by_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, threads = evaluated.measuring(METHODS), list[str]()
-
-    def noted(*given: Any) -> str:
-        threads.append(threading.current_thread().name)
-        time.sleep(0.2)  # so that the others come meanwhile
-        return with_weights(*given)
-
-    monkeypatch.setattr(plan_module, "with_weights", noted)
-    end = plan.know_facts_soon()
-    time.sleep(0.05)
-    assert plan.facts["model"] == plan.subject.fingerprint
-    end()
-    assert len(threads) == 1
-
-
-def test_who_leaves_an_evaluation_waits_for_no_more_than_one_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python must not end while another thread copies weights."""
-    plan, looked = evaluated.measuring(METHODS), list[str]()
-    own = fingerprint._weights(plan.subject.model)
-
-    def slowly(_: Any) -> Iterator[Any]:
-        for name, weight in own:
-            looked.append(name)
-            time.sleep(0.05)
-            yield name, weight
-
-    _ = plan._shape
-    monkeypatch.setattr(fingerprint, "_weights", slowly)
-    before = threading.active_count()
-    end = plan.know_facts_soon()
-    end()
-    assert threading.active_count() == before
-    assert len(looked) < len(own)
-    monkeypatch.undo()
-    assert plan.facts["model"] == plan.subject.fingerprint
-
-
-def test_what_is_wrong_with_weights_is_met_where_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: Any) -> str:
-        raise UnsupportedModel("it has no weights")
-
-    monkeypatch.setattr(plan_module, "with_weights", failing)
-    plan = evaluated.measuring(METHODS)
-    plan.know_facts_soon()()
-    with pytest.raises(UnsupportedModel, match="no weights"):
-        _ = plan.facts
-
-
-def test_short_memory_for_a_later_method_asks_about_the_first_ones_once(
-    slow: list[Later], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = evaluated.measuring("attcat,rollout", "aopc,log_odds", tokens_per_batch=40)
-    (expected,) = measured_chunks(plan, chunks(plan, TEXTS[:4], size=4))
-    asked, calls = Asked.of, list[str]()
-
-    def short(method: Any, runs: Any) -> Any:
-        calls.append(method.label)
-        if len(calls) == 2:  # the first method was asked, and planned, for a GPU waited
-            raise torch.OutOfMemoryError("short")
-        return asked(method, runs)
-
-    monkeypatch.setattr(Asked, "of", staticmethod(short))
-    run = chunk_module.ChunkRun(plan, next(chunks(plan, TEXTS[:4], size=4)), lambda: True)
-    run.ask()
-    found = run.result()
-    assert calls[:4] == ["attcat", "rollout", "attcat", "rollout"]
-    assert {len(numbers) for numbers in run.measured.values()} == {1}
-    assert evaluated.alike(found.records, expected.records)
-
-
-def test_the_configuration_is_not_looked_at_while_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run names a padding token where there is none, and another thread hashes meanwhile."""
-    plan = evaluated.measuring(METHODS)
-    expected = plan.subject.fingerprint
-    _ = plan._shape
-    with monkeypatch.context() as running:
-        running.setattr(plan.subject.model.config, "pad_token_id", 3)
-        assert plan.facts["model"] == expected

@@ -1,7 +1,6 @@
 """What is made on one stream of a GPU and read on another is there by then, and its memory is not given away early."""
 
 import weakref
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,11 +14,11 @@ from whyformer.evaluation.chunk import measured_chunks
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.images import ImageInput
 from whyformer.models.limits import CPU, LIMITS
-from whyformer.perturb import Outcomes, flights, hide_named
+from whyformer.perturb import flights
 from whyformer.perturb.prefixes import Prefix, Prefixes
 from whyformer.prediction import Prediction
 
-COUNTS = pytest.mark.parametrize(("graphs", "patience"), [(1, 6), (1, 12), (2, 6), (2, 12)])
+PATIENCE = pytest.mark.parametrize("patience", [2, 6, 12])
 
 
 class Uses:
@@ -42,12 +41,12 @@ def nearly_last_first(prediction: Prediction, *, seed: int = 0) -> Tensor:
     return (units + 8 * noise).expand(prediction.padding.shape)
 
 
-@COUNTS
+@PATIENCE
 @pytest.mark.parametrize("ceiling", [0, 16])
 def test_what_causal_inputs_begin_with_is_there_when_it_is_read(
-    monkeypatch: pytest.MonkeyPatch, graphs: int, patience: int, ceiling: int
+    monkeypatch: pytest.MonkeyPatch, patience: int, ceiling: int
 ) -> None:
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2, graphs=graphs))
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2))
     uses = Uses(Streams(monkeypatch, patience=patience))
     moments, run, cache = dict[int, list[Moment]](), Prefixes._run, Prefix.cache
 
@@ -82,11 +81,9 @@ def test_what_causal_inputs_begin_with_is_there_when_it_is_read(
     assert not uses.early
 
 
-@COUNTS
-def test_what_hides_pixels_is_there_when_it_is_read(
-    monkeypatch: pytest.MonkeyPatch, graphs: int, patience: int
-) -> None:
-    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2, graphs=graphs))
+@PATIENCE
+def test_what_hides_pixels_is_there_when_it_is_read(monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
+    monkeypatch.setitem(LIMITS, "cpu", replace(CPU, texts=2))
     uses = Uses(Streams(monkeypatch, patience=patience))
     made, filling = dict[tuple[int, str], tuple[ImageInput, Moment]](), vars(ImageInput)["_filling"].fget
 
@@ -103,55 +100,9 @@ def test_what_hides_pixels_is_there_when_it_is_read(
     assert not uses.early
 
 
-@pytest.mark.parametrize("behind_all", [False, True])
-def test_what_is_launched_aside_is_behind_its_own_turn_or_behind_all(
-    monkeypatch: pytest.MonkeyPatch, behind_all: bool
-) -> None:
+def test_what_is_launched_aside_waits_for_the_current_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Streams(monkeypatch, patience=2)
-    flying = flights.Flights(torch.device("cpu"))
-    own, other = streams.turns
-    with streams.entered(own):
-        before, beside = own.moment(), other.moment()
-        flying.begin(behind_all_turns=behind_all)
-    for stream in streams.aside:
-        assert stream.is_behind(before)
-        assert stream.is_behind(beside) is behind_all
-    assert streams.current is not own
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_is_not_launched_aside_is_in_line_with_all_turns(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
-    streams = Streams(monkeypatch, patience=2)
-    own, other = streams.turns
-    before, moments = other.moment(), list[Moment]()
-
-    def run() -> Tensor:
-        assert own.is_behind(before)
-        moments.append(own.moment())
-        if fails:
-            raise torch.OutOfMemoryError
-        return torch.zeros(1, 1)
-
-    rows, raised = cases.predicted(["a good film"]).inputs, pytest.raises(torch.OutOfMemoryError)
-    with streams.entered(own), raised if fails else nullcontext():
-        flights.Flights(torch.device("cpu")).launch(rows, run, aside=False)
-    assert other.is_behind(moments[0])
-
-
-def test_all_turns_are_waited_for_where_the_model_is_not_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    Streams(monkeypatch, patience=2)
-    begun, begin = list[bool](), flights.Flights.begin
-
-    def noted(self: flights.Flights, *, behind_all_turns: bool) -> None:
-        begun.append(behind_all_turns)
-        begin(self, behind_all_turns=behind_all_turns)
-
-    monkeypatch.setattr(flights.Flights, "begin", noted)
-    prediction = cases.predicted(["a good film", "a bad film"])
-    engine = Outcomes(prediction.model)
-    for row in prediction.inputs:
-        engine.of([row], 3)
-    with torch.no_grad():
-        next(prediction.model.parameters()).add_(0)  # it could be another weight
-    engine.of([row.without([1], hide_named("delete"))], 3)
-    assert begun == [True, False, True]
+    before = streams.current.moment()
+    assert not any(stream.is_behind(before) for stream in streams.aside)
+    flights.Flights(torch.device("cpu")).begin()
+    assert all(stream.is_behind(before) for stream in streams.aside)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from whyformer.evaluation import chunk
 from whyformer.landing import Landing
 from whyformer.perturb import flights
 
@@ -39,17 +38,11 @@ class Streams:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, patience: int):
         self._stack = [Stream("default")]
-        self.turns, self.aside = (Stream("turn 0"), Stream("turn 1")), (Stream("aside 0"), Stream("aside 1"))
+        self.aside = (Stream("aside 0"), Stream("aside 1"))
         cuda: Any = SimpleNamespace(stream=self.entered, current_stream=lambda device: self.current)
         monkeypatch.setattr(flights, "torch", SimpleNamespace(cuda=cuda))
-        monkeypatch.setattr(flights, "_first_streams", lambda device: self.turns)
         monkeypatch.setattr(flights, "_streams", lambda device: self.aside)
         monkeypatch.setitem(flights.AHEAD, "cpu", 4)
-        monkeypatch.setitem(flights.LITTLE, "cpu", 100)
-        gpu: Any = SimpleNamespace(type="cuda")
-        ahead, behind = flights.ahead_of_flights, flights.behind_other_turns
-        monkeypatch.setattr(chunk, "ahead_of_flights", lambda device, turn=0: ahead(gpu, turn))
-        monkeypatch.setattr(chunk, "behind_other_turns", lambda device: behind(gpu))
 
         class LateLanding(Landing):
             def __init__(self, *tensors: torch.Tensor):

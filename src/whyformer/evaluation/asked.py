@@ -1,18 +1,12 @@
 """Asked: what methods and metrics were asked about a batch of examples, and may not have answered yet."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from whyformer.caching import cached_property
-from whyformer.checks import Checks, postponed
-from whyformer.errors import WhyformerError
 from whyformer.evaluation.examples import Item
-from whyformer.landing import Landing
-from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.case import Case
-from whyformer.metrics.class_scores import scores_by
 from whyformer.metrics.specs import MetricSpec
 from whyformer.prediction import Prediction
 from whyformer.tasks.task import Explains, are_all_others
@@ -61,49 +55,4 @@ class Runs:
         return self.whole.settled()
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A method that was asked for its scores: a GPU may still be computing them, or the checks of their numbers.
-
-    Of the scores, [batch, units], a copy is on its way to the CPU.
-    """
-
-    method: MethodSpec
-    answer: Scores | WhyformerError
-    checks: Checks
-    landing: Landing | None = None
-
-    @classmethod
-    def of(cls, method: MethodSpec, runs: Runs) -> "Asked":
-        """Ask a method."""
-        with postponed() as checks:
-            try:
-                answer = scores_by(method, runs.explained_by(method))
-            except WhyformerError as error:
-                return cls(method, error, checks)
-        checks.land()
-        runs.whole.land()
-        scores = replace(answer, values=answer.total)
-        return cls(method, scores, checks, Landing(scores.values))
-
-    def scores(self) -> Scores:
-        """The scores, or the error that there is in place of them."""
-        if isinstance(self.answer, WhyformerError):
-            raise self.answer
-        self.checks.make()
-        return self.answer
-
-
 Others = dict[Explains, dict[tuple[int, ...], Prediction]]  # predictions for other classes, by quantity
-
-
-@dataclass
-class AskedBatch:
-    """Items that every method was asked about; the metrics are not yet, because they need the scores."""
-
-    items: Sequence[Item]
-    runs: Runs
-    logits: Landing
-    turn: int
-    asked: list[Asked] = field(default_factory=list)  # of which no metric was asked
-    others: Others = field(default_factory=lambda: defaultdict(dict))

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,25 +11,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel, WhyformerError
-from whyformer.evaluation.asked import Asked, AskedBatch, MetricCall, Others, Runs
+from whyformer.evaluation.asked import MetricCall, Others, Runs
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.protocols import as_explained
 from whyformer.evaluation.references import References
 from whyformer.inputs.encoding import collate
-from whyformer.landing import Landing
 from whyformer.methods.documents import Document
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.case import PIXELS, Case
-from whyformer.metrics.class_scores import ClassScores, DocumentScores
+from whyformer.metrics.class_scores import ClassScores, DocumentScores, scores_by
 from whyformer.metrics.registry import Measured
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
 from whyformer.perturb import Outcomes, in_parts, with_fewer
-from whyformer.perturb.flights import AHEAD, ahead_of_flights, behind_other_turns
+from whyformer.perturb.flights import AHEAD
 from whyformer.perturb.probe import probe
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction
@@ -43,8 +41,6 @@ from whyformer.tasks.classes import Classes
 from whyformer.tasks.task import ExampleOutputs, Explains
 
 ScoresFor = ClassScores | DocumentScores
-Errand = Callable[[], object]  # what Python has to do once, at any time
-MANY, MUCH = 4096, 2**18  # inputs, or tokens, which a GPU takes longer for than Python for some methods
 
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
@@ -55,23 +51,20 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
         return run.result()
 
 
-def measured_chunks(plan: Plan, pending: Iterable[PendingChunk], errands: Iterable[Errand] = ()) -> Iterator[Chunk]:
+def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
     """Chunks one after the other; a GPU runs what the metrics of one ask while the next one is explained.
 
-    Whatever ends it while the next one is read or explained, the one before is measured still. The errands are done
-    while a GPU has enough to do; those for which there was no such moment are not.
+    Whatever ends it while the next one is read or explained, the one before is measured still.
     """
     most = 2 if plan.subject.device.type in AHEAD else 1
     going: deque[ChunkRun] = deque()
-    chunks, is_first, left = iter(pending), True, deque(errands)
+    chunks = iter(pending)
     while True:
         try:
             chunk = next(chunks, None)
             if chunk is None:
                 break
-            _advance(going)
-            going.append(ChunkRun(plan, chunk, partial(_advance, going), errands=left, is_first=is_first))
-            is_first = False
+            going.append(ChunkRun(plan, chunk, partial(_advance, going)))
             going[-1].ask()
         except (Exception, KeyboardInterrupt):
             if going and going[0].is_asked:
@@ -84,18 +77,12 @@ def measured_chunks(plan: Plan, pending: Iterable[PendingChunk], errands: Iterab
         yield going.popleft().result()
 
 
-def _advance(going: Iterable["ChunkRun"]) -> bool:
-    """Keep a GPU busy with what chunks ask, the first one first; whether it has little to do all the same."""
+def _advance(going: Iterable["ChunkRun"]) -> None:
+    """Keep a GPU busy with the chunks of which everything was asked; `result` raises what is wrong with one."""
     for run in going:
-        run.advance(urgent=_have_little(going))
-        if run.outcomes.is_full:
-            break
-    return _have_little(going)
-
-
-def _have_little(going: Iterable["ChunkRun"]) -> bool:
-    """Whether a GPU has little to do for each of these chunks."""
-    return all(run.outcomes.has_little for run in going)
+        if run.is_asked:
+            with listening(None), suppress(Exception):
+                run.outcomes.advance()
 
 
 class Numbers(NamedTuple):
@@ -109,23 +96,10 @@ class Numbers(NamedTuple):
 class ChunkRun:
     """One chunk while it is measured: the metrics that wait for the model, and what they found."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        pending: PendingChunk,
-        meanwhile: Callable[[], bool] = lambda: False,
-        *,
-        errands: deque[Errand] | None = None,
-        is_first: bool = False,
-    ):
+    def __init__(self, plan: Plan, pending: PendingChunk, meanwhile: Callable[[], None] = lambda: None):
         self.plan, self.pending, self.meanwhile = plan, pending, meanwhile
-        self.errands = deque[Errand]() if errands is None else errands
-        self.last_batch: AskedBatch | None = None  # whose scores a GPU computes while the next one is asked about
-        self.to_explain_again: list[Sequence[Item]] = []  # for which memory was short
-        self.turn = 0
         self.pairs = {pair for of_row in pending.missing.values() for pair in of_row}
-        subject = plan.subject
-        self.outcomes = Outcomes(subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
+        self.outcomes = Outcomes(plan.subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
         self.waiting: list[MetricCall] = []
         self.measured: dict[tuple[int, Pair], list[Numbers]] = defaultdict(list)
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
@@ -134,11 +108,6 @@ class ChunkRun:
         self.left_out: dict[int, str] = {}
         self.metric_facts: dict[str, dict[str, Any]] = {}
         self.is_asked = False
-        self.is_asking = False
-        self.has_left_over = False  # what was asked about earlier items
-        self.has_failed = False  # ahead of time
-        # those for which kernels are not loaded yet: to load them, Python waits until a GPU has nothing to do
-        self.batches_to_load = (2 if self.may_plan_later else 1) if is_first else 0
 
     def ask(self) -> None:
         """Explain everything that is wanted, and note what the metrics ask of the model."""
@@ -150,33 +119,10 @@ class ChunkRun:
             texts = [item for item in self.wanted if not self.is_merged(item)]
             for batch in batches(texts, limits_of(plan.subject.device, plan.subject.model), plan.settings.ceiling):
                 self.explain(batch)
-            self._plan_last_batch()
-            for items in self.to_explain_again:
-                self.explain(items, at_once=True)
             for item in self.wanted:
                 if self.is_merged(item):
                     self.explain_document(item)
         self.is_asked = True
-
-    def advance(self, *, urgent: bool = False) -> None:
-        """Keep a GPU busy with what was asked about all methods of some items: only then its batches are large.
-
-        Where it is `urgent`, because there is little else to do, it is given many inputs before all was asked, and what
-        is left over of items about which all was.
-        An error must not end another chunk, which is being explained: from then on all that is left waits for
-        `result`, which runs it, and raises what is wrong.
-        """
-        if self.has_failed:
-            return
-        try:
-            is_much = self.outcomes.waiting >= MANY or self.outcomes.waiting_tokens >= MUCH
-            is_worth_it = self.has_left_over or is_much
-            begin = not self.is_asking or (urgent and is_worth_it)
-            self.has_left_over &= not begin
-            with listening(None):
-                self.outcomes.advance(begin=begin)
-        except Exception:  # noqa: BLE001 - whatever it is, `result` meets it again
-            self.has_failed = True
 
     def result(self) -> Chunk:
         """The numbers, once everything was asked."""
@@ -196,12 +142,9 @@ class ChunkRun:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """In it, whoever counts chunks is not told of the steps of every method, and a GPU does these first."""
-        with capturing(self.plan.settings.capture), listening(None), self._in_turn(0):
+        """In it, whoever counts chunks is not told of the steps of every method."""
+        with capturing(self.plan.settings.capture), listening(None):
             yield
-
-    def _in_turn(self, turn: int) -> AbstractContextManager[None]:
-        return ahead_of_flights(self.plan.subject.device, turn)
 
     def in_windows(self, items: Sequence[Item]) -> list[Item]:
         """The items, each with the window of its context that is explained, where that does not fit as a whole."""
@@ -215,97 +158,32 @@ class ChunkRun:
         """Whether it is a document that is explained by all its windows."""
         return self.plan.settings.windows.merge and bool(item.windows)
 
-    def explain(self, items: Sequence[Item], *, at_once: bool = False) -> None:
-        """Run the model on a batch, and explain it by every method; then note what the metrics ask of the one before.
-
-        Or of this one, `at_once`: a GPU is waited for.
-        """
-        at_once = at_once or not self.may_plan_later
+    def explain(self, items: Sequence[Item]) -> None:
+        """Run the model on a batch, explain it by every method, and note what the metrics ask."""
         for attempt in in_parts(items):
             with attempt as part:
                 try:
-                    self._explain(part, at_once)
+                    self._explain(part)
                 except torch.OutOfMemoryError:  # whatever was asked about these items is asked again
                     self._forget(part)
-                    self._plan_last_batch()  # the graph of the batch before takes memory
                     raise
             collect_now()  # graphs hold memory of the device
-        if not self.batches_to_load and self.meanwhile():
-            self._plan_last_batch()
-
-    @cached_property
-    def may_plan_later(self) -> bool:
-        """Whether metrics can be asked about a batch while a GPU explains the next: not if they run the model too."""
-        runs_model = self.plan.settings.ceiling or any(
-            "classes" in metric.of.needs or metric.facts["options"].get("target") == "gold"
-            for metric in self.plan.metrics
-        )
-        return limits_of(self.plan.subject.device, self.plan.subject.model).graphs > 1 and not runs_model
 
     def _forget(self, items: Sequence[Item]) -> None:
         """Forget what was asked about some items, and found."""
-        self.is_asking = False
         rows = {item.row for item in items}
         self.waiting = [call for call in self.waiting if not rows.issuperset(item.row for item in call.items)]
         for key in [key for key in self.measured if key[0] in rows]:
             del self.measured[key]
 
-    def _explain(self, items: Sequence[Item], at_once: bool) -> None:
-        self.turn += 1
-        with self._in_turn(self.turn):
-            batch = self._ask_about(items)
-        self._plan_last_batch()
-        if at_once:
-            self._plan_about(batch)
-        else:
-            self.last_batch = batch
-
-    def _ask_about(self, items: Sequence[Item]) -> AskedBatch:
+    def _explain(self, items: Sequence[Item]) -> None:
         wanted = self._missing_methods
         runs = self._runs(items, Needs.of_all([spec.needs for spec in wanted]))
-        batch = AskedBatch(items, runs, Landing(runs.whole.outputs.logits), self.turn)
+        self._note(runs.whole, items)
+        others: Others = defaultdict(dict)
         for spec in wanted:
-            batch.asked.append(Asked.of(spec, batch.runs))
-            # a GPU that waits is not kept waiting until all were asked
-            if not self.batches_to_load and self.meanwhile():
-                if self.last_batch is None:
-                    self._plan_asked(batch)
-                else:
-                    self._plan_last_batch()
-        self.batches_to_load = max(0, self.batches_to_load - 1)
-        return batch
-
-    def _plan_last_batch(self) -> None:
-        """Note what the metrics ask of the batch before, if that was not done.
-
-        If memory is short for that, because the graph of another one is there, it is explained again behind all others.
-        """
-        last, self.last_batch = self.last_batch, None
-        if last is not None:
-            try:
-                self._plan_about(last)
-            except torch.OutOfMemoryError:
-                self._forget(last.items)
-                self.to_explain_again.append(last.items)
-
-    def _plan_about(self, batch: AskedBatch) -> None:
-        """Note what the metrics ask of a batch."""
-        with self._in_turn(batch.turn):
-            self._note(batch.runs.whole, batch.logits, batch.items)  # a GPU is waited for
-            try:
-                self._plan_asked(batch)
-                references = References(self.plan, self.pairs, self.outcomes)
-                self._plan_all(references.calls(batch.runs.settled, batch.items), batch.runs)
-            finally:
-                self.is_asking = False
-        self.meanwhile()
-
-    def _plan_asked(self, batch: AskedBatch) -> None:
-        """Note what the metrics ask of the methods that were asked so far."""
-        if not self.is_asking:
-            self.is_asking, self.has_left_over = True, self.outcomes.waiting > 0
-        asked, batch.asked = batch.asked, []
-        self._plan_all(self._calls_about(asked, batch), batch.runs)
+            self._plan_all(self._calls(spec, runs, items, others), runs)
+        self._plan_all(References(self.plan, self.pairs, self.outcomes).calls(runs.settled, items), runs)
 
     def _plan_all(self, calls: Iterable[MetricCall], runs: Runs) -> None:
         """Ask every metric once; what is asked about a prediction is kept without its graph."""
@@ -314,7 +192,6 @@ class ChunkRun:
             self.meanwhile()
 
     def _runs(self, items: Sequence[Item], needs: Needs) -> Runs:
-        behind_other_turns(self.plan.subject.device)
         protocol = self.plan.settings.protocol
         needs = replace(needs, once=False)  # metrics may ask about other classes
         whole = self._prediction(items, needs if protocol is None else Needs(maps=False))
@@ -348,7 +225,7 @@ class ChunkRun:
         subject = self.plan.subject
         needs = Needs.of_all([spec.needs for spec in self._missing_methods])
         document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, needs=needs)
-        self._note(document.prediction, Landing(document.prediction.outputs.logits), [item])
+        self._note(document.prediction, [item])
         for spec in self._missing_methods:
             by_class = DocumentScores(spec, document)
             try:
@@ -374,9 +251,10 @@ class ChunkRun:
         each = (ExampleOutputs(outputs, row, example) for row, example in enumerate(batch.examples))
         return prediction.towards([task.best_in(one) for one in each])
 
-    def _note(self, prediction: Prediction, logits: Landing, items: Sequence[Item]) -> None:
-        task, predicted = prediction.task, prediction.predicted_on_cpu.tolist()
-        probabilities = task.probabilities(logits.tensors[0].double()) if task.name == "classes" else None
+    def _note(self, prediction: Prediction, items: Sequence[Item]) -> None:
+        task, predicted = prediction.task, prediction.predicted.tolist()
+        logits = prediction.outputs.logits.detach().double().cpu()
+        probabilities = task.probabilities(logits) if task.name == "classes" else None
         for place, item in enumerate(items):
             facts: dict[str, Any] = {"row": item.row, "units": item.units, "gold": item.annotation.gold}
             if item.encoded.dropped:
@@ -402,7 +280,7 @@ class ChunkRun:
 
     def _kept_row(self, prediction: Prediction, place: int, item: Item) -> dict[str, Any]:
         of = ExampleOutputs(prediction.outputs, place, item.encoded, prediction.batch.tokenizer)
-        target = prediction.target_on_cpu[place].tolist()
+        target = prediction.target[place].tolist()
         predicted = prediction.task.predicted(of, tuple(target) if isinstance(target, list) else target, None)
         facts = row_facts(item.text, predicted, self.plan.subject.labels)
         if self.is_merged(item):
@@ -410,21 +288,10 @@ class ChunkRun:
         answer = gold_answer(item.answer, item.annotation.unanswered, item.text.texts)
         return facts | ({} if answer is None else {"answer": answer})
 
-    def _calls_about(self, several: Iterable[Asked], batch: AskedBatch) -> list[MetricCall]:
-        """Every metric about several methods, once all of these have their scores."""
-        return [call for asked in several for call in self._calls(asked, batch.runs, batch.items, batch.others)]
-
-    def _calls(
-        self,
-        asked: "Asked",
-        runs: Runs,
-        items: Sequence[Item],
-        others: Others,
-    ) -> Iterator[MetricCall]:
+    def _calls(self, spec: MethodSpec, runs: Runs, items: Sequence[Item], others: Others) -> Iterator[MetricCall]:
         """Every metric about one method; what it refuses as a batch is tried example by example."""
-        spec = asked.method
         try:
-            scores = asked.scores()
+            scores = scores_by(spec, runs.explained_by(spec))
         except WhyformerError as error:
             if len(items) == 1:
                 self.refused |= {(item.row, spec.label): str(error) for item in items}
@@ -432,16 +299,14 @@ class ChunkRun:
             for item in items:
                 yield from self._calls_alone(spec, item)
             return
-
         if (spec.label, KEPT) in self.pairs:
             self._keep_scores(spec.label, scores, items, runs.quantity_of(spec))
         by_class = ClassScores(spec, runs.explained_by(spec), others[spec.quantity])
-        yield from self._metric_calls(spec, runs.whole, scores, items, by_class, asked.landing)
+        yield from self._metric_calls(spec, runs.whole, scores, items, by_class)
 
     def _calls_alone(self, spec: MethodSpec, item: Item) -> Iterator[MetricCall]:
         """The same about one item."""
-        runs = self._runs([item], spec.needs)
-        return self._calls(Asked.of(spec, runs), runs, [item], defaultdict(dict))
+        return self._calls(spec, self._runs([item], spec.needs), [item], defaultdict(dict))
 
     def _metric_calls(
         self,
@@ -450,12 +315,11 @@ class ChunkRun:
         scores: Scores,
         items: Sequence[Item],
         by_class: ScoresFor,
-        landing: Landing | None = None,
     ) -> Iterator[MetricCall]:
         """Every metric about the scores of one method."""
         case = self._case(prediction, scores.total, items, by_class if spec.class_specific else None)
         pixels = scores.diagnostics.get(PIXELS)
-        case = replace(case, ranks=scores.ranks, signed=bool(scores.signed), pixels=pixels, landing=landing)
+        case = replace(case, ranks=scores.ranks, signed=bool(scores.signed), pixels=pixels)
         for metric in self.plan.metrics:
             if (spec.label, metric.label) in self.pairs:
                 yield MetricCall(spec.label, metric, case, items)
@@ -503,19 +367,10 @@ class ChunkRun:
     def measure(self) -> None:
         """Measure, while the model runs on what was asked about later calls."""
         for call in self.waiting:
-            self._do_errand()
             self._keep(call, call.metric(call.case))
-            self.advance()
             self.meanwhile()
         self.waiting.clear()
         self.outcomes.forget()
-
-    def _do_errand(self) -> None:
-        """Do one of those things before a GPU is waited for, if it has enough to do."""
-        if self.errands and self.outcomes.has_much:
-            self.errands.popleft()()
-            self.advance()
-            self.meanwhile()
 
     def _keep(self, call: MetricCall, measured: Measured) -> None:
         spec = call.metric

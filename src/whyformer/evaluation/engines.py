@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
-from whyformer.evaluation.chunk import Errand, measured_chunk, measured_chunks
+from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.results.records import Chunk
 
@@ -25,27 +25,21 @@ CHUNKS_PER_WORKER = 2  # the one that it measures, and the next
 
 
 class Engine(Protocol):
-    """Measures chunks. Errands are done while a GPU of this process has enough to do."""
+    """Measures chunks."""
 
-    def __call__(
-        self, plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None, errands: Sequence[Errand] = ()
-    ) -> Iterator[Chunk]:
+    def __call__(self, plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
         """The chunks, measured."""
         ...
 
 
-def local(
-    plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None, errands: Sequence[Errand] = ()
-) -> Iterator[Chunk]:
+def local(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
     """One after the other, here."""
     if workers not in (None, 1):
         raise BadOption(f"workers={workers}: the local engine has one; use engine='ray' (--engine ray)")
-    return measured_chunks(plan, pending, errands)
+    return measured_chunks(plan, pending)
 
 
-def on_ray(
-    plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None, errands: Sequence[Errand] = ()
-) -> Iterator[Chunk]:
+def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
     """On workers of Ray, here or on a cluster; the chunks come as they are done."""
     if workers is not None and workers < 1:
         raise BadOption(f"workers={workers}: at least one is needed; leave it out for as many as there is room for")

@@ -1,9 +1,9 @@
 """evaluate: data × methods × metrics → journal → Table."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,6 @@ from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption, shown
-from whyformer.evaluation.chunk import Errand
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.estimate import ceiling_estimate
 from whyformer.evaluation.journal import Journal
@@ -32,7 +31,6 @@ from whyformer.registry.options import Count
 from whyformer.registry.specs import Written, names_of
 from whyformer.results.table import Pair
 from whyformer.show.live import watching
-from whyformer.show.pictures import imported
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import RUNNER_UP, Explains, task_of
 
@@ -244,27 +242,12 @@ def _results(
                 announced = True
                 yield chunk
 
-        chunks = _hashing_beside(pending(), evaluation.plan, stack)
-        errands = [] if out is None else [partial(_quietly, imported)]
-        for chunk in measure(evaluation.plan, chunks, workers, errands):
+        for chunk in measure(evaluation.plan, pending(), workers):
             if journal is not None:
                 journal.append(chunk)
             results.add(chunk)
             advance()
     return results
-
-
-def _hashing_beside(chunks: Iterable[PendingChunk], plan: Plan, stack: ExitStack) -> Iterator[PendingChunk]:
-    """The chunks; while a GPU is busy with the first, weights are hashed."""
-    for number, chunk in enumerate(chunks):
-        yield chunk
-        if not number:
-            stack.callback(plan.know_facts_soon())
-
-
-def _quietly(errand: Errand) -> None:
-    with suppress(Exception):  # whoever draws meets it again
-        errand()
 
 
 def _announce(evaluation: Evaluation, first: PendingChunk) -> None:

@@ -1,16 +1,14 @@
 """The plan of an evaluation: which numbers of a chunk are missing, each with the key that says what determines it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from threading import Event, Lock
 from typing import Any
 from typing import Protocol as Form
 
 from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluation.beforehand import beforehand
 from whyformer.evaluation.examples import Item, as_json, hashed, hashed_json, item_of
 from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
@@ -19,7 +17,6 @@ from whyformer.metrics.faithfulness import Protocol
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import NEEDS, list_metrics
 from whyformer.metrics.specs import MetricSpec
-from whyformer.models.fingerprint import with_weights
 from whyformer.models.limits import CPU, limits_of
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
@@ -29,8 +26,6 @@ from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS, Explains
 
 FEWEST_CHUNKS = {"local": 2, "ray": 8}  # of data that has enough rows: workers share them
-
-_HASHING = Lock()
 
 
 @dataclass(frozen=True)
@@ -156,47 +151,17 @@ class Plan:
             pairs += [(method.label, KEPT) for method in self.methods]
         return pairs
 
-    def know_facts_soon(self) -> Callable[[], None]:
-        """Let another thread hash the weights: nobody waits for that until the first chunk is written.
-
-        What is given back ends it, and waits for its end: Python must not be left while it copies weights.
-        """
-        ended, _ = Event(), self._shape
-        thread = beforehand(lambda: self._known_facts(ended))
-
-        def end() -> None:
-            ended.set()
-            thread.join()
-
-        return end
-
-    @property
+    @cached_property
     def facts(self) -> dict[str, Any]:
         """What determines every number, beside the example, the method and the metric."""
-        return self._known_facts()
-
-    def _known_facts(self, ended: Event | None = None) -> dict[str, Any]:
-        with _HASHING:  # by one thread
-            if "_facts" not in self.__dict__:
-                self.__dict__["_facts"] = self._made_facts(ended)
-            facts: dict[str, Any] = self.__dict__["_facts"]
-        return facts
-
-    @cached_property
-    def _shape(self) -> str:
-        """That of the model, asked while it does not run."""
-        return self.subject.shape
-
-    def _made_facts(self, ended: Event | None) -> dict[str, Any]:
-        packages = self.subject.provenance["packages"]
         usual, asked = Settings(), self.settings
         unusual = {
             name: value
             for name in ("protocol", "explains", "versus")
             if (value := getattr(asked, name)) != getattr(usual, name)
         }
-        model = with_weights(self._shape, self.subject.model, ended)
-        return {"model": model, "device": self.subject.device.type, **packages, **unusual}
+        packages = self.subject.provenance["packages"]
+        return {"model": self.subject.fingerprint, "device": self.subject.device.type, **packages, **unusual}
 
     def rows_at_once(self, data: Dataset, engine: str) -> int:
         """How many rows are journalled together: fewer where each takes long, or where chunks would be too few."""

@@ -28,7 +28,7 @@ TINY = 1e-9  # the weight of a sample of which nothing is left
 @method(family="perturbation", signed=False, class_specific=False, paper="-", maps=False)
 def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
     """Random scores between 0 and 1, the same for the same text and seed."""
-    real = ~prediction.padding_on_cpu  # a GPU is not waited for by each example
+    real = ~prediction.padding.cpu()  # a GPU is not waited for by each example
     scores = torch.zeros(real.shape, dtype=prediction.real.dtype)
     for row, is_real, stream in zip(scores, real, prediction.generators(seed), strict=True):
         row[is_real] = torch.rand(int(is_real.sum()), generator=stream, dtype=torch.float32).to(row)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from whyformer.checks import at_once, gathering, raise_or_postpone, raise_postponed
+from whyformer.checks import Checks, gathering
 from whyformer.errors import WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.loading import unwrapped
@@ -94,10 +94,8 @@ def _tried(captures: Captures, of_run: Any, of_method: Any, done: "Done") -> str
     captures.seen[key] += 1
     if not is_seen_often(done[2].batch, captures.seen[key]):
         return None
-    raise_postponed()
     try:
-        with at_once():  # what is wrong with the capture is not wrong with what was done
-            _capture(captures, of_run, of_method, done)
+        _capture(captures, of_run, of_method, done)
     except _NoSuchPass as error:
         captures.refused[of_method] = str(error)
         return str(error)
@@ -182,7 +180,9 @@ def _replayed(known: Pass, replay: Replay, prediction: Prediction) -> "Scores":
         values, signs = _cut(scores.values, numbers), None if scores.signs is None else _cut(scores.signs, numbers)
         padding, flags = _cut(known.padding, numbers), None if known.flags is None else known.flags.clone()
         diagnostics = _cloned(scores.diagnostics)
-    raise_or_postpone(() if flags is None else flags.unbind(), known.errors)
+    checks = Checks()
+    checks.add(() if flags is None else flags.unbind(), known.errors)
+    checks.make()
     prediction.know_padding(padding)
     return replace(scores, values=values, signs=signs, diagnostics={**diagnostics, "capture": "replayed"})
 

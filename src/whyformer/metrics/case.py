@@ -16,7 +16,6 @@ from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput, upsampled
 from whyformer.inputs.input import Flags, Kind, Places, TensorInput, flags_of
 from whyformer.inputs.units import Span
-from whyformer.landing import Landing
 from whyformer.methods.registry import Scores
 from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
@@ -70,8 +69,7 @@ class Case:
     `scores_for` gives the method's scores for other classes, one per example; None for a method that is the same for
     all. Padding and special tokens are never ranked. `ranks`: only the order of the scores means something, so a word
     has that of its highest token, whatever a metric says. `signed`: scores below zero speak against the class. `pixels`
-    are the scores of an image's pixels, [batch, height, width], of a method that has some. `landing`: the scores, on
-    their way to the CPU.
+    are the scores of an image's pixels, [batch, height, width], of a method that has some.
     """
 
     prediction: Prediction
@@ -83,7 +81,6 @@ class Case:
     ranks: bool = False
     pixels: Tensor | None = None
     signed: bool = True
-    landing: Landing | None = field(default=None, repr=False)
     _other: dict[tuple[int, ...], Scores] = field(default_factory=dict, repr=False)
     _orders: dict[tuple[str, ...], list[NDArray[np.intp]]] = field(default_factory=dict, init=False, repr=False)
     _planned: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
@@ -121,7 +118,7 @@ class Case:
     @cached_property
     def real(self) -> list[list[int]]:
         """The positions of each example that are no padding."""
-        return [np.flatnonzero(~row).tolist() for row in self.prediction.padding_on_cpu.numpy()]
+        return [np.flatnonzero(~row).tolist() for row in self.prediction.padding.cpu().numpy()]
 
     @cached_property
     def rankable(self) -> list[list[int]]:
@@ -144,7 +141,7 @@ class Case:
             if wrong := [int(label) for label in gold if not 0 <= label < self.classes]:
                 raise BadInput(f"gold label {wrong[0]} is no class of this model: it has 0 … {self.classes - 1}")
             return gold
-        return self.prediction.predicted_on_cpu if target == "predicted" else self.prediction.target_on_cpu
+        return (self.prediction.predicted if target == "predicted" else self.prediction.target).cpu()
 
     @property
     def right(self) -> list[int]:
@@ -206,8 +203,7 @@ class Case:
 
     def without_padding(self, scores: Tensor) -> list[Floats]:
         """Scores [batch, units] of each example, without padding."""
-        landed = None if self.landing is None or scores is not self.scores else self.landing.tensors[0]
-        rows = (scores.detach().cpu() if landed is None else landed).double().numpy()
+        rows = scores.detach().cpu().double().numpy()
         return [row[real] for row, real in zip(rows, self.real, strict=True)]
 
     def units(self, units: Groups = "token") -> list[list[list[int]]]:
@@ -330,7 +326,7 @@ class Case:
                 share = len(groups[unit]) if combine == "sum" else 1
                 scores[example, [real[place] for place in groups[unit]]] = (len(order) - rank) / share
         pixels = self._by_owner(scores) if units == "cell" else None
-        return replace(self, scores=scores, landing=None, scores_for=None, ranks=False, pixels=pixels, _other={})
+        return replace(self, scores=scores, scores_for=None, ranks=False, pixels=pixels, _other={})
 
     def _by_owner(self, scores: Tensor) -> Tensor:
         """The scores of patches as images of hard edges, [batch, height, width]; 0 where there is no patch."""

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from threading import Event
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,18 +32,8 @@ def shape_of(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> 
 
 def fingerprint(model: nn.Module, tokenizer: Any = None, processor: Any = None) -> str:
     """A hash of everything that determines what a model says: its shape, and every weight as it is now."""
-    return with_weights(shape_of(model, tokenizer, processor), model)
-
-
-def with_weights(shape: str, model: nn.Module, ended: Event | None = None) -> str:
-    """The fingerprint of a model whose shape is known; while it runs, its configuration may not be what it is.
-
-    Once it is `ended`, nobody needs it any more: `InterruptedError`.
-    """
-    digest = hashlib.blake2b(shape.encode(), digest_size=16)
+    digest = hashlib.blake2b(shape_of(model, tokenizer, processor).encode(), digest_size=16)
     for _, weight in _weights(model):
-        if ended is not None and ended.is_set():
-            raise InterruptedError
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 

@@ -17,9 +17,8 @@ class Limits:
 
     `rows` is how many examples are read, and in an evaluation journalled, together; `texts` how many of them are
     explained at once, those of nearly one length; `traced_tokens` how many tokens of a recorded run; `tokens` how many
-    of any other run; `traced_call` and `call` how many tokens such a run costs as much as, on top of its own; `graphs`
-    how many recorded runs there are at a time, one of them being computed; `logits` how many outputs of models that
-    give a vocabulary at every position.
+    of any other run; `traced_call` and `call` how many tokens such a run costs as much as, on top of its own; `logits`
+    how many outputs of models that give a vocabulary at every position.
     """
 
     rows: int
@@ -28,7 +27,6 @@ class Limits:
     traced_call: int
     tokens: int
     call: int
-    graphs: int
     logits: int
 
     def scaled(self, share: float) -> "Limits":
@@ -37,15 +35,13 @@ class Limits:
 
 
 _WITHOUT_PADDING: "WeakSet[nn.Module]" = WeakSet()
-BY_WEIGHTS = ("rows", "texts", "traced_tokens", "graphs")
-CPU = Limits(rows=16, texts=16, traced_tokens=2048, traced_call=64, tokens=4096, call=16, graphs=1, logits=2**26)
+BY_WEIGHTS = ("rows", "texts", "traced_tokens")
+CPU = Limits(rows=16, texts=16, traced_tokens=2048, traced_call=64, tokens=4096, call=16, logits=2**26)
 LIMITS = {
     "cpu": CPU,
-    "cuda": Limits(
-        rows=256, texts=128, traced_tokens=8192, traced_call=1536, tokens=65536, call=1024, graphs=1, logits=2**28
-    ),
+    "cuda": Limits(rows=256, texts=128, traced_tokens=8192, traced_call=1536, tokens=65536, call=1024, logits=2**28),
     "large cuda": Limits(
-        rows=512, texts=256, traced_tokens=16384, traced_call=1536, tokens=65536, call=1024, graphs=2, logits=2**28
+        rows=512, texts=256, traced_tokens=16384, traced_call=1536, tokens=65536, call=1024, logits=2**28
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -15,8 +15,6 @@ from whyformer.landing import Landing
 
 AHEAD = {"cuda": 4}  # batches that a type of device has to do: it works on while Python reads the next examples
 ENOUGH = {"cuda": 2**18}  # tokens: while there are fewer in all, twice as many batches may be on their way
-LITTLE = {"cuda": 2**15}  # tokens: with fewer on their way, it may have nothing to do before Python asks again
-MUCH = {"cuda": 2**17}  # tokens: with as many on their way, Python may do something that takes it a while
 STREAMS = 2  # that take turns
 
 
@@ -53,7 +51,6 @@ class Flights:
     def __init__(self, device: torch.device):
         self.device = device
         self._most, self._enough = AHEAD.get(device.type, 0), ENOUGH.get(device.type, 0)
-        self._little, self._much = LITTLE.get(device.type, 0), MUCH.get(device.type, 0)
         self._flying: deque[Flight] = deque()
         self._launched = 0
         self._streams = _streams(device)
@@ -73,27 +70,10 @@ class Flights:
         """Whether the device could do with something more."""
         return self._may_fly(len(self._flying) + 1)
 
-    @property
-    def has_little(self) -> bool:
-        """Whether the device could work ahead, and will soon have nothing to do."""
-        return self.run_ahead and self._left < max(1, self._little)
-
-    @property
-    def has_much(self) -> bool:
-        """Whether the device works ahead, and will for a while."""
-        return self._left >= max(1, self._much)
-
-    @property
-    def _left(self) -> int:
-        """How many tokens are on their way."""
-        return sum(flight.tokens for flight in self._flying if not flight.is_over)
-
-    def begin(self, *, behind_all_turns: bool) -> None:
+    def begin(self) -> None:
         """What was asked of the device before, as changes to weights, is done before what is launched from now on."""
         for stream in self._streams:
             stream.wait_stream(torch.cuda.current_stream(self.device))
-            if behind_all_turns:
-                _wait_for_turns(stream, self.device)
 
     def join(self) -> None:
         """What was launched aside is done before what is launched from now on, and not aside."""
@@ -102,7 +82,7 @@ class Flights:
 
     def launch(self, inputs: Sequence[TensorInput], run: Callable[[], Tensor], *, aside: bool) -> None:
         """Compute the outputs of inputs; `aside`, on one of the streams that take turns, or else in line."""
-        with self._stream() if aside else self._in_line():
+        with self._stream() if aside else nullcontext():
             self._flying.append(Flight(inputs, Landing(run().double())))
 
     def arrived(self, most: int | None = None) -> Iterator[Flight]:
@@ -127,66 +107,11 @@ class Flights:
             return sum(flight.tokens for flight in islice(self._flying, count - 1)) < self._enough
         return count <= self._most
 
-    @contextmanager
-    def _in_line(self) -> Iterator[None]:
-        """What is launched here is done behind whatever was asked in any turn, and ahead of whatever will be.
-
-        It may read what another launch left, and leave something itself, in the model or in an input.
-        """
-        if not self._streams:
-            yield
-            return
-        current = torch.cuda.current_stream(self.device)
-        _wait_for_turns(current, self.device)
-        try:
-            yield
-        finally:
-            for stream in _first_streams(self.device):
-                stream.wait_stream(current)
-
     def _stream(self) -> AbstractContextManager[object]:
         if not self._streams:
             return nullcontext()
         self._launched += 1
         return torch.cuda.stream(self._streams[self._launched % len(self._streams)])
-
-
-@contextmanager
-def ahead_of_flights(device: torch.device, turn: int = 0) -> Iterator[None]:
-    """What is asked of a GPU here is done ahead of what is on its way: it does not wait until a batch is computed.
-
-    Whoever waits for what was asked in one turn does not wait for the next one. Within a turn another one may come.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    around, firsts = torch.cuda.current_stream(device), _first_streams(device)
-    others = [] if around in firsts else list(firsts)
-    for stream in others:
-        stream.wait_stream(around)
-    try:
-        with torch.cuda.stream(firsts[turn % len(firsts)]):
-            yield
-    finally:
-        for stream in others:
-            around.wait_stream(stream)
-
-
-def behind_other_turns(device: torch.device) -> None:
-    """What is asked of a GPU from now on, in this turn, is done behind what was asked in others: it may read of it."""
-    if device.type == "cuda":
-        _wait_for_turns(torch.cuda.current_stream(device), device)
-
-
-def _wait_for_turns(stream: torch.cuda.Stream, device: torch.device) -> None:
-    for first in _first_streams(device):
-        stream.wait_stream(first)
-
-
-@lru_cache
-def _first_streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
-    """Those that take turns, of a priority that neither flights nor captures have."""
-    return tuple(torch.cuda.Stream(device, priority=-2) for _ in range(STREAMS))
 
 
 @lru_cache

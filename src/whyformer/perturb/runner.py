@@ -180,14 +180,14 @@ class Runner:
             self._stop()
             raise
 
-    def advance(self, *, begin: bool = True) -> None:
-        """Launch what is waiting, as far as a GPU has little to do: it works on while Python does something else.
+    def advance(self) -> None:
+        """Launch what is waiting, as far as a GPU has room: it works while Python does something else.
 
-        Unless it may `begin`, that is what was waiting when it last began. Elsewhere nothing is done before `run`.
+        On other devices nothing is done before `run`.
         """
         self._learn()
         while self._flights.has_room:
-            if self._steps is None and begin and self.waiting:
+            if self._steps is None and self.waiting:
                 self._steps = self._launching()
             if self._steps is None:
                 return
@@ -196,28 +196,8 @@ class Runner:
 
     @property
     def waiting(self) -> int:
-        """How many inputs were asked about, and are neither known nor on their way."""
+        """The number of inputs that are neither known nor on their way."""
         return len(self._waiting) - len(self._launched)
-
-    @property
-    def waiting_tokens(self) -> int:
-        """How many tokens these have at most, if none is longer than one of the first inputs, which is whole."""
-        return self.waiting * len(next(iter(self._waiting.values()))) if self.waiting else 0
-
-    @property
-    def has_little(self) -> bool:
-        """Whether a GPU has little of this to do, or nothing."""
-        return self._flights.has_little
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a GPU, or what there is in place of one, is given no more of this for now."""
-        return not self._flights.has_room
-
-    @property
-    def has_much(self) -> bool:
-        """Whether there is a GPU, and it has much of this to do: Python may do something else."""
-        return self._flights.has_much
 
     def _learn(self, most: int | None = None) -> None:
         """Take what is there; it is waited until at most so many batches are on their way."""
@@ -242,7 +222,7 @@ class Runner:
         with self._lock:
             if self._state is not None and not self._state.holds():
                 self._state = None
-            self._flights.begin(behind_all_turns=self._state is None)
+            self._flights.begin()
             if self._state is None and self._flights.run_ahead:
                 self._state = State(self.model)
         kinds: dict[Hashable, list[TensorInput]] = defaultdict(list)
