@@ -20,7 +20,7 @@ from whyformer.inputs.input import TensorInput
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
-from whyformer.recorder.captures import Begun, Replay, replay_of
+from whyformer.recorder.captures import Replay, replay_of
 from whyformer.recorder.in_turn import AtMap, in_turn
 from whyformer.recorder.lrp.books import PLAIN, book_named, gradient_book
 from whyformer.recorder.lrp.running import Tap
@@ -74,8 +74,8 @@ class Prediction:
 
     `needs` says what the run has to record (`relevance` stands for sites); what was not said before is recorded in
     another run when it is asked for. Tensors for methods are at least float32, so that a product of half-precision
-    numbers keeps its digits. A `trace`, `padding` or `run` that is known already is used, or one that was `begun`,
-    and `chosen` holds the tensors `target` and `versus` themselves.
+    numbers keeps its digits. A `trace`, `padding` or `run` that is known already is used, and
+    `chosen` holds the tensors `target` and `versus` themselves.
     """
 
     def __init__(
@@ -91,7 +91,6 @@ class Prediction:
         relevance: bool = False,
         needs: Needs | None = None,
         run: Runs | None = None,
-        begun: Begun | None = None,
     ):
         self.model = model
         tensors = expanded(batch.tensors)
@@ -106,7 +105,7 @@ class Prediction:
         if needs is None:
             needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
         padded = batch.is_known_to_be_padded
-        self._run = run or Runs(model, self.batch.tensors, needs, trace, padded=padded, begun=begun)
+        self._run = run or Runs(model, self.batch.tensors, needs, trace, padded=padded)
 
     @property
     def needs(self) -> Needs:
@@ -140,7 +139,7 @@ class Prediction:
         run = self._run
         if run.may_be_replayed:
             run.may_be_replayed = False
-            run.replay = replay_of(self.model, self.batch, run.needs, run.begun)
+            run.replay = replay_of(self.model, self.batch, run.needs)
         return run.replay
 
     @property

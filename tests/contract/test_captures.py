@@ -448,22 +448,7 @@ def test_what_is_larger_than_all_captures_may_be_is_not_tried_again(monkeypatch:
     assert passes(model) == 0
 
 
-# Begun out of habit
-
-
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each question that was asked, whether a replay was begun before the batch was looked at."""
-    seen: list[bool] = []
-    begin = captures.begun
-
-    def noted(*given: Any) -> captures.Begun:
-        ahead = begin(*given)
-        seen.append(ahead.replay is not None)
-        return ahead
-
-    monkeypatch.setattr("whyformer.explain.attribution.begun", noted)
-    return seen
+# Replays without a second look
 
 
 def repeated(model: nn.Module, times: int, method: str = "attn_lrp", **options: Any) -> list[Tensor]:
@@ -475,40 +460,6 @@ def uncaptured(model: nn.Module, times: int, method: str = "attn_lrp", **options
         return repeated(model, times, method, **options)
 
 
-def test_the_same_question_is_begun_before_its_batch_is_looked_at(begun: list[bool]) -> None:
-    model = families.build("bert")
-    found = repeated(model, SIGHTS + 3)
-    assert begun == [False] * (SIGHTS + 1) + [True] * 2  # the first replay is looked up, and makes the habit
-    expected = uncaptured(model, SIGHTS + 3)
-    assert all(close(one, other, torch.float64) for one, other in zip(found, expected, strict=True))
-
-
-def test_a_replay_that_was_begun_is_the_only_one(begun: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = families.build("bert")
-    repeated(model, SIGHTS + 2)
-    (run,) = captures.captures_of(model).runs.values()
-    replays: list[int] = []
-    replay = run.graph.replay
-    monkeypatch.setattr(run.graph, "replay", lambda: (replays.append(1), replay()))
-    repeated(model, 1)
-    assert begun[-1]
-    assert len(replays) == 1
-
-
-def test_other_questions_have_habits_of_their_own(begun: list[bool]) -> None:
-    model = families.build("bert")
-    repeated(model, SIGHTS + 2)
-    begun.clear()
-    by_another = repeated(model, SIGHTS + 2, "attcat")
-    assert begun == [False] * (SIGHTS + 1) + [True]
-    shorter = whyformer.attribute(model, families.batch((4, 4, 4)), "attn_lrp")
-    assert begun[-1] is False
-    expected = uncaptured(model, SIGHTS + 2, "attcat")
-    assert all(close(one, other, torch.float64) for one, other in zip(by_another, expected, strict=True))
-    with capturing(False):
-        assert close(shorter, whyformer.attribute(model, families.batch((4, 4, 4)), "attn_lrp"), torch.float64)
-
-
 @pytest.mark.parametrize(
     ("name", "number", "message"),
     [
@@ -518,7 +469,7 @@ def test_other_questions_have_habits_of_their_own(begun: list[bool]) -> None:
         ("attention_mask", 0, "is attended to"),
     ],
 )
-def test_what_is_wrong_with_a_batch_is_said_as_before(name: str, number: int, message: str, begun: list[bool]) -> None:
+def test_a_wrong_batch_is_refused_after_a_replay(name: str, number: int, message: str) -> None:
     model = families.build("bert")
 
     def batch(seed: int) -> dict[str, Tensor]:
@@ -527,36 +478,34 @@ def test_what_is_wrong_with_a_batch_is_said_as_before(name: str, number: int, me
 
     for seed in range(SIGHTS + 2):
         whyformer.attribute(model, batch(seed), "attn_lrp")
-    assert begun[-1]
     wrong = batch(0)
     wrong[name][0] = number
     with pytest.raises(whyformer.BadInput, match=message):
         whyformer.attribute(model, wrong, "attn_lrp")
-    assert begun[-1] is (name == "attention_mask")  # numbers without a row are never replayed
     with capturing(False):
         expected = whyformer.attribute(model, batch(1), "attn_lrp")
     assert close(whyformer.attribute(model, batch(1), "attn_lrp"), expected, torch.float64)
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
-def test_another_state_of_the_model_ends_a_habit(end: Callable[[Any], None], begun: list[bool]) -> None:
+def test_a_changed_model_is_explained_anew(end: Callable[[Any], None]) -> None:
     model = copy.deepcopy(families.build("bert"))
     repeated(model, SIGHTS + 2)
-    assert begun[-1]
     end(model)
     (found,), (expected,) = repeated(model, 1), uncaptured(model, 1)
     assert close(found, expected, torch.float64)
 
 
-def test_weights_that_moved_are_not_replayed_at_all(begun: list[bool]) -> None:
+def test_weights_that_moved_are_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = copy.deepcopy(families.build("bert"))
     repeated(model, SIGHTS + 2)
+    (run,) = captures.captures_of(model).runs.values()
+    monkeypatch.setattr(run.graph, "replay", lambda: pytest.fail("it reads weights where they were"))
     moved(model)
     repeated(model, 1)
-    assert begun[-1] is False
 
 
-def test_other_surroundings_take_another_run(begun: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_surroundings_take_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     model = families.build("bert")
     repeated(model, SIGHTS + 2)
     monkeypatch.setattr(captures, "surroundings", lambda: ("others",))
@@ -566,31 +515,3 @@ def test_other_surroundings_take_another_run(begun: list[bool], monkeypatch: pyt
     assert len(known.runs) == 1
     repeated(model, SIGHTS)
     assert len(known.runs) == 2
-    assert [around for *_, around in known.habits.values()] == [("others",)]  # the habit is another one now
-
-
-def test_options_that_cannot_be_told_apart_are_no_habit(begun: list[bool]) -> None:
-    model = families.build("bert")
-    with pytest.raises(whyformer.BadOption):
-        whyformer.attribute(model, families.batch(), "attn_lrp", gamma=[1])
-    assert begun == []
-    with pytest.raises(whyformer.BadInput, match="a model"):
-        whyformer.attribute("bert", families.batch(), "attn_lrp")  # type: ignore[arg-type]
-
-
-def test_a_run_that_was_let_go_is_no_habit(begun: list[bool]) -> None:
-    model = families.build("bert")
-    repeated(model, SIGHTS + 2)
-    captures.captures_of(model).runs.clear()
-    (found,), (expected,) = repeated(model, 1), uncaptured(model, 1)
-    assert begun[-1] is False
-    assert close(found, expected, torch.float64)
-
-
-def test_habits_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captures, "REMEMBERED", 2)
-    model = families.build("bert")
-    for length in (3, 4, 5, 6):
-        for seed in range(SIGHTS + 2):
-            whyformer.attribute(model, families.batch((length,), seed=seed), "attn_lrp")
-    assert len(captures.captures_of(model).habits) <= 2

@@ -438,7 +438,7 @@ def test_whoever_wants_what_lands_waits_for_it_and_for_nothing_else() -> None:
 def test_short_memory_for_a_later_method_counts_the_first_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = evaluated.measuring(METHODS, "aopc,log_odds", tokens_per_batch=40)
     expected = measured_chunk(plan, next(chunks(plan, TEXTS[:4], size=4)))
-    ask, calls = chunk_module.scores_by, list[str]()
+    ask, calls = class_scores.scores_by, list[str]()
 
     def short(spec: MethodSpec, prediction: Prediction) -> Scores:
         calls.append(spec.label)

@@ -13,7 +13,7 @@ from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_in_steps, usual_method_for, with_options
 from whyformer.methods.specs import MethodSpec
 from whyformer.prediction import Prediction
-from whyformer.recorder.captures import Begun, begun, capturing
+from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
 from whyformer.registry.arguments import validated
 from whyformer.tasks.targets import Target, plain_target
@@ -45,8 +45,7 @@ def attribute(
     without Python; with `capture=False` it is not.
     """
     with capturing(capture):
-        ahead = _begun(model, inputs, (method, effort, memory, *sorted(options.items())))
-        batch: Batch = batch_of(model, inputs, ahead.near)
+        batch: Batch = batch_of(model, inputs)
         usual = usual_method_for(model, batch) if isinstance(method, str) and method == "auto" else None
         spec = with_options(methods_for(None, [method], effort, usual=usual)[0], model, options)
         if spec.is_made_of_usual:
@@ -57,19 +56,7 @@ def attribute(
             return spec(of_chosen_rows(Prediction(model, batch), target, versus, spec.needs)).total
         at_the_end = not any(isinstance(each, tuple | list) for each in (plain_target(target), plain_target(versus)))
         needs = replace(spec.needs.within(memory, spec.label), last=at_the_end)
-        run = Prediction(model, batch, needs=needs, begun=ahead)
+        run = Prediction(model, batch, needs=needs)
         prediction = run.towards(target, run.outputs.explained(explains, versus, spec.quantity))
         _ = prediction.versus  # what is wrong with it is said, whatever the method
         return spec(prediction).total
-
-
-def _begun(model: nn.Module, inputs: Any, asked: tuple[Any, ...]) -> Begun:
-    """A replay of what the same question took before; none where what is given has yet to be understood."""
-    by_name = isinstance(inputs, Mapping) and all(isinstance(tensor, Tensor) for tensor in inputs.values())
-    if not by_name or not isinstance(model, nn.Module):
-        return Begun()
-    try:
-        hash(asked)
-    except TypeError:  # an option that cannot be told from others
-        return Begun()
-    return begun(model, inputs, asked)

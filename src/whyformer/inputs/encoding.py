@@ -482,12 +482,8 @@ def collate(subject: Subject, inputs: Sequence[ReadInput]) -> Batch:
 def batch_of(
     model: nn.Module,
     inputs: Mapping[str, Tensor] | Tensor | tuple[Tensor, ...],
-    seen: Mapping[str, Tensor] | None = None,
 ) -> Batch:
-    """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them.
-
-    `seen` are those that lie on the CPU already (`inputs.tensors.near`), if somebody has looked at them.
-    """
+    """A batch from ready tensors. `special_tokens_mask`, as tokenizers return it, may be among them."""
     given, choices = tensors_of(model, inputs), None
     if task_name(model) == "choice":
         given, choices = rows_of(given)
@@ -504,7 +500,7 @@ def batch_of(
     if "position_ids" in tensors and tensors["position_ids"].shape == (1, shape[1]):  # the same for all
         given["position_ids"] = given["position_ids"].expand(shape)
         tensors["position_ids"] = tensors["position_ids"].expand(shape)
-    seen = near(given) if seen is None else seen
+    seen = near(given)
     check_ids(model, seen.get("input_ids"))
     check_width(model, seen.get("inputs_embeds"))
     check_shapes(seen, shape)

@@ -3,11 +3,11 @@
 import itertools
 import weakref
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.encoding import Batch, longest_for
-from whyformer.inputs.tensors import CONTENT, accepts, near, tables
+from whyformer.inputs.tensors import CONTENT, accepts
 from whyformer.models.borrow import lock_of
-from whyformer.models.loading import device_of, text_config, unwrapped, vocabulary_size
+from whyformer.models.loading import device_of, text_config, unwrapped
 from whyformer.models.state import State, surroundings
 from whyformer.recorder.graphs import Graphs
 from whyformer.recorder.masking import masks
@@ -35,7 +35,7 @@ SHARE = 0.1  # of a device's memory, that captures hold at most; then those that
 LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512)  # that shorter texts are padded to
 PADDED = {"input_ids", "attention_mask", "token_type_ids"}  # what there is for each token, and is known for padding
 DEVICES = ("cuda",)
-REMEMBERED = 4096  # shapes that were seen, or habits; more are forgotten
+REMEMBERED = 4096  # shapes that were seen; more are forgotten
 
 _ALLOWED: ContextVar[bool] = ContextVar("capture", default=True)
 _MOMENTS = itertools.count()
@@ -73,11 +73,6 @@ class Layout:
         """Whether positions may be masked."""
         return any(name == "attention_mask" for name, *_ in self.sizes)
 
-    @property
-    def is_a_habit(self) -> bool:
-        """Whether all tensors of the same shapes lie here, whatever their numbers are."""
-        return self.padded and not self.special and all(name in PADDED for name, *_ in self.sizes)
-
 
 class Captures:
     """Of one model: the runs that were captured in its present state, how often others were seen, and why not."""
@@ -86,9 +81,6 @@ class Captures:
         self.lock: AbstractContextManager[Any] = lock_of(model)
         self.state = State(model)
         self.runs: dict[Any, CapturedRun] = {}
-        self.habits: dict[
-            Any, Any
-        ] = {}  # by what was asked of tensors of which shapes, the key of the run that it took
         self.seen: Counter[Any] = Counter()
         self.refused: dict[Any, str] = {}
         self.length_matters = False  # whether padding changes what this model says
@@ -98,13 +90,6 @@ class Captures:
         """From now on, capture no texts that are padded."""
         self.length_matters = True
         self.runs = {key: run for key, run in self.runs.items() if not run.layout.padded}
-
-    def know_habit(self, habit: Any, key: Any) -> None:
-        """Note which run was taken, if another such question would take it whatever its numbers are."""
-        if len(self.habits) >= REMEMBERED:
-            self.habits.clear()
-        if habit is not None and self.runs[key].layout.is_a_habit:
-            self.habits[habit] = key
 
     @property
     def memory(self) -> int:
@@ -150,7 +135,6 @@ class CapturedRun:
         self.turn: object = None
         self.used = next(_MOMENTS)
         self.passes: dict[Any, Any] = {}  # by method, options and form of the target: whoever makes them knows what
-        self.rows = _rows(model)
         self.inputs = {name: torch.empty_like(tensor) for name, tensor in laid_out.tensors.items()}
         self.special = None if laid_out.special is None else torch.empty_like(laid_out.special)
         self.put(laid_out)
@@ -246,68 +230,17 @@ class Replay:
         return replace(outputs, logits=logits.clone(), attended=outputs.attended[:, :units].clone(), kept=kept)
 
 
-class Begun(NamedTuple):
-    """A replay that was begun before anybody looked at its batch, out of habit; and what was `asked`, of which form."""
-
-    replay: Replay | None = None
-    near: Mapping[str, Tensor] | None = None  # the tensors on the CPU, as `inputs.tensors.near` gives them
-    habit: Any = None
-
-    def taken_by(self, run: CapturedRun) -> Replay | None:
-        """The replay, if it is of the run that the batch takes."""
-        return self.replay if self.replay is not None and self.replay.run is run else None
-
-
-def begun(model: nn.Module, tensors: Mapping[str, Tensor], asked: Hashable) -> Begun:
-    """Replay what the same question took the last time for tensors of these shapes, before all else is looked at.
-
-    A GPU need not wait for that then. Numbers for which a table has no row are not replayed, and whatever else is wrong
-    with the batch, or with the model, is found out while the GPU works.
-    """
-    model = unwrapped(model)
-    captures = _OF.get(model) if _ALLOWED.get() else None
-    if captures is None or "input_ids" not in tensors or not tensors.keys() <= PADDED:
-        return Begun()
-    habit = asked, tuple((name, tensor.shape, tensor.dtype) for name, tensor in tensors.items())
-    key = captures.habits.get(habit)
-    if key is None:
-        return Begun(habit=habit)
-    seen = near(tensors)
-    with captures.lock:
-        run = captures.runs.get(key)
-        if run is None or not _have_rows(seen, run.rows) or not captures.state.lies_still():
-            return Begun(None, seen, habit)
-        device = device_of(model)
-        batch = Batch({name: tensor.to(device) for name, tensor in tensors.items()}, None, None)
-        return Begun(Replay(run, lay_out(model, batch, run.layout, run.needs)), seen, habit)
-
-
-def _rows(model: nn.Module) -> dict[str, int]:
-    """How many rows there are for each of what is `PADDED`, if it is looked up."""
-    rows = {name: table.rows for name, table in tables(model).items()} | {"input_ids": vocabulary_size(model)}
-    return {name: count for name, count in rows.items() if count is not None}
-
-
-def _have_rows(tensors: Mapping[str, Tensor], rows: Mapping[str, int]) -> bool:
-    ends = [(tensors[name].aminmax(), count) for name, count in rows.items() if name in tensors]
-    return all(int(end.min) >= 0 and int(end.max) < count for end, count in ends)
-
-
-def replay_of(model: nn.Module, batch: Batch, needs: Needs, begun: Begun) -> Replay | None:
+def replay_of(model: nn.Module, batch: Batch, needs: Needs) -> Replay | None:
     """A batch in the run that was captured for such ones, if there is one."""
     model = unwrapped(model)
     captures = _OF.get(model) if _ALLOWED.get() else None
     if captures is None or not captures.runs:
         return None
     with captures.lock:
-        key = key_of(model, batch, needs)
-        run = captures.runs.get(key)
+        run = captures.runs.get(key_of(model, batch, needs))
         if run is None or not captures.state.lies_still():  # a replay reads weights where they were
             return None
-        replay = begun.taken_by(run)
-        if replay is None:
-            captures.know_habit(begun.habit, key)
-            replay = Replay(run, lay_out(model, batch, run.layout, run.needs))
+        replay = Replay(run, lay_out(model, batch, run.layout, run.needs))
         if captures.state.holds():  # looked at while the device works
             return replay
         del _OF[model]

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from whyformer.recorder.captures import Begun, Replay
+from whyformer.recorder.captures import Replay
 from whyformer.recorder.lrp.books import Book
 from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.masking import masks
@@ -20,7 +20,7 @@ class Runs:
 
     The numbers of `tensors` were checked by whoever made the batch. `needs` is what was known beforehand. A run serves
     whatever needs no more than it recorded. `edited` has the change of the embeddings in every run, if there is one.
-    Of texts that are `padded`, no run has to look whether they are. What was `begun` before is taken, if it fits.
+    Of texts that are `padded`, no run has to look whether they are.
     """
 
     def __init__(
@@ -32,14 +32,12 @@ class Runs:
         edited: Mapping[str, Any] | None = None,
         *,
         padded: bool = False,
-        begun: Begun | None = None,
     ):
         self.model, self.tensors, self.needs = model, tensors, needs
         self.traces: list[Trace] = [] if trace is None else [trace]
         self.edited = dict(edited or {})
         self.padded = padded
         self.replay: Replay | None = None  # in place of a run that only has to tell what the model says
-        self.begun = begun or Begun()
         self.may_be_replayed = trace is None and not self.edited
 
     @property
