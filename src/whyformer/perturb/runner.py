@@ -25,19 +25,17 @@ from whyformer.perturb.batches import dense_batches, in_turns
 from whyformer.perturb.dropping import dropping
 from whyformer.perturb.flights import Flights
 from whyformer.perturb.prefixes import Behind, Prefixes
-from whyformer.perturb.reading import attentions_before_reading, first_alone
 from whyformer.progress import report
 from whyformer.recorder.captures import PADDED, release
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.masking import masks
 from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of
-from whyformer.tasks.task import call_of, output_of, said_by
+from whyformer.tasks.task import call_of, output_of
 
 UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced there"
 
 FEW = 512  # rows for which torch wakes no other threads, which would take longer than their probabilities
-MANY = 64  # inputs, of which it is worth it to look where a head reads
 
 Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
 
@@ -85,8 +83,7 @@ class Runner:
     An input that was not planned is run when it is asked for. Results are kept until `forget`. `read` takes from what
     the model returns the numbers that are wanted. `kept` is the one position at which a model that speaks at all of
     them has to, if it can be told; `most` is how many inputs a batch may hold. `reuse`: `read` looks at no position but
-    that, so that a causal model need not run again what inputs begin with alike, and one that reads its first position
-    need not compute others behind its last attention. What is done is reported after every
+    that, so that a causal model need not run again what inputs begin with alike. What is done is reported after every
     batch: of the inputs that wait, or of those that are `expected` in all, not at all if these are 0. `elsewhere`
     counts those that others run.
     """
@@ -106,13 +103,10 @@ class Runner:
         self.device = device_of(self.model)
         self.budget = tokens_per_batch or limits_of(self.device).tokens
         self.read, self.kept, self.most = read, kept, most
-        self._speaks_once = reuse and kept is None  # for each input, not at its positions
         reuse = reuse and may_pad(self.model)
         self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
         self.expected, self.elsewhere = expected, 0
         self.counts = Counts()
-        self._attentions = 0  # behind which a run goes on with its first position, if that alone is read
-        self._looked_at = 0  # units of the longest input by which that was found out
         self._flights, self._lock = Flights(self.device), lock_of(self.model)
         self._steps: Iterator[None] | None = None  # of what is being launched
         self._state: State | None = None  # of the model, as long as nothing was exchanged in it
@@ -230,8 +224,6 @@ class Runner:
             if key not in self._launched:
                 kinds[one.kind].append(one)
         done, total = 0, sum(map(len, kinds.values()))
-        if total >= MANY:
-            self._look_where_the_head_reads(next(iter(kinds.values())))
         for alike in kinds.values():
             for batch in self._batches(alike):
                 for attempt in in_parts(batch.inputs):
@@ -241,23 +233,6 @@ class Runner:
                 done += len(batch.inputs)
                 self.report(done, total)
                 yield
-
-    def _look_where_the_head_reads(self, inputs: Sequence[TensorInput]) -> None:
-        """Note whether runs may go on with their first position behind the last attention."""
-        short, long = min(inputs, key=len), max(inputs, key=len)
-        if not self._speaks_once or len(long) < 2:
-            return
-        check = Behind([short, long] if 2 * len(long) <= self.budget else [long])
-        with self._lock:
-            self._attentions = attentions_before_reading(self.model, len(long), partial(self._logits_in, check))
-        self._looked_at = len(long)
-
-    def _logits_in(self, batch: Behind, context: AbstractContextManager[Any]) -> Tensor:
-        """All that a model says of a batch which is run in some context, whatever of it is kept."""
-        said = said_by(self.model, self._call(batch, None, context=context))
-        if said is None:
-            raise UnsupportedModel(f"{type(self.model).__name__} returns no logits")
-        return said[0].flatten(1)
 
     def report(self, done: int, total: int) -> None:
         """Report what is done of the inputs that are expected in all, or of those that waited."""
@@ -328,19 +303,15 @@ class Runner:
 
     def _outputs(self, batch: Behind) -> Tensor | None:
         """What is kept of the outputs of a batch; None, and no prefix any more, where memory is short for one input."""
-        is_longer = max(map(len, batch.inputs)) > self._looked_at
-        context = first_alone(0 if batch.prefix or is_longer else self._attentions)
         try:
-            return self.read(self._call(batch, self.kept, context=context, **batch.past()))
+            return self.read(self._call(batch, self.kept, **batch.past()))
         except torch.OutOfMemoryError:
             if batch.prefix is None or len(batch.inputs) > 1:
                 raise
             batch.prefix.drop()
             return None
 
-    def _call(
-        self, batch: Behind, kept: int | None, *, context: AbstractContextManager[Any] | None = None, **more: Any
-    ) -> Any:
+    def _call(self, batch: Behind, kept: int | None, **more: Any) -> Any:
         """What the plain model returns, without a graph; it speaks at the position that is kept alone."""
         if kept is not None:
             more["logits_to_keep"] = torch.tensor([kept - batch.start], device=self.device)
@@ -352,7 +323,6 @@ class Runner:
             borrowed(self.model, batch.tensors(self.device), **more) as (model, arguments),
             exchanging(model, sections, arguments.get("input_ids")),
             dropped,
-            context or nullcontext(),
         ):
             return output_of(model, call_of(model, arguments)())
 
