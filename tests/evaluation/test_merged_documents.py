@@ -13,17 +13,17 @@ from tests.helpers import cases, evaluated
 from tests.helpers.commands import Run
 from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
 from whyformer import BadOption, Explainer, Explanation
-from whyformer.evaluation import chunk
-from whyformer.evaluation.chunk import ChunkRun
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.explain.kept import kept_examples
 from whyformer.inputs.encoding import encode
 from whyformer.inputs.windows import Windows
-from whyformer.methods.documents import Document
+from whyformer.methods.registry import Scores
+from whyformer.methods.specs import MethodSpec
 from whyformer.metrics import Idf
 from whyformer.metrics.overlap import Counting
 from whyformer.models import limits
-from whyformer.results.records import Chunk, Record
+from whyformer.prediction import Prediction
+from whyformer.results.records import Record
 
 DOCUMENTS = [" ".join(cases.TEXTS * 8), " ".join(cases.TEXTS[::-1] * 5), cases.TEXTS[0]]
 METRICS = "token_f1(k=3,9),kendall_tau,token_overlap"
@@ -195,27 +195,18 @@ def test_several_runs_of_windows_are_one(
 def test_a_document_is_explained_by_fewer_windows_at_once_where_memory_is_short(
     explainer: Explainer, measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned, sizes, found = ChunkRun._plan, list[int](), ChunkRun.result
+    call, sizes = MethodSpec.__call__, list[int]()
 
-    def noted(*args: Any, size: int, **options: Any) -> Any:
-        sizes.append(size)
-        return Document(*args, size=size, **options)
+    def short(self: MethodSpec, prediction: Prediction) -> Scores:
+        sizes.append(len(prediction.padding))
+        if sizes[-1] > 1:
+            raise torch.OutOfMemoryError("says the test")
+        return call(self, prediction)
 
-    def short(self: ChunkRun, *args: Any) -> None:
-        planned(self, *args)
-        if sizes[-1] > 4:  # with what was asked before
-            raise torch.OutOfMemoryError("out of memory, says the test")
-
-    def once(self: ChunkRun) -> Chunk:
-        assert all(len(numbers) == 1 for numbers in self.measured.values())
-        return found(self)
-
-    monkeypatch.setattr(chunk, "Document", noted)
-    monkeypatch.setattr(ChunkRun, "_plan", short)
-    monkeypatch.setattr(ChunkRun, "result", once)
+    monkeypatch.setattr(MethodSpec, "__call__", short)
     evaluate(explainer.subject, rows(DOCUMENTS[:1]), "attcat", METRICS, out=tmp_path, progress=False, **LONG)
-    assert len(sizes) > 1
-    assert [*sizes[1:], sizes[-1] // 2] == [size // 2 for size in sizes]
+    assert sizes[0] > 1
+    assert sizes.count(sizes[0]) == 1  # other classes begin with fewer
     for metric in ("kendall_tau", "token_f1(k=3,9)"):
         one, other = (record(folder, 0, "attcat", metric) for folder in (tmp_path, measured))
         assert one.value == pytest.approx(other.value, abs=1e-3)

@@ -13,12 +13,12 @@ from tests.helpers import cases, evaluated
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation.chunk import ChunkRun, measured_chunk, measured_chunks
+from whyformer.evaluation.explained import ExplainedBatch
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
 from whyformer.landing import Landing
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
-from whyformer.metrics import class_scores
 from whyformer.models import memory
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
@@ -289,13 +289,13 @@ def test_one_chunk_is_explained_while_the_one_before_it_is_run(
 
 def test_methods_that_run_the_model_often_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     methods = "random,attcat,occlusion,grads"
-    plan, asked, ask = evaluated.measuring(methods), list[str](), class_scores.scores_by
+    plan, asked, scores = evaluated.measuring(methods), list[str](), ExplainedBatch.scores
 
-    def noted(spec: MethodSpec, prediction: Prediction) -> Scores:
-        asked.append(spec.label)
-        return ask(spec, prediction)
+    def noted(self: ExplainedBatch, method: MethodSpec) -> Scores:
+        asked.append(method.label)
+        return scores(self, method)
 
-    monkeypatch.setattr(chunk_module, "scores_by", noted)
+    monkeypatch.setattr(ExplainedBatch, "scores", noted)
     (chunk,) = measured_chunks(plan, chunks(plan, TEXTS, size=6))
     assert asked == ["attcat", "grads", "random", "occlusion"]
     assert [record.method for record in chunk.records if record.row == 0] == methods.split(",")
@@ -438,18 +438,18 @@ def test_whoever_wants_what_lands_waits_for_it_and_for_nothing_else() -> None:
 def test_short_memory_for_a_later_method_counts_the_first_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = evaluated.measuring(METHODS, "aopc,log_odds", tokens_per_batch=40)
     expected = measured_chunk(plan, next(chunks(plan, TEXTS[:4], size=4)))
-    ask, calls = class_scores.scores_by, list[str]()
+    scores, calls = ExplainedBatch.scores, list[str]()
 
-    def short(spec: MethodSpec, prediction: Prediction) -> Scores:
-        calls.append(spec.label)
+    def short(self: ExplainedBatch, method: MethodSpec) -> Scores:
+        calls.append(method.label)
         if len(calls) == 2:
             raise torch.OutOfMemoryError("short")
-        return ask(spec, prediction)
+        return scores(self, method)
 
-    monkeypatch.setattr(chunk_module, "scores_by", short)
+    monkeypatch.setattr(ExplainedBatch, "scores", short)
     run = ChunkRun(plan, next(chunks(plan, TEXTS[:4], size=4)))
     run.ask()
     found = run.result()
     assert calls == ["attcat", "rollout"] * 3  # the batch, and both halves
-    assert {len(numbers) for numbers in run.measured.values()} == {1}
+    assert {len(numbers) for numbers in run.ledger.numbers.values()} == {1}
     assert evaluated.alike(found.records, expected.records)

@@ -18,7 +18,7 @@ from whyformer.methods.registry import method_named
 from whyformer.metrics.registry import metric_named
 from whyformer.metrics.specs import metric_specs
 from whyformer.perturb import HIDES, hide_named, register_hide
-from whyformer.perturb.runner import in_parts
+from whyformer.perturb.out_of_memory import in_halves
 from whyformer.prediction import Prediction
 
 TEXT = "the film is bad"
@@ -186,16 +186,20 @@ def test_groups_of_texts_and_of_tensors() -> None:
 
 def test_short_memory_halves_what_is_tried() -> None:
     tried: list[list[int]] = []
-    for attempt in in_parts(list(range(5))):
-        with attempt as part:
-            tried.append(part)
-            if len(part) > 2:
-                raise torch.OutOfMemoryError("says the test")
+
+    def work(items: list[int]) -> None:
+        tried.append(items)
+        if len(items) > 2:
+            raise torch.OutOfMemoryError("says the test")
+
+    in_halves(work, list(range(5)))
     assert tried == [[0, 1, 2, 3, 4], [0, 1], [2, 3, 4], [2], [3, 4]]
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, ValueError])
 def test_what_halving_does_not_mend_is_raised(error: Any) -> None:
-    attempt = next(in_parts([0] if error is torch.OutOfMemoryError else [0, 1]))
-    with pytest.raises(error, match="says the test"), attempt:
+    def work(_: list[int]) -> None:
         raise error("says the test")
+
+    with pytest.raises(error, match="says the test"):
+        in_halves(work, [0] if error is torch.OutOfMemoryError else [0, 1])

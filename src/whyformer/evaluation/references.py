@@ -1,12 +1,9 @@
 """References: random orders, and the best one that a search finds, which methods are compared with."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from whyformer.evaluation.asked import MetricCall
-from whyformer.evaluation.examples import Item
+from whyformer.evaluation.explained import Explained
 from whyformer.evaluation.plan import Plan
 from whyformer.inputs.images import ImageInput
 from whyformer.methods.registry import method_named
@@ -14,7 +11,6 @@ from whyformer.metrics.case import Case, Combine, Groups
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.specs import MetricSpec
 from whyformer.perturb import ORDERS, Outcomes
-from whyformer.prediction import Prediction
 from whyformer.results.table import CEILING, CHANCE, Pair
 
 
@@ -38,43 +34,38 @@ class Way(NamedTuple):
         return cls(target, hide, options["units"], options["combine"], metric.of.lowest_first)
 
 
-class References:
-    """Those of a chunk, of which some pairs of a method and a metric are missing."""
+def reference_cases(
+    plan: Plan, pairs: Collection[Pair], outcomes: Outcomes, explained: Explained
+) -> Iterator[tuple[str, MetricSpec, Case]]:
+    """Yield random orders, and the best order that a search finds, for each metric that misses numbers of them.
 
-    def __init__(self, plan: Plan, pairs: Collection[Pair], outcomes: Outcomes):
-        self.plan, self.pairs, self.outcomes = plan, pairs, outcomes
+    Texts that are short enough and images have references. Those of images order cells.
+    """
+    items, prediction = explained.items, explained.settled
+    if items[0].row >= plan.settings.ceiling or not items[0].searchable:
+        return  # a batch holds items of one kind
+    chance, annotations = method_named("random"), [item.annotation for item in items]
+    orders = [chance(prediction, seed=seed).total for seed in range(ORDERS)]
+    cases = [Case(prediction, order, outcomes, annotations, idf=plan.idf) for order in orders]
+    searched: dict[Way, Case] = {}
+    for metric in plan.metrics:
+        if not metric.of.ceiling:
+            continue
+        way = Way.of(metric, images=isinstance(items[0].encoded, ImageInput))
+        if (CHANCE, metric.label) in pairs:
+            yield from ((CHANCE, metric, case.shuffled(way.units, way.combine)) for case in cases)
+        if (CEILING, metric.label) in pairs:
+            if way not in searched:
+                searched[way] = _searched(plan, cases[0], way)
+            yield CEILING, metric, searched[way]
 
-    def calls(self, prediction: Prediction, items: Sequence[Item]) -> Iterator[MetricCall]:
-        """Random orders and the best one that a search finds, for texts that are short enough, and for images.
 
-        Both are orders of the cells of an image.
-        """
-        if items[0].row >= self.plan.settings.ceiling or not items[0].searchable:
-            return  # batches hold one kind only
-        chance = method_named("random")
-        cases = [self._case(prediction, chance(prediction, seed=seed).total, items) for seed in range(ORDERS)]
-        searched: dict[Way, Case] = {}
-        for metric in self.plan.metrics:
-            if not metric.of.ceiling:
-                continue
-            way = Way.of(metric, images=isinstance(items[0].encoded, ImageInput))
-            if (CHANCE, metric.label) in self.pairs:
-                yield from (MetricCall(CHANCE, metric, case.shuffled(way.units, way.combine), items) for case in cases)
-            if (CEILING, metric.label) in self.pairs:
-                if way not in searched:
-                    searched[way] = self._searched(cases[0], way)
-                yield MetricCall(CEILING, metric, searched[way], items)
-
-    def _searched(self, case: Case, way: "Way") -> Case:
-        """The case with the best order that a search finds; what is asked about cells is not asked again."""
-        engine = None
-        if way.units == "cell":
-            engine = Outcomes(self.plan.subject.model, tokens_per_batch=self.plan.settings.tokens_per_batch)
-        how: dict[str, Any] = {**way._asdict(), "beam": self.plan.settings.beam, "engine": engine}
-        best = case.best(**how)
-        if engine is not None:
-            self.outcomes.counts.add(engine.counts)
-        return best
-
-    def _case(self, prediction: Prediction, scores: Tensor, items: Sequence[Item]) -> Case:
-        return Case(prediction, scores, self.outcomes, [item.annotation for item in items], idf=self.plan.idf)
+def _searched(plan: Plan, case: Case, way: Way) -> Case:
+    """Return the case with the best order. Cells have an engine of their own: no other metric asks about them."""
+    how: dict[str, Any] = {**way._asdict(), "beam": plan.settings.beam}
+    if way.units != "cell":
+        return case.best(**how, engine=None)
+    engine = Outcomes(plan.subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
+    best = case.best(**how, engine=engine)
+    case.outcomes.counts.add(engine.counts)
+    return best

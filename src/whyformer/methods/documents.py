@@ -1,6 +1,6 @@
 """Documents: texts that are longer than a model's window, explained by all their windows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from whyformer.inputs.encoding import TextInput, collate
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
 from whyformer.models.loading import Subject
+from whyformer.perturb.out_of_memory import in_halves
 from whyformer.perturb.runner import Runner
 from whyformer.perturb.windows import attended
 from whyformer.prediction import Prediction
@@ -39,7 +40,8 @@ class Document:
         needs: Needs | None = None,
     ):
         self.subject, self.task, self.whole, self.windows = subject, task, whole, windows
-        self.size, self.needs = size, None if needs is None else replace(needs, once=False)
+        self.size, self.needs = min(size, len(windows)), None if needs is None else replace(needs, once=False)
+        self._whole_run: Prediction | None = None
 
     @cached_property
     def outputs(self) -> Outputs:
@@ -66,28 +68,41 @@ class Document:
                 "the two out"
             )
         merged = [_Merged(len(self.whole), spec) for _ in pairs]
-        for prediction, windows in self._runs():
-            for (chosen, versus), document in zip(pairs, merged, strict=True):
-                against = None if versus is None else [versus] * len(windows)
-                document.add(spec(prediction.towards([chosen] * len(windows), against)), windows)
+
+        def explain(windows: Sequence[TextInput]) -> None:
+            found = self._explained(windows, spec, pairs)
+            for document, scores in zip(merged, found, strict=True):
+                document.add(scores, windows)
+
+        size = self.size
+        for number, start in enumerate(starts := range(0, len(self.windows), size)):
+            with part(number, len(starts)):
+                in_halves(explain, self.windows[start : start + size])
         return [document.scores for document in merged]
 
-    def _runs(self) -> Iterator[tuple[Prediction, Sequence[TextInput]]]:
-        """The windows, some at a time, run; if one run holds them all, every method shares it."""
-        if len(self.windows) <= self.size:
-            yield self._only_run, self.windows
-            return
-        for start in range(0, len(self.windows), self.size):
-            windows = self.windows[start : start + self.size]
-            with part(start // self.size, -(-len(self.windows) // self.size)):
-                yield self._run(windows), windows
-
-    @cached_property
-    def _only_run(self) -> Prediction:
-        return self._run(self.windows)
+    def _explained(
+        self, windows: Sequence[TextInput], spec: MethodSpec, pairs: Sequence[tuple[Chosen, Chosen | None]]
+    ) -> list[Scores]:
+        """Return the scores of some windows for each output. After an error for lack of memory, runs are smaller."""
+        count = len(windows)
+        try:
+            run = self._run(windows)
+            return [
+                spec(run.towards([chosen] * count, None if versus is None else [versus] * count))
+                for chosen, versus in pairs
+            ]
+        except torch.OutOfMemoryError:
+            self.size, self._whole_run = max(1, count // 2), None
+            raise
 
     def _run(self, windows: Sequence[TextInput]) -> Prediction:
-        return Prediction(self.subject.model, collate(self.subject, windows), needs=self.needs)
+        """Run windows. A run of all windows is kept, so that every method shares it."""
+        if self._whole_run is not None and len(windows) == len(self.windows):
+            return self._whole_run
+        run = Prediction(self.subject.model, collate(self.subject, windows), needs=self.needs)
+        if len(windows) == len(self.windows):
+            self._whole_run = run
+        return run
 
     def _logits(self, output: Any) -> Tensor:
         logits = self.task.logits(output)

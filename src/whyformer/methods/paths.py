@@ -22,7 +22,8 @@ from whyformer.methods.registry import Scores, method
 from whyformer.models.failures import NO_GRADIENT, named_failures
 from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
-from whyformer.perturb.runner import exchanging, in_parts
+from whyformer.perturb.out_of_memory import in_halves
+from whyformer.perturb.runner import exchanging
 from whyformer.prediction import Prediction
 from whyformer.recorder import Edit, Layers, Needs
 from whyformer.recorder.calls import in_this_thread
@@ -339,9 +340,7 @@ class _Path:
         """What captum takes for its gradients: those of each copy's output, in batches that fit into memory."""
         gradients: list[Tensor] = []
         for states in inputs[0].detach().split(self.at_once):
-            for attempt in in_parts(states):
-                with attempt as part:
-                    gradients.append(self._gradient(part))
+            in_halves(lambda part: gradients.append(self._gradient(part)), states)
         return (torch.cat(gradients),)
 
     def _gradient(self, states: Tensor) -> Tensor:

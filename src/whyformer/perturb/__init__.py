@@ -10,12 +10,11 @@ from whyformer.perturb.hides import HideNameOrNone as HideNameOrNone
 from whyformer.perturb.hides import count_of as count_of
 from whyformer.perturb.hides import hide_named as hide_named
 from whyformer.perturb.hides import register_hide as register_hide
+from whyformer.perturb.out_of_memory import in_halves as in_halves
 from whyformer.perturb.remains import Hideable as Hideable
 from whyformer.perturb.remains import hideable as hideable
 from whyformer.perturb.remains import remains as remains
 from whyformer.perturb.runner import Outcomes as Outcomes
-from whyformer.perturb.runner import in_parts as in_parts
-from whyformer.perturb.runner import with_fewer as with_fewer
 from whyformer.perturb.search import LONGEST_SEARCH as LONGEST_SEARCH
 from whyformer.perturb.search import ORDERS as ORDERS
 from whyformer.perturb.search import Search as Search

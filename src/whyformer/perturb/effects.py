@@ -11,8 +11,8 @@ from whyformer.inputs.input import Places
 from whyformer.models.borrow import borrowed
 from whyformer.models.limits import limits_of, may_pad
 from whyformer.models.loading import unwrapped
+from whyformer.perturb.out_of_memory import in_halves
 from whyformer.perturb.remains import Hideable, remains
-from whyformer.perturb.runner import in_parts
 from whyformer.prediction import Prediction
 from whyformer.tasks.task import Outputs, Task, call_of, output_of
 
@@ -46,11 +46,13 @@ def outcomes_of(prediction: Prediction) -> list[Outcome]:
 def outcomes_without(prediction: Prediction, hidden: Sequence[Hidden], hide: Hide) -> list[Outcome]:
     """What is said once units are hidden, a few inputs at a time, by the plain model without a graph."""
     done: list[Outcome] = []
-    for some in _batches(prediction, hidden):
-        for attempt in in_parts(some):
-            with attempt as part:
-                texts, places = [one.text for one in part], [one.places for one in part]
-                done += _run(prediction.task, remains(prediction, texts, places, hide))
+
+    def run(some: Sequence[Hidden]) -> None:
+        texts, places = [one.text for one in some], [one.places for one in some]
+        done.extend(_run(prediction.task, remains(prediction, texts, places, hide)))
+
+    for batch in _batches(prediction, hidden):
+        in_halves(run, batch)
     return done
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +23,10 @@ from whyformer.models.state import State
 from whyformer.perturb.batches import dense_batches, in_turns
 from whyformer.perturb.dropping import dropping
 from whyformer.perturb.flights import Flights
+from whyformer.perturb.out_of_memory import in_halves
 from whyformer.perturb.prefixes import Behind, Prefixes
 from whyformer.progress import report
-from whyformer.recorder.captures import PADDED, release
+from whyformer.recorder.captures import PADDED
 from whyformer.recorder.embeddings import TokenEmbeddings
 from whyformer.recorder.masking import masks
 from whyformer.tasks.classes import Classes
@@ -38,17 +38,6 @@ UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced
 FEW = 512  # rows for which torch wakes no other threads, which would take longer than their probabilities
 
 Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
-
-
-class Sliceable(Protocol):
-    """A list, or a tensor: something of which there are parts of the same kind."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, part: slice, /) -> Any: ...
-
-
-S = TypeVar("S", bound=Sliceable)
 
 
 @dataclass
@@ -226,10 +215,7 @@ class Runner:
         done, total = 0, sum(map(len, kinds.values()))
         for alike in kinds.values():
             for batch in self._batches(alike):
-                for attempt in in_parts(batch.inputs):
-                    with attempt as part:
-                        self._launch(batch.part(part))
-                        self._launched.update(one.key for one in part)
+                in_halves(partial(self._launch_part, batch), batch.inputs)
                 done += len(batch.inputs)
                 self.report(done, total)
                 yield
@@ -270,6 +256,11 @@ class Runner:
         lengths = list(map(len, left))
         for together in in_turns(dense_batches(left, lengths, self.budget, self.most or len(left), call)):
             yield Behind(together)
+
+    def _launch_part(self, batch: Behind, inputs: Sequence[TensorInput]) -> None:
+        """Launch some inputs of a batch."""
+        self._launch(batch.part(inputs))
+        self._launched.update(one.key for one in inputs)
 
     def _launch(self, batch: Behind) -> None:
         """Have a batch computed: aside, if neither its inputs nor anything in the model was made on another stream."""
@@ -370,57 +361,6 @@ def _class_logits(task: Classes, model: str, output: Any) -> Tensor:
     if logits is None or task.probabilities(logits) is None:
         raise UnsupportedModel(f"{model} gives no probabilities of classes: a classifier is needed")
     return logits
-
-
-class _Attempt(AbstractContextManager[S], Generic[S]):
-    """One go at a part of a batch: short memory ends it, but is no error while there is less to try."""
-
-    def __init__(self, part: S):
-        self.part, self.failed = part, False
-
-    def __enter__(self) -> S:
-        return self.part
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        self.failed = isinstance(error, torch.OutOfMemoryError) and len(self.part) > 1
-        return self.failed
-
-
-def in_parts(items: S) -> Iterator[AbstractContextManager[S]]:
-    """All items at once; where the device's memory does not suffice, in halves, down to one.
-
-        for attempt in in_parts(rows):
-            with attempt as part:
-                run(part)
-
-    What the body keeps in variables of its own is in memory still when the halves are tried.
-    """
-    waiting = [items]
-    while waiting:
-        part = waiting.pop()
-        attempt = _Attempt(part)
-        yield attempt
-        if attempt.failed:
-            _free()
-            half = len(part) // 2
-            waiting += [part[half:], part[:half]]
-
-
-def with_fewer(count: int) -> Iterator[AbstractContextManager[range]]:
-    """So many at once; where the device's memory does not suffice, all of it again with half as many, down to one."""
-    while True:
-        attempt = _Attempt(range(count))
-        yield attempt
-        if not attempt.failed:
-            return
-        _free()
-        count //= 2
-
-
-def _free() -> None:
-    """Free what a failed run took: where this is called nothing holds on to it any more."""
-    release()
-    torch.cuda.empty_cache()
 
 
 def exchanging(model: nn.Module, inputs: Sequence[TensorInput], ids: Tensor | None) -> AbstractContextManager[Any]:
