@@ -1,7 +1,6 @@
 """What inputs of a causal model begin with alike is run once: the outputs are those of whole runs, for every model."""
 
 import copy
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,20 +8,17 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from torch import Tensor, nn
+from torch import nn
 from transformers.models.llama import modeling_llama
 
 import whyformer
 from tests.helpers import families, zoo
-from whyformer.inputs.fillers import Fillers
+from tests.helpers.reused import LENGTH, PLACES, both_runs, hidden, read, whole_of
 from whyformer.inputs.input import TensorInput
 from whyformer.perturb import Outcomes, hide_named, prefixes
 from whyformer.perturb.runner import Runner
-from whyformer.rounding import arithmetic, close
-from whyformer.testing import state
+from whyformer.rounding import close
 
-LENGTH = 12
-PLACES = ([0], [1], [4], [5, 6], [3, 9], [10], [11])  # the first and the last among them
 PLAIN = ("gpt2", "gpt_neox", "opt", "bloom", "llama", "qwen2", "qwen3", "phi3")
 WINDOWS = ("mistral", "gemma2", "gpt_oss")  # their caches hold what is in a window
 
@@ -38,33 +34,6 @@ def _calls_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefixes, "CALL", 1 / 64)
 
 
-def read(output: Any) -> Tensor:
-    return output.logits.flatten(1)
-
-
-def whole_of(model: nn.Module, length: int = LENGTH) -> TensorInput:
-    """Random tokens; where a model has no padding token, another stands for it."""
-    tensors, fillers = zoo.batch(model, (length,)), Fillers.of(model, None)
-    fillers = Fillers(pad=3, alone=1) if fillers.pad is None else fillers
-    return TensorInput({name: values[0].numpy() for name, values in tensors.items()}, fillers=fillers)
-
-
-def hidden(whole: TensorInput, *hides: str) -> list[TensorInput]:
-    """The input, and the same with units hidden in many ways."""
-    within = [places for places in PLACES if max(places) < len(whole)]
-    return [whole, *(whole.without(places, hide_named(hide)) for hide in hides for places in within)]
-
-
-def both(model: nn.Module, inputs: list[TensorInput], kept: int | None = None) -> tuple[Runner, Tensor, Tensor]:
-    """The engine that may reuse, what it says, and what is said of whole inputs."""
-    with prefixes.running_whole(model):
-        whole = Runner(model, read, kept=kept, reuse=True)
-        expected = whole.logits(inputs, 1)
-    assert whole.counts.reused == 0
-    engine = Runner(model, read, kept=kept, reuse=True)
-    return engine, engine.logits(inputs, 1), expected
-
-
 def language_model(kind: str, dtype: torch.dtype = torch.float64, **more: Any) -> Any:
     torch.manual_seed(7)
     config = families.CONFIGS[kind]()
@@ -77,38 +46,10 @@ def language_model(kind: str, dtype: torch.dtype = torch.float64, **more: Any) -
     return model.to(dtype).eval()
 
 
-# Every architecture
-
-
-def class_takes_a_past(name: str, head: zoo.Head) -> bool:
-    return "past_key_values" in inspect.signature(getattr(hf, head.classes[name]).forward).parameters
-
-
-HYBRID = {"falcon_h1", "kimi_linear", "nemotron_h"}  # without kernels they take minutes; others of their kind are run
-
-
-@pytest.mark.filterwarnings("ignore")
-@zoo.each(zoo.SEQUENCE, zoo.CAUSAL, but=lambda head, name: name in HYBRID or not class_takes_a_past(name, head))
-def test_behind_a_prefix_every_architecture_says_what_it_says_of_the_whole(head: zoo.Head, name: str) -> None:
-    model = zoo.build_for(name, head)
-    takes = inspect.signature(model.forward).parameters
-    said_at_one_place = head is zoo.CAUSAL and "logits_to_keep" in takes
-    if head is zoo.CAUSAL and not said_at_one_place:
-        return  # its inputs are run whole: `Copies` asks for no reuse
-    whole = whole_of(model)
-    inputs = hidden(whole, *(("pad_attended",) if said_at_one_place else ("delete", "pad_attended")))
-    before = state(model)
-    engine, outputs, expected = both(model, inputs, LENGTH - 1 if said_at_one_place else None)
-    batch = {key: torch.from_numpy(values)[None] for key, values in whole.tensors.items()}
-    assert close(outputs, expected, arithmetic(lambda: model(**batch)))
-    assert str(state(model)) == str(before)
-    assert (engine.counts.reused > 0) == (prefixes._CHECKED.get(model, 0) > 0)
-
-
 @pytest.mark.parametrize("family", PLAIN)
 def test_plain_caches_are_reused(family: str) -> None:
     model = families.build(family)
-    engine, outputs, expected = both(model, hidden(whole_of(model), "delete", "zero"))
+    engine, outputs, expected = both_runs(model, hidden(whole_of(model), "delete", "zero"))
     assert close(outputs, expected, families.arithmetic(family))
     assert engine.counts.reused == LENGTH - 1 + 2 * sum(min(places) for places in PLACES) - 1  # without the last: 10
     assert engine.counts.tokens < LENGTH * len(PLACES) * 2
@@ -117,7 +58,7 @@ def test_plain_caches_are_reused(family: str) -> None:
 @pytest.mark.parametrize("family", WINDOWS)
 def test_caches_that_are_not_plain_are_not(family: str) -> None:
     model = families.build(family)
-    engine, outputs, expected = both(model, hidden(whole_of(model), "delete", "zero"))
+    engine, outputs, expected = both_runs(model, hidden(whole_of(model), "delete", "zero"))
     assert torch.equal(outputs, expected)
     assert (engine.counts.reused, prefixes._CHECKED[model]) == (0, prefixes.REFUSED)
 
@@ -125,7 +66,7 @@ def test_caches_that_are_not_plain_are_not(family: str) -> None:
 @pytest.mark.parametrize("name", ["qwen3_next", "zamba2"])
 def test_nor_are_states_of_recurrent_layers(name: str) -> None:
     model = zoo.build(name, head=zoo.CAUSAL)
-    engine, outputs, expected = both(model, hidden(whole_of(model), "zero"), LENGTH - 1)
+    engine, outputs, expected = both_runs(model, hidden(whole_of(model), "zero"), LENGTH - 1)
     assert close(outputs, expected, torch.float32)
     assert engine.counts.reused == 0
 
@@ -143,7 +84,7 @@ def test_models_that_look_both_ways_are_not_asked(family: str) -> None:
 def test_an_encoder_that_takes_a_past_is_not_asked_twice() -> None:
     """A BERT with the head of a decoder, which looks both ways and returns no cache."""
     model = hf.BertLMHeadModel(families.CONFIGS["bert"]()).double().eval()
-    engine, outputs, expected = both(model, hidden(whole_of(model), "zero"), LENGTH - 1)
+    engine, outputs, expected = both_runs(model, hidden(whole_of(model), "zero"), LENGTH - 1)
     assert close(outputs, expected)
     assert (engine.counts.reused, prefixes._CHECKED[model]) == (0, prefixes.REFUSED)
 
@@ -154,7 +95,7 @@ def test_a_model_that_looks_ahead_is_found_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(modeling_llama, "create_causal_mask", hf.masking_utils.create_bidirectional_mask)
     for layer in model.model.layers:
         layer.self_attn.is_causal = False
-    engine, outputs, expected = both(model, hidden(whole_of(model), "zero"))
+    engine, outputs, expected = both_runs(model, hidden(whole_of(model), "zero"))
     assert close(outputs, expected, torch.float32)
     assert (engine.counts.reused, prefixes._CHECKED[model]) == (0, prefixes.REFUSED)
 
@@ -198,7 +139,7 @@ def test_whatever_is_hidden_wherever_it_stands(family: str, hide: str) -> None:
     inputs = [
         whole.without(list(range(first, last)), hide_named(hide)) for first in range(1, 12) for last in (first + 1, 12)
     ]
-    engine, outputs, expected = both(model, inputs)
+    engine, outputs, expected = both_runs(model, inputs)
     assert engine.counts.reused > 0
     assert close(outputs, expected, families.arithmetic(family))
 
@@ -208,7 +149,7 @@ def test_whatever_is_hidden_wherever_it_stands(family: str, hide: str) -> None:
 def test_language_models_speak_at_the_position_that_is_kept(kind: str, kept: int) -> None:
     """What stands behind it cannot matter, and it is run itself."""
     model = language_model(kind)
-    engine, outputs, expected = both(model, hidden(whole_of(model), "zero"), kept)
+    engine, outputs, expected = both_runs(model, hidden(whole_of(model), "zero"), kept)
     assert outputs.shape == (len(PLACES) + 1, families.VOCABULARY)
     assert close(outputs, expected, families.arithmetic(kind))
     assert engine.counts.reused == sum(min(*places, kept) for places in PLACES)
@@ -219,7 +160,7 @@ def test_units_of_several_texts_are_hidden_side_by_side(kind: str) -> None:
     model = families.build(kind)
     wholes = [whole_of(model, length) for length in (9, 12, 14)]
     inputs = [one.without([place], hide_named("delete")) for one in wholes for place in range(1, len(one) - 1)]
-    engine, outputs, expected = both(model, inputs)
+    engine, outputs, expected = both_runs(model, inputs)
     assert close(outputs, expected, families.arithmetic(kind))
     assert engine.counts.reused >= 0.9 * sum(place for one in wholes for place in range(1, len(one) - 1))
 
@@ -246,7 +187,7 @@ def test_methods_give_the_same_scores_of_padded_texts(kind: str, side: str, head
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_in_other_precisions(kind: str, dtype: torch.dtype) -> None:
     model = language_model(kind, dtype)
-    engine, outputs, expected = both(model, hidden(whole_of(model), "zero"), LENGTH - 1)
+    engine, outputs, expected = both_runs(model, hidden(whole_of(model), "zero"), LENGTH - 1)
     assert close(outputs, expected, dtype)
     assert engine.counts.reused > 0
 
@@ -269,7 +210,7 @@ def test_short_inputs_are_run_whole() -> None:
     model = families.build("llama")
     whole = whole_of(model)
     inputs = [whole.without([place], hide_named("zero")) for place in (8, 9, 10)]
-    assert both(model, inputs)[0].counts.reused == 0
+    assert both_runs(model, inputs)[0].counts.reused == 0
 
 
 @pytest.mark.usefixtures("_calls_cost")
@@ -315,7 +256,7 @@ def llama() -> Any:
 def test_whatever_fails_behind_a_prefix_is_run_whole(monkeypatch: pytest.MonkeyPatch, llama: Any) -> None:
     batches = calls_of(monkeypatch, lambda batch: KeyError("no past") if batch.prefix else None)
     inputs = hidden(whole_of(llama), "delete")
-    engine, outputs, expected = both(llama, inputs)
+    engine, outputs, expected = both_runs(llama, inputs)
     assert torch.equal(outputs, expected)
     assert (engine.counts.reused, prefixes._CHECKED[llama]) == (0, prefixes.REFUSED)
     assert sum(batch.prefix is not None for batch in batches) == 1
@@ -331,7 +272,7 @@ def test_other_logits_behind_a_prefix_are_run_whole(monkeypatch: pytest.MonkeyPa
         return output
 
     monkeypatch.setattr(Runner, "_call", other)
-    engine, outputs, expected = both(llama, hidden(whole_of(llama), "delete"))
+    engine, outputs, expected = both_runs(llama, hidden(whole_of(llama), "delete"))
     assert torch.equal(outputs, expected)
     assert engine.counts.reused == 0
 
@@ -339,10 +280,10 @@ def test_other_logits_behind_a_prefix_are_run_whole(monkeypatch: pytest.MonkeyPa
 def test_where_memory_is_short_fewer_are_run_at_once(monkeypatch: pytest.MonkeyPatch, llama: Any) -> None:
     whole = whole_of(llama)
     inputs = [whole.without([9, place], hide_named("zero")) for place in range(9, 12)]
-    assert both(llama, inputs)[0].counts.reused == 27
+    assert both_runs(llama, inputs)[0].counts.reused == 27
     crowded = lambda batch: torch.OutOfMemoryError("full") if batch.prefix and len(batch.inputs) > 1 else None  # noqa: E731
     batches = calls_of(monkeypatch, crowded)
-    engine, outputs, expected = both(llama, inputs)
+    engine, outputs, expected = both_runs(llama, inputs)
     assert close(outputs, expected, families.arithmetic("llama"))
     assert engine.counts.reused == 27
     assert [len(batch.inputs) for batch in batches if batch.prefix] == [3, 1, 2, 1, 1]
@@ -350,16 +291,16 @@ def test_where_memory_is_short_fewer_are_run_at_once(monkeypatch: pytest.MonkeyP
 
 def test_where_a_prefix_takes_the_memory_inputs_are_run_whole(monkeypatch: pytest.MonkeyPatch, llama: Any) -> None:
     inputs = hidden(whole_of(llama), "zero")
-    assert both(llama, inputs)[0].counts.reused > 0
+    assert both_runs(llama, inputs)[0].counts.reused > 0
     batches = calls_of(monkeypatch, lambda batch: torch.OutOfMemoryError("full") if batch.prefix else None)
-    engine, outputs, expected = both(llama, inputs)
+    engine, outputs, expected = both_runs(llama, inputs)
     assert close(outputs, expected, families.arithmetic("llama"))
     assert (engine.counts.reused, engine.counts.run) == (0, len(inputs))
     assert sum(batch.prefix is not None for batch in batches) == 1
     monkeypatch.undo()
     monkeypatch.setattr(prefixes, "CALL", 0)
     calls_of(monkeypatch, lambda batch: torch.OutOfMemoryError("full") if len(batch.inputs[0]) == 11 else None)
-    assert close(both(llama, inputs)[1], expected, families.arithmetic("llama"))
+    assert close(both_runs(llama, inputs)[1], expected, families.arithmetic("llama"))
 
 
 def test_a_model_is_checked_once_and_again_on_longer_inputs(monkeypatch: pytest.MonkeyPatch, llama: Any) -> None:
@@ -371,10 +312,10 @@ def test_a_model_is_checked_once_and_again_on_longer_inputs(monkeypatch: pytest.
 
     monkeypatch.setattr(prefixes.Prefixes, "_is_right", noted)
     for length in (12, 9, 20, 24, 25, 40, 12):
-        both(llama, hidden(whole_of(llama, length), "zero"))
+        both_runs(llama, hidden(whole_of(llama, length), "zero"))
     assert checked == [12, 25]
     monkeypatch.setattr(prefixes.Prefixes, "_is_right", lambda *_: False)
-    assert both(llama, hidden(whole_of(llama, 60), "zero"))[0].counts.reused == 0
+    assert both_runs(llama, hidden(whole_of(llama, 60), "zero"))[0].counts.reused == 0
     assert prefixes._CHECKED[llama] == prefixes.REFUSED
 
 

@@ -3,7 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 import whyformer
-from benchmarks.tools.matrix import target_of
 from tests.helpers import engines, families, token_outputs, zoo
-from whyformer import UncoveredOperation, UnsupportedModel, attribute
+from whyformer import UncoveredOperation, attribute
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.specs import method_specs
@@ -28,14 +27,11 @@ from whyformer.recorder.lrp.books import BOOKS, CONSERVATIVE, GRADIENT_BOOKS, PL
 from whyformer.recorder.lrp.running import NotWhileRunning, acts_while_running
 from whyformer.recorder.mode import Recorder
 from whyformer.recorder.run import recorded
-from whyformer.rounding import ROUNDING, arithmetic, close
+from whyformer.rounding import close
 from whyformer.testing import state
 
 CPU = torch.device("cpu")
 BY_GRADIENT = tuple(GRADIENT_BOOKS)
-NOT_FOLLOWED = {"ibert": "IntGELU is more than an activation"}
-SCANS = {"falcon_h1", "kimi_linear", "nemotron_h"}  # loops that take seconds, and for which no book has a rule
-NO_EMBEDDINGS = {"canine": "no token embeddings were looked up"}
 SEVERAL = ("bert", "deberta_v2", "gpt2", "llama", "mistral", "modernbert")  # one of each kind of norm, gate and mask
 OPTIONS: dict[str, dict[str, Any]] = {  # methods that take the gradient of a rule book, as they are written
     "attn_lrp": {},
@@ -77,37 +73,6 @@ def with_biases(family: str) -> hf.PreTrainedModel:
 # The two engines
 
 
-def compared(model: Any, inputs: dict[str, Tensor], target: Any, *, maps: bool = False) -> dict[str, float | str]:
-    """Where the engines are further apart than rounding."""
-    allowed = ROUNDING[arithmetic(lambda: model(**inputs))]
-    apart = engines.gaps(model, inputs, target, maps=maps)
-    return {place: gap for place, gap in apart.items() if isinstance(gap, str) or not gap <= allowed}
-
-
-def refusal_of(call: Callable[[], object]) -> str:
-    """What is said where a call is refused; nothing where it is not."""
-    try:
-        call()
-    except UnsupportedModel as refusal:
-        return f"{type(refusal).__name__}: {refusal}"
-    return ""
-
-
-@zoo.each(zoo.SEQUENCE, zoo.IMAGE, zoo.CAUSAL, but=lambda _, name: name in SCANS)
-@pytest.mark.filterwarnings("ignore")
-def test_every_architecture_gives_the_same_by_either_engine(head: zoo.Head, name: str) -> None:
-    model = zoo.build_for(name, head)
-    inputs = zoo.batch(model, head=head)
-    refusals = [refusal_of(lambda: record(model, inputs))]
-    if refusals[0]:
-        refusals += [refusal_of(partial(record, model, inputs, book=book, maps=False)) for book in BY_GRADIENT]
-        assert len(set(refusals)) == 1
-        assert NO_EMBEDDINGS.get(name, "") in refusals[0]
-        return
-    expected = dict.fromkeys(BY_GRADIENT, NOT_FOLLOWED[name]) if name in NOT_FOLLOWED else {}
-    assert compared(model, inputs, target_of(model, head)) == expected
-
-
 @pytest.mark.parametrize("book", BY_GRADIENT)
 @pytest.mark.parametrize("family", [family for family in families.ALL if family not in FOLDED])
 def test_gradients_at_maps_and_states_are_those_of_the_sites(family: str, book: str) -> None:
@@ -138,7 +103,7 @@ def test_masks_windows_and_shared_keys(family: str, padded: Callable[[Any], dict
     """Padding on either side, causal masks, sliding windows (ModernBERT, Mistral) and grouped queries (Llama)."""
     if maps and family in FOLDED:
         return
-    assert compared(with_biases(family), padded(families.batch(extra=2)), 1, maps=maps) == {}
+    assert engines.apart(with_biases(family), padded(families.batch(extra=2)), 1, maps=maps) == {}
 
 
 def by_path(terms: Sequence[tuple[str, Tensor]]) -> dict[str, Tensor]:
@@ -213,7 +178,7 @@ def test_norms_of_torch(norm: nn.Module) -> None:
     for parameter in norm.parameters():
         parameter.data = 1 + 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     model = engines.Classifier(above=norm)
-    assert not compared(model, TWO_TEXTS, 1)
+    assert not engines.apart(model, TWO_TEXTS, 1)
     assert engines.gaps(model, TWO_TEXTS, 1).keys() == {
         f"{book} {place}" for book in BY_GRADIENT for place in ("inputs", "states")
     }
@@ -300,7 +265,7 @@ def test_half_precision_ranks_units_no_worse_than_opened_attention(
     least = 0.98 if dtype == torch.bfloat16 else 0.995
     opened: list[Tensor] = []
     with engines.sites_alone():
-        refusal = refusal_of(lambda: opened.append(attribute(model, inputs, method, target=1)))
+        refusal = engines.refusal_of(lambda: opened.append(attribute(model, inputs, method, target=1)))
     assert "not numbers" in refusal if with_zeros and dtype == torch.float16 else not refusal
     for row, length in enumerate((160, 128, 144)):
         rank = spearmanr(scores[row, :length], exact[row, :length]).statistic
@@ -404,9 +369,9 @@ def test_methods_refuse_what_they_refused_by_sites(method: str, options: dict[st
         def explain() -> None:
             scores.append(attribute(model, TWO_TEXTS, method, target=1, **options))  # noqa: B023
 
-        refusals = [refusal_of(explain)]
+        refusals = [engines.refusal_of(explain)]
         with engines.sites_alone():
-            refusals.append(refusal_of(explain))
+            refusals.append(engines.refusal_of(explain))
         assert refusals[0] == refusals[1]
         if place == "below" and method in ("layer_lrp", "full_grad", "gae"):
             assert close(*scores)

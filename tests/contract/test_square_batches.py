@@ -12,52 +12,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 import whyformer
 from tests.helpers import families, zoo
-from whyformer.inputs.encoding import batch_of
-from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.sites import Site
-from whyformer.rounding import ROUNDING
-
-METHODS: dict[str, dict[str, Any]] = {
-    "attcat": {},
-    "attn_lrp": {},
-    "cp_lrp": {},
-    "layer_lrp": {},
-    "transformer_attribution": {},
-    "gae": {},
-    "lrp": {"book": "z_plus"},
-}
-SIZES = (5, 8)
-# these compute in float32, also in a float64 model
-SINGLE = zoo.SINGLE | {"axk1", "axk2", "deepseek_v2", "deepseek_v3", "gpt_neo", "gptj"}
-
-
-def explained(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor | type[Exception]]:
-    """The scores of each method, or the error."""
-    prediction = Prediction(model, batch_of(model, inputs), 1, relevance=True)
-    found: dict[str, Tensor | type[Exception]] = {}
-    for name, options in METHODS.items():
-        try:
-            found[name] = whyformer.list_methods()[name](prediction, **options).total
-        except whyformer.WhyformerError as error:
-            found[name] = type(error)
-    return found
-
-
-@pytest.mark.filterwarnings("ignore")
-@zoo.each(zoo.SEQUENCE)
-def test_as_many_texts_as_tokens_are_explained_as_each_alone(head: zoo.Head, name: str) -> None:
-    model = zoo.build_for(name, head)
-    allowed = 100 * ROUNDING[torch.float32] if name in SINGLE else 1e-7
-    for size in SIZES:
-        inputs = zoo.batch(model, (size,) * size)
-        together = explained(model, inputs)
-        for row in (0, size - 1):
-            for method, alone in explained(model, zoo.alone(inputs, row)).items():
-                batched = together[method]
-                if isinstance(alone, Tensor) and isinstance(batched, Tensor):
-                    assert (batched[row] - alone[0]).abs().max() <= allowed * alone.abs().max(), (size, method)
-                else:
-                    assert batched is alone, (size, method)
 
 
 class Turned(nn.Module):

@@ -15,8 +15,7 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS, capturing
 
-SCANS = {"falcon_h1", "kimi_linear", "nemotron_h"}  # without kernels they take minutes
-EVERY_ARCHITECTURE = zoo.each(zoo.SEQUENCE, zoo.CAUSAL, zoo.IMAGE, but=lambda _, name: name in SCANS)
+EVERY_ARCHITECTURE = zoo.each(zoo.SEQUENCE, zoo.CAUSAL, zoo.IMAGE, but=lambda _, name: name in zoo.SLOW)
 # Architectures that none of these methods explains, each refused with its reason.
 WITHOUT_A_METHOD = (
     *("PerceiverForImageClassificationFourier", "canine", "convnextv2", "cpmant", "funnel", "pp_lcnet", "qwen3_5_moe"),

@@ -1,6 +1,6 @@
 """Two engines for the books that carry a gradient: rules that act while a model runs, and the sites of a run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whyformer.errors import UncoveredOperation
+from whyformer.errors import UncoveredOperation, UnsupportedModel
 from whyformer.recorder import Trace, record
 from whyformer.recorder.lrp.books import GRADIENT_BOOKS, Book
 from whyformer.recorder.lrp.running import NotWhileRunning
-from whyformer.rounding import distance
+from whyformer.rounding import ROUNDING, arithmetic, distance
 
 ASKING = ("whyformer.recorder.run", "whyformer.recorder.runs", "whyformer.methods.registry")  # whether rules can act
 
@@ -54,6 +54,22 @@ def gaps(model: Any, inputs: dict[str, Tensor], target: Any, *, maps: bool = Fal
                 one, other = one * attended, other * attended
             apart[f"{name} {place}"] = distance(one, other)
     return apart
+
+
+def apart(model: Any, inputs: dict[str, Tensor], target: Any, *, maps: bool = False) -> dict[str, float | str]:
+    """The gaps between the engines that exceed rounding."""
+    allowed = ROUNDING[arithmetic(lambda: model(**inputs))]
+    found = gaps(model, inputs, target, maps=maps)
+    return {place: gap for place, gap in found.items() if isinstance(gap, str) or not gap <= allowed}
+
+
+def refusal_of(call: Callable[[], object]) -> str:
+    """The refusal of a call; empty if it is not refused."""
+    try:
+        call()
+    except UnsupportedModel as refusal:
+        return f"{type(refusal).__name__}: {refusal}"
+    return ""
 
 
 @contextmanager

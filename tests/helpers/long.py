@@ -26,7 +26,6 @@ LONG = {
         "test_plug_ins_are_not_imported_before_they_are_needed"
     ),
     "contract/test_prefixes.py": (
-        "test_behind_a_prefix_every_architecture_says_what_it_says_of_the_whole "
         "test_nor_are_states_of_recurrent_layers test_methods_give_the_same_scores_of_padded_texts"
     ),
     "contract/test_real_model.py": "test_half_precision_ranks_units_as_float32_does",
