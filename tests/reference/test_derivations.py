@@ -88,12 +88,12 @@ def p(request: pytest.FixtureRequest) -> Plain:
     return plain(request.param)
 
 
-def check(p: Plain, expected: list[float], name: str, **options: object) -> None:
-    """Within the stock models' float32 softmax."""
+def check(p: Plain, expected: list[float], name: str, allowed: float = 1e-10, **options: object) -> None:
+    """Compare the scores of a method with the expected ones, relative to the peak."""
     model = families.build(p.family, torch.float64, "eager")
     scores = whyformer.attribute(model, p.inputs, name, target=TARGET, **options)[0]
     wanted = torch.tensor(expected, dtype=torch.float64)
-    assert (scores - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+    assert (scores - wanted).abs().max() <= allowed * wanted.abs().max()
 
 
 def test_raw_attention(p: Plain) -> None:
@@ -113,7 +113,8 @@ def test_rollout(p: Plain, normalised: bool) -> None:
     product = torch.eye(p.N, dtype=torch.float64)
     for matrix in matrices:
         product = torch.tensor(
-            [[sum(float(matrix[q, m] * product[m, k]) for m in range(p.N)) for k in range(p.N)] for q in range(p.N)]
+            [[sum(float(matrix[q, m] * product[m, k]) for m in range(p.N)) for k in range(p.N)] for q in range(p.N)],
+            dtype=torch.float64,
         )
     check(p, [p.row(product, k) for k in range(p.N)], "rollout", row_normalised=normalised)
     for first_layer in (p.L - 1, -1):
@@ -132,7 +133,8 @@ def test_attention_flow(p: Plain) -> None:
     for r in p.readers:
         graph.add_edge("source", (p.L, r), capacity=1 / len(p.readers))
     flows = [networkx.maximum_flow_value(graph, "source", (0, k)) for k in range(p.N)]
-    check(p, [f / sum(flows) for f in flows], "attention_flow")
+    # `attention_flow` rounds capacities to whole numbers of a small unit.
+    check(p, [f / sum(flows) for f in flows], "attention_flow", allowed=1e-5)
 
 
 def test_grads(p: Plain) -> None:
@@ -216,8 +218,8 @@ def test_attcat_combined_by_products(p: Plain) -> None:
     joint = torch.eye(p.N, dtype=torch.float64)
     elementwise = [1.0] * p.N
     for layer in range(p.L):
-        block = torch.tensor([[float(heads[layer][q, i]) * cats[layer][i] for i in range(p.N)] for q in range(p.N)])
-        joint = block.double() @ joint
+        block = [[float(heads[layer][q, i]) * cats[layer][i] for i in range(p.N)] for q in range(p.N)]
+        joint = torch.tensor(block, dtype=torch.float64) @ joint
         for i in range(p.N):
             elementwise[i] *= cats[layer][i] * sum(float(heads[layer][q, i]) for q in range(p.N)) / p.N
     check(p, joint.mean(0).tolist(), "attcat", states="inputs", combine="rollout")
@@ -268,7 +270,7 @@ def test_smooth_grad_as_in_allennlp() -> None:
                 mean[i][d] += float(gradient[i, d]) / 3
     sums = [abs(sum(row)) for row in mean]
     expected = torch.tensor([one / sum(sums) for one in sums], dtype=torch.float64)
-    assert (scores - expected).abs().max() <= 1e-5 * expected.max()
+    assert (scores - expected).abs().max() <= 1e-5 * expected.max()  # Llama's norms are in float32
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "modernbert_mean"])
