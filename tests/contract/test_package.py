@@ -27,7 +27,6 @@ FILES = sorted(SOURCE.rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LAYERS: list[str] = PROJECT["tool"]["whyformer"]["layers"]
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
-each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
 
 
 def python(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -105,26 +104,43 @@ def imported(tree: ast.AST) -> set[str]:
     return {part(name) for name in found if name.split(".")[0] == "whyformer"}
 
 
-@each_file
-def test_a_room_imports_only_those_below_it(file: Path) -> None:
+def upward(file: Path) -> set[str]:
+    """The parts that a file imports although they are not below its own."""
     own = part(module_of(file))
     if own == "whyformer":
-        return
-    below = {*LAYERS[: LAYERS.index(own)], own}
-    assert imported(ast.parse(file.read_text())) <= below
+        return set()
+    return imported(ast.parse(file.read_text())) - {*LAYERS[: LAYERS.index(own)], own}
+
+
+def test_modules_import_only_from_below() -> None:
+    assert {str(file): found for file in FILES if (found := upward(file))} == {}
+
+
+def test_upward_imports_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path / "whyformer")
+    lowest = tmp_path / "whyformer" / LAYERS[0] / "module.py"
+    lowest.parent.mkdir(parents=True)
+    lowest.write_text(f"def late():\n    from whyformer.{LAYERS[-1]} import module\n")
+    assert upward(lowest) == {LAYERS[-1]}
 
 
 def test_every_room_has_its_layer() -> None:
     assert {part(module_of(file)) for file in FILES} == {"whyformer", *LAYERS}
 
 
-@each_file
-def test_modules_are_documented(file: Path) -> None:
-    text = file.read_text()
+def undocumented(text: str) -> list[str]:
+    """The names without a docstring: the module, public classes and functions, and their public methods."""
     tree = ast.parse(text)
-    assert ast.get_docstring(tree)
-    missing = [name for name, node in public(tree) if not ast.get_docstring(node)]
-    assert not missing
+    module = [] if ast.get_docstring(tree) else ["module"]
+    return module + [name for name, node in public(tree) if not ast.get_docstring(node)]
+
+
+def test_modules_are_documented() -> None:
+    assert {str(file): found for file in FILES if (found := undocumented(file.read_text()))} == {}
+
+
+def test_missing_docstrings_are_found() -> None:
+    assert undocumented("class A:\n    def b(self): ...\ndef c(): ...\ndef _d(): ...") == ["module", "A", "b", "c"]
 
 
 def public(
