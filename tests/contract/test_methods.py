@@ -1,4 +1,4 @@
-"""Every method keeps the contract on every kind of model, and the contract catches methods that do not."""
+"""Methods keep the contract on every family of models, and the contract catches methods that do not."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,12 @@ from whyformer.prediction import Prediction
 from whyformer.rounding import close
 from whyformer.testing import check_method, state
 
-FAMILIES = ("bert", "distilbert", "albert", "deberta_v2", "modernbert", "modernbert_mean", "gpt2", "bloom", "mistral")
-
+WITH_EVERY_METHOD = ("bert", "gpt2")
+WITH_ONE_OF_EACH = ("distilbert", "albert", "deberta_v2", "modernbert", "modernbert_mean", "bloom", "mistral")
+PAIRS = [
+    *((name, family) for family in WITH_EVERY_METHOD for name in families.METHODS),
+    *((name, family) for family in WITH_ONE_OF_EACH for name in families.ONE_OF_EACH),
+]
 BY_RULES = ("lrp", "mask_lrp", "partial_lrp", "transformer_attribution")
 
 MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -34,13 +38,19 @@ MORE_OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", families.METHODS)
+@pytest.mark.parametrize(("name", "family"), PAIRS)
 def test_every_method_keeps_the_contract(name: str, family: str) -> None:
     options = families.options(name, family)
     if name in BY_RULES:
         options["in_float32"] = 0.05  # relevance propagation divides by sums that cancel
     assert not check_method(whyformer.list_methods()[name], families.build(family), families.batch(), **options)
+
+
+def test_each_way_to_record_has_its_method() -> None:
+    """A method that records in a new way belongs to `families.ONE_OF_EACH`."""
+    ways = [families.way_to_record(name) for name in families.ONE_OF_EACH]
+    assert len(set(ways)) == len(ways)
+    assert set(ways) == {families.way_to_record(name) for name in families.METHODS}
 
 
 @pytest.mark.parametrize(("name", "options"), MORE_OPTIONS, ids=str)

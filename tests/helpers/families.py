@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import whyformer
 from whyformer import rounding
+from whyformer.recorder.lrp.books import PLAIN
 
 VOCABULARY = 60
 PAD = 0
@@ -27,6 +28,18 @@ OPTIONS: dict[str, dict[str, Any]] = {  # of methods that cost much, or cannot d
     "lime": {"samples": 8, "baseline": "zero"},
     "shapley_value_sampling": {"samples": 2, "baseline": "zero"},
     "kernel_shap": {"samples": 8, "baseline": "zero"},
+}
+# One method of each way to record a run (`way_to_record`), for tests that would repeat themselves with all methods.
+ONE_OF_EACH = {
+    "attcat": "attention maps",
+    "gae": "each map and its gradient, of which only a product is kept",
+    "input_x_gradient": "nothing but embeddings and states",
+    "attn_lrp": "a rule book that acts during the run",
+    "full_grad": "what arrives at biases",
+    "lrp": "sites for relevance",
+    "transformer_attribution": "sites, and relevance at one layer after the other",
+    "integrated_gradients": "several runs",
+    "stepwise": "several runs under a rule book, with hidden units",
 }
 
 NORM_FIRST = (
@@ -134,6 +147,14 @@ def options(method: str, family: str) -> dict[str, Any]:
     if method == "input_x_gradient" and family in NORM_AT_ONCE:
         chosen["at"] = "embedding_output"
     return chosen
+
+
+def way_to_record(name: str) -> tuple[object, ...]:
+    """The facts that say how a run is recorded for a method; methods with the same facts share their code paths."""
+    method = whyformer.list_methods()[name]
+    needs = method.needs(OPTIONS.get(name, {}))
+    under_rules = needs.book is not None and needs.book is not PLAIN
+    return needs.maps, needs.sites, under_rules, needs.biases, needs.tap is not None, needs.in_turn, method.passes
 
 
 def build(family: str, dtype: torch.dtype = torch.float64, attention: str | None = None) -> PreTrainedModel:
