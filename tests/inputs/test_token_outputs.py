@@ -22,10 +22,6 @@ METHOD = "cat(states=inputs)"
 each = pytest.mark.parametrize(("task", "kind"), EACH)
 
 
-def options(method: str) -> dict[str, Any]:
-    return families.BELOW.get(method, {}) | families.OPTIONS.get(method, {})
-
-
 def logits(own: Explainer, text: str) -> torch.Tensor:
     inputs = own.subject.tokenizer(text, return_tensors="pt")
     inputs = {n: t for n, t in inputs.items() if n != "token_type_ids" or own.subject.model.config.model_type == "bert"}
@@ -299,19 +295,7 @@ def test_a_classifier_has_no_words_and_positions(asked: dict[str, Any]) -> None:
         Explainer(cases.subject()).explain("fine acting", METHOD, **asked)
 
 
-# Every method, alone and in a batch
-
-
-@each
-@pytest.mark.parametrize("method", families.METHODS)
-def test_no_batch_matters(method: str, task: str, kind: str) -> None:
-    own = explainer(task, kind)
-    given = texts(task, kind)
-    together = own.explain(given, method, **ASKED[task], **options(method))
-    for text, e in zip(given, together, strict=True):
-        alone = own.explain(text, method, **ASKED[task], **options(method))
-        assert alone.target == e.target
-        np.testing.assert_allclose(e.scores, alone.scores, atol=1e-6 * max(1, np.abs(alone.scores).max()))
+# Ready tensors
 
 
 @each
