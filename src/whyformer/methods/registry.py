@@ -18,8 +18,8 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import Book, Needs, differentiating
 from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.run import check_finite
-from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
+from whyformer.registry.specs import Registered, keyword_only, register
 from whyformer.tasks.task import Explains, are_all_others
 
 RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.registry.functions import Registered, keyword_only, register
 from whyformer.registry.plugins import Registry
+from whyformer.registry.specs import Registered, keyword_only, register
 
 CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`
 IMAGE_CEILING_OPTIONS = CEILING_OPTIONS[:2]  # and one for images alone, whose units are patches
