@@ -2,10 +2,12 @@
 
 import copy
 import gc
+import re
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from torch import nn
 
 import whyformer
 from tests.helpers import families
+from whyformer.inputs.tensors import tables
 from whyformer.models.cache import known
+from whyformer.models.limits import may_pad, run_without_padding
 
 
 @pytest.fixture
@@ -199,3 +203,31 @@ def test_a_removed_layer_is_freed(model: Any) -> None:
     remove_layer(model)
     gc.collect()
     assert layer() is None
+
+
+def test_tables_are_those_of_the_model_now(model: Any) -> None:
+    for enlarge in (enlarge_positions, enlarge_positions_in_place):
+        before = copy.deepcopy(model)
+        assert tables(before)["position_ids"].rows < 99
+        enlarge(before)
+        assert tables(before)["position_ids"].rows == 99
+
+
+def test_a_model_that_changed_may_pad_until_it_is_tried(model: Any) -> None:
+    run_without_padding(model)
+    assert not may_pad(torch.compile(model))
+    remove_layer(model)
+    assert may_pad(model)
+
+
+def test_no_other_file_keeps_facts_by_model() -> None:
+    """Names that a user gives classes are no fact that changes with a model. Captures free memory of a GPU in order.
+
+    A hash of a tokenizer is kept with the model because not every tokenizer allows weak references.
+    """
+    package = Path(whyformer.__file__).parent
+    by_model = re.compile(r"Weak(KeyDictionary|Set)\[nn\.Module")
+    found = {
+        str(path.relative_to(package)) for path in package.rglob("*.py") if by_model.search(path.read_text("utf-8"))
+    }
+    assert found == {"models/cache.py", "models/loading.py", "models/fingerprint.py", "recorder/captures.py"}

@@ -18,6 +18,7 @@ from benchmarks.tools.matrix import target_of
 from tests.helpers import engines, zoo
 from tests.helpers.reused import LENGTH, both_runs, hidden, whole_of
 from whyformer.inputs.encoding import batch_of
+from whyformer.models.cache import known
 from whyformer.perturb import prefixes
 from whyformer.prediction import Prediction
 from whyformer.recorder import record
@@ -112,4 +113,4 @@ def check_prefixes(model: nn.Module, head: zoo.Head) -> None:
     batch = {key: torch.from_numpy(values)[None] for key, values in whole.tensors.items()}
     assert close(outputs, expected, arithmetic(lambda: model(**batch)))
     assert str(state(model)) == str(before)
-    assert (engine.counts.reused > 0) == (prefixes._CHECKED.get(model, 0) > 0)
+    assert (engine.counts.reused > 0) == ((known(model).get(prefixes.CHECKED) or 0) > 0)

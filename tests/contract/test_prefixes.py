@@ -15,6 +15,7 @@ import whyformer
 from tests.helpers import families, zoo
 from tests.helpers.reused import LENGTH, PLACES, both_runs, hidden, read, whole_of
 from whyformer.inputs.input import TensorInput
+from whyformer.models.cache import known
 from whyformer.perturb import Outcomes, hide_named, prefixes
 from whyformer.perturb.runner import Runner
 from whyformer.rounding import close
@@ -60,7 +61,7 @@ def test_caches_that_are_not_plain_are_not(family: str) -> None:
     model = families.build(family)
     engine, outputs, expected = both_runs(model, hidden(whole_of(model), "delete", "zero"))
     assert torch.equal(outputs, expected)
-    assert (engine.counts.reused, prefixes._CHECKED[model]) == (0, prefixes.REFUSED)
+    assert (engine.counts.reused, known(model)[prefixes.CHECKED]) == (0, prefixes.REFUSED)
 
 
 @pytest.mark.parametrize("name", ["qwen3_next", "zamba2"])
@@ -86,7 +87,7 @@ def test_an_encoder_that_takes_a_past_is_not_asked_twice() -> None:
     model = hf.BertLMHeadModel(families.CONFIGS["bert"]()).double().eval()
     engine, outputs, expected = both_runs(model, hidden(whole_of(model), "zero"), LENGTH - 1)
     assert close(outputs, expected)
-    assert (engine.counts.reused, prefixes._CHECKED[model]) == (0, prefixes.REFUSED)
+    assert (engine.counts.reused, known(model)[prefixes.CHECKED]) == (0, prefixes.REFUSED)
 
 
 def test_a_model_that_looks_ahead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,7 @@ def test_a_model_that_looks_ahead_is_found_out(monkeypatch: pytest.MonkeyPatch) 
         layer.self_attn.is_causal = False
     engine, outputs, expected = both_runs(model, hidden(whole_of(model), "zero"))
     assert close(outputs, expected, torch.float32)
-    assert (engine.counts.reused, prefixes._CHECKED[model]) == (0, prefixes.REFUSED)
+    assert (engine.counts.reused, known(model)[prefixes.CHECKED]) == (0, prefixes.REFUSED)
 
 
 def test_angles_that_depend_on_the_length_are_refused() -> None:
@@ -177,7 +178,7 @@ def test_methods_give_the_same_scores_of_padded_texts(kind: str, side: str, head
     if head == "next token":
         inputs |= {"position_ids": (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)}
     scores = whyformer.attribute(model, inputs, method, target=1)
-    assert prefixes._CHECKED[model] > 0
+    assert known(model)[prefixes.CHECKED] > 0
     with prefixes.running_whole(model):
         expected = whyformer.attribute(model, inputs, method, target=1)
     assert close(scores, expected, families.arithmetic(kind))
@@ -258,7 +259,7 @@ def test_whatever_fails_behind_a_prefix_is_run_whole(monkeypatch: pytest.MonkeyP
     inputs = hidden(whole_of(llama), "delete")
     engine, outputs, expected = both_runs(llama, inputs)
     assert torch.equal(outputs, expected)
-    assert (engine.counts.reused, prefixes._CHECKED[llama]) == (0, prefixes.REFUSED)
+    assert (engine.counts.reused, known(llama)[prefixes.CHECKED]) == (0, prefixes.REFUSED)
     assert sum(batch.prefix is not None for batch in batches) == 1
 
 
@@ -316,7 +317,7 @@ def test_a_model_is_checked_once_and_again_on_longer_inputs(monkeypatch: pytest.
     assert checked == [12, 25]
     monkeypatch.setattr(prefixes.Prefixes, "_is_right", lambda *_: False)
     assert both_runs(llama, hidden(whole_of(llama, 60), "zero"))[0].counts.reused == 0
-    assert prefixes._CHECKED[llama] == prefixes.REFUSED
+    assert known(llama)[prefixes.CHECKED] == prefixes.REFUSED
 
 
 def test_a_cache_is_not_changed_by_runs(llama: Any) -> None:

@@ -1,6 +1,7 @@
 """Rules that act while a model runs give what the sites of a run give, in one run, with attention in its kernel."""
 
 import copy
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -19,6 +20,7 @@ from whyformer import UncoveredOperation, attribute
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.specs import method_specs
+from whyformer.models.cache import known
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs, Trace, record, run
@@ -406,14 +408,12 @@ def test_a_run_that_calls_other_functions_is_looked_at_again(monkeypatch: pytest
 
 
 def test_what_is_known_of_a_model_goes_with_it() -> None:
-    from whyformer.recorder.run import _REACHES
-
     model = engines.Classifier()
     attribute(model, TWO_TEXTS, "attn_lrp", target=1)
-    assert model in _REACHES
-    before = len(_REACHES)
+    facts = weakref.ref(known(model))
+    assert run.REACHES in known(model)
     del model
-    assert len(_REACHES) < before
+    assert facts() is None
 
 
 # What rules cannot follow is explained by sites
@@ -705,5 +705,5 @@ def test_a_model_that_calls_other_functions_at_each_input() -> None:
         times[0], runs[0] = number, 0
         assert close(whyformer.attribute(model, inputs, "attn_lrp", target=1), expected)
         assert runs[0] <= (2 if number < run.SIGNATURES else 1)
-    (known,) = run._REACHES[model].values()
-    assert len(known) == run.SIGNATURES
+    (reaches,) = known(model)[run.REACHES].values()
+    assert len(reaches) == run.SIGNATURES

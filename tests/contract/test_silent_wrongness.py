@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import cases, dual, evaluated, families, token_outputs
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
-from whyformer.models import limits
+from whyformer.models import cache, limits
 from whyformer.perturb import probe
 from whyformer.rounding import close
 
@@ -202,7 +202,7 @@ def test_a_model_that_looks_at_padding_is_noticed_and_run_one_text_at_a_time(tmp
 
 @pytest.fixture
 def tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_TRIED", type(probe._TRIED)())
+    monkeypatch.setattr(cache, "_BY_STRUCTURE", type(cache._BY_STRUCTURE)())
 
 
 @pytest.mark.usefixtures("tried_anew")

@@ -14,7 +14,7 @@ import whyformer
 from tests.helpers import dual
 from whyformer import BadInput, Explainer, Explanation, Explanations, UnsupportedModel
 from whyformer.errors import BadOption
-from whyformer.explain import similarity as explained
+from whyformer.models.cache import known
 from whyformer.models.loading import Subject
 from whyformer.rounding import close
 from whyformer.tasks.similarity import ImageSide, TextSide
@@ -274,8 +274,8 @@ def test_a_model_without_features_is_refused() -> None:
             side(nn.Linear(2, 2))
 
 
-def test_the_check_runs_the_whole_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explained, "_CHECKED", set())
+def test_the_check_runs_the_whole_model_once() -> None:
+    known(dual.subject("clip").model, weights=True).clear()
     model, runs = dual.subject("clip").model, []
     hook = model.register_forward_hook(lambda *_: runs.append(1))
     try:

@@ -16,6 +16,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods import stacks
 from whyformer.methods.default import methods_for, usual_method, usual_method_for
 from whyformer.methods.registry import list_methods
+from whyformer.models.cache import known
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
@@ -82,7 +83,7 @@ def test_ready_tensors_are_told_by_their_model(stacked: bool) -> None:
 def test_a_model_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[nn.Module] = []
     record = stacks.record  # type: ignore[attr-defined]
-    monkeypatch.setattr(stacks, "_STACKED", type(stacks._STACKED)())
+    known(cases.subject().model).clear()
     monkeypatch.setattr(
         stacks, "record", lambda model, *given, **how: runs.append(model) or record(model, *given, **how)
     )  # type: ignore[func-returns-value]
@@ -91,11 +92,11 @@ def test_a_model_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_that_cannot_be_asked_says_what_is_wrong_when_it_explains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "_STACKED", type(stacks._STACKED)())
+    known(cases.subject().model).clear()
 
     def broken(*_: object, **__: object) -> None:
         raise UnsupportedModel("it does not run")
 
     monkeypatch.setattr(stacks, "record", broken)
     assert usual_method(cases.subject()) == "attn_lrp"
-    assert not stacks._STACKED
+    assert stacks.STACKED not in known(cases.subject().model)

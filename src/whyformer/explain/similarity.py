@@ -3,25 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.explain.explanation import Explanation
 from whyformer.images import images_of
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.models.borrow import borrowed
+from whyformer.models.cache import known
 from whyformer.models.loading import Subject, name_classes
 from whyformer.results.checked import Checked
 from whyformer.rounding import close
 from whyformer.tasks.similarity import NEEDED, ImageSide, TextSide, prompts_of, tokenizer_for
 from whyformer.tasks.targets import plain_target
-
-_CHECKED: "WeakSet[nn.Module]" = WeakSet()  # models whose own similarity is known to be that of their sides
 
 
 class Similarities:
@@ -58,7 +56,8 @@ class Similarities:
     def _check(self, pixels: Tensor, logits: Sequence[float]) -> None:
         """Raise, once for a model, if it computes a similarity in another way than its two sides do."""
         model = self.subject.model
-        if model in _CHECKED:
+        facts = known(model, weights=True)
+        if "similarity is that of its sides" in facts:
             return
         with borrowed(model, {**self._read.tensors, "pixel_values": pixels}) as (lent, inputs), torch.no_grad():
             stock = lent(**inputs).logits_per_image[0]
@@ -67,7 +66,7 @@ class Similarities:
                 f"{type(model).__name__} does not compare an image and a text by the cosine of their features, so its "
                 "sides cannot be explained one by one"
             )
-        _CHECKED.add(model)
+        facts["similarity is that of its sides"] = True
 
 
 def explained_similarity(

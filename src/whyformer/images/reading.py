@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from whyformer.images.processing import Colours, picture_of_values, processed
 from whyformer.inputs.images import ImageInput, Patches, Picture
 from whyformer.inputs.kinds import InputKind, register_input
 from whyformer.inputs.pictures import file_name, is_picture, open_picture
+from whyformer.models.cache import Facts, known
 from whyformer.models.loading import Subject
 from whyformer.recorder import Layers, record
 from whyformer.tasks.similarity import ImageSide
@@ -23,9 +23,7 @@ from whyformer.tasks.similarity import ImageSide
 NEEDED = "an image is a file, a PIL image, an array or a tensor, or a list of them"
 
 BLANK = 224  # pixels a side, of an image that only asks what a model is made of
-
-_STACKED: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # whether a model of images has one stack of layers
-_PATCHES: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], Patches]] = WeakKeyDictionary()
+STACKED = "images go through one stack of layers"
 
 
 class Images(InputKind):
@@ -112,14 +110,14 @@ def _input(subject: Subject, values: Tensor, picture: Picture, colours: Colours 
 
 
 def patches_of(model: nn.Module, values: Tensor) -> Patches:
-    """Which unit each pixel belongs to; asked once of each model for images of a size."""
-    of_model = _PATCHES.setdefault(model.model if isinstance(model, ImageSide) else model, {})
-    size = tuple(values.shape[1:])
-    if size not in of_model:
+    """Return the unit that each pixel belongs to. The model is run once for each size of images."""
+    facts, size = _facts(model), tuple(values.shape[1:])
+    by_size: dict[tuple[int, ...], Patches] = facts.once("patches by size", dict)
+    if size not in by_size:
         try:
             trace = record(model, {"pixel_values": values}, relevance=False)
-            of_model[size] = trace.patches
-            _STACKED[model] = isinstance(trace.layers, Layers)
+            by_size[size] = trace.patches
+            facts[STACKED] = isinstance(trace.layers, Layers)
         except (WhyformerError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # code of others, about a size that it does not take
@@ -129,22 +127,27 @@ def patches_of(model: nn.Module, values: Tensor) -> Patches:
                 f"({reason[:200]}): give the image processor that it was trained with; a tensor of fractions is what "
                 "the model takes, channels first, and pixels are given as uint8"
             ) from error
-    return of_model[size]
+    return by_size[size]
+
+
+def _facts(model: nn.Module) -> Facts:
+    """The facts about a model of images. Its side in a comparison with texts shares them."""
+    return known(model.model if isinstance(model, ImageSide) else model)
 
 
 def is_stacked(subject: Subject) -> bool:
-    """Whether a model of images has one stack of layers, as a ViT and unlike a Swin; asked once, of a blank image."""
-    if subject.model not in _STACKED:
+    """Return True if a model of images has one stack of layers, as a ViT and unlike a Swin."""
+    if STACKED not in _facts(subject.model):
         size = getattr(getattr(subject.model, "config", None), "image_size", None)
         side = size if isinstance(size, int) else BLANK
         Images().encode(subject, Image.new("RGB", (side, side)))
-    return _STACKED[subject.model]
+    return bool(_facts(subject.model)[STACKED])
 
 
 def is_stacked_for(model: nn.Module, values: Tensor) -> bool:
     """The same for a model without a processor, asked of the first of its images."""
     patches_of(model, values[:1])
-    return _STACKED[model]
+    return bool(_facts(model)[STACKED])
 
 
 def _values(value: Any) -> Tensor:

@@ -3,13 +3,13 @@
 import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, listed, shown
 from whyformer.models.borrow import parameters_of
+from whyformer.models.cache import known
 from whyformer.models.loading import input_embeddings, unwrapped, vocabulary_size
 
 TABLES = {
@@ -25,8 +25,6 @@ FORMS = {  # what a tensor holds, by whether its numbers are fractions and how m
 CONTENT = tuple(FORMS.values())  # one of them says how many examples there are
 
 CHOSEN_HERE = ("logits_to_keep", "num_logits_to_keep")
-
-_TABLE_PATHS: "WeakKeyDictionary[nn.Module, dict[str, str]]" = WeakKeyDictionary()  # path -> name of the input
 
 
 class Table(NamedTuple):
@@ -250,20 +248,15 @@ def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.S
 
 
 def tables(model: nn.Module) -> dict[str, Table]:
-    """The smallest table of positions and of token types, as large as they are now; their paths are found once."""
-    if model not in _TABLE_PATHS:
-        last_names = [
-            (path, path.rpartition(".")[2]) for path, m in model.named_modules() if isinstance(m, nn.Embedding)
-        ]
-        _TABLE_PATHS[model] = {path: TABLES[name] for path, name in last_names if name in TABLES}
-    smallest: dict[str, Table] = {}
-    for path, name in _TABLE_PATHS[model].items():
-        try:
-            module = model.get_submodule(path)
-        except AttributeError:  # a part of the model was removed
-            del _TABLE_PATHS[model]
-            return tables(model)
-        if isinstance(module, nn.Embedding):
-            table = Table.of(module, name)
-            smallest[name] = min(smallest.get(name, table), table, key=lambda table: table.rows - table.reserved)
-    return smallest
+    """Return the smallest table of positions and the smallest table of token types."""
+
+    def find() -> dict[str, Table]:
+        smallest: dict[str, Table] = {}
+        for path, module in model.named_modules():
+            name = TABLES.get(path.rpartition(".")[2])
+            if name is not None and isinstance(module, nn.Embedding):
+                table = Table.of(module, name)
+                smallest[name] = min(smallest.get(name, table), table, key=lambda table: table.rows - table.reserved)
+        return smallest
+
+    return known(model).once("tables of positions and token types", find)

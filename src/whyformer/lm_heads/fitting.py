@@ -2,13 +2,13 @@
 
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 from whyformer.errors import BadOption
 from whyformer.lm_heads.head import LmHead
 from whyformer.lm_heads.stored import CAUSAL, FAMILIES, load_head, made
+from whyformer.models.cache import known
 from whyformer.models.checkpoints import Checkpoint, reading
 from whyformer.models.loading import BUNDLED, TOKENIZER_FILES, bundled_models, text_config, unwrapped
 
@@ -16,14 +16,12 @@ SHIPPED = "lm_head.safetensors"
 KEPT = 2  # heads that are kept for one model
 GIVE = "give the pretrained checkpoint that this model was fine-tuned from, lm_head=FOLDER or a hub id (--lm-head)"
 
-_KNOWN: WeakKeyDictionary[nn.Module, dict[Any, LmHead]] = WeakKeyDictionary()
-
 
 def head_for(model: nn.Module, source: str | None, hidden: Tensor, tokenizer: Any = None) -> LmHead:
     """The LM head that goes with a model whose hidden states are like these.
 
     `source` is a folder, a hub id (`name@revision`), or a file that `save_head` wrote. Without one it is the model's
-    own head, or the one that a bundled model is shipped with. What was read is kept as long as the model lives. A head
+    own head, or the one that a bundled model is shipped with. What was read is kept until the model changes. A head
     that does not fit is refused: by the width of its states, the size of its vocabulary, and, where both have a
     tokenizer, by what its tokens mean.
     """
@@ -35,14 +33,14 @@ def head_for(model: nn.Module, source: str | None, hidden: Tensor, tokenizer: An
         raise BadOption(f"hidden states are decoded by an LM head, and this model comes with none: {GIVE}")
     width, dtype = hidden.shape[-1], next(model.parameters()).dtype
     key = (place, _state(place), hidden.device, dtype, width)
-    known = _KNOWN.setdefault(model, {})
-    if key not in known:
+    heads: dict[Any, LmHead] = known(model).once("LM heads", dict)
+    if key not in heads:
         head = load_head(place, device=hidden.device, dtype=dtype if dtype.is_floating_point else hidden.dtype)
         _check(head, model, width, tokenizer)
-        for oldest in list(known)[: len(known) + 1 - KEPT]:
-            known.pop(oldest, None)
-        known[key] = head
-    return known[key]
+        for oldest in list(heads)[: len(heads) + 1 - KEPT]:
+            heads.pop(oldest, None)
+        heads[key] = head
+    return heads[key]
 
 
 def own_head(model: nn.Module) -> LmHead | None:

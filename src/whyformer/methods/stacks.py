@@ -1,35 +1,36 @@
-"""Whether a model of texts has one stack of layers: asked once of each model, of a blank text."""
-
-from weakref import WeakKeyDictionary
+"""The search for one stack of layers in a model of texts."""
 
 from torch import nn
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.models.cache import known
 from whyformer.models.loading import Subject
 from whyformer.recorder import Layers, record
 
 BLANK = "a"  # a text that only asks what a model is made of
-
-_STACKED: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+STACKED = "texts go through one stack of layers"
 
 
 def reads_in_one_stack(subject: Subject) -> bool:
-    """Whether a model of texts has one stack of layers, as a BERT and unlike an encoder with a decoder.
+    """Return True if a model of texts has one stack of layers, as a BERT and unlike an encoder with a decoder.
 
-    Of one that cannot be asked, nobody knows it; an explanation says what is wrong with it.
+    A model that cannot be recorded counts as one without; its explanation reports what is wrong.
     """
-    if subject.model in _STACKED:
-        return _STACKED[subject.model]
+
+    def find() -> bool:
+        return _has_one_stack(subject.model, collate(subject, [encode(subject, BLANK, answers=False)]))
+
     try:
-        return reads_in_one_stack_for(subject.model, collate(subject, [encode(subject, BLANK, answers=False)]))
+        return known(subject.model).once(STACKED, find)
     except WhyformerError:
         return False
 
 
 def reads_in_one_stack_for(model: nn.Module, batch: Batch) -> bool:
-    """The same for ready tensors, asked of the first of them."""
-    if model not in _STACKED:
-        trace = record(model, batch.rows([0]).tensors, relevance=False)
-        _STACKED[model] = isinstance(trace.layers, Layers)
-    return _STACKED[model]
+    """Return the same for ready tensors, after a run on the first of them."""
+    return known(model).once(STACKED, lambda: _has_one_stack(model, batch.rows([0])))
+
+
+def _has_one_stack(model: nn.Module, batch: Batch) -> bool:
+    return isinstance(record(model, batch.tensors, relevance=False).layers, Layers)

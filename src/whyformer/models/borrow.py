@@ -66,17 +66,9 @@ def _reference(owner: Any, model: nn.Module) -> weakref.ref[Any]:
         return weakref.ref(model, lambda _: _LOCKS.pop(key, None))
 
 
-Parameters = Mapping[str, inspect.Parameter]
-_PARAMETERS: "weakref.WeakKeyDictionary[nn.Module, tuple[Any, Parameters]]" = weakref.WeakKeyDictionary()
-
-
-def parameters_of(model: nn.Module) -> Parameters:
-    """The arguments that a model's forward takes, by name; it is looked at once, unless it is exchanged."""
-    forward = getattr(model.forward, "__func__", model.forward)
-    known = _PARAMETERS.get(model)
-    if known is None or known[0] is not forward:
-        known = _PARAMETERS[model] = forward, inspect.signature(model.forward).parameters
-    return known[1]
+def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a model's forward by name."""
+    return inspect.signature(model.forward).parameters
 
 
 @contextmanager

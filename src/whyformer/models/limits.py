@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from weakref import WeakSet
 
 import torch
 from torch import nn
+
+from whyformer.models.cache import known
 
 LARGE = 2**36  # bytes of a GPU's memory
 SMALL = 2**28  # weights of a model: one with more is given less at once, but no less than a CPU
@@ -34,7 +35,6 @@ class Limits:
         return replace(self, **{n: max(getattr(CPU, n), int(share * getattr(self, n))) for n in BY_WEIGHTS})
 
 
-_WITHOUT_PADDING: "WeakSet[nn.Module]" = WeakSet()
 BY_WEIGHTS = ("rows", "texts", "traced_tokens")
 CPU = Limits(rows=16, texts=16, traced_tokens=2048, traced_call=64, tokens=4096, call=16, logits=2**26)
 LIMITS = {
@@ -57,12 +57,12 @@ def limits_of(device: torch.device, model: nn.Module | None = None) -> Limits:
 
 def run_without_padding(model: nn.Module) -> None:
     """Run inputs of this model in batches of one length from now on."""
-    _WITHOUT_PADDING.add(model)
+    known(model)["pads"] = False
 
 
 def may_pad(model: nn.Module) -> bool:
     """Whether inputs of different lengths may be run together."""
-    return getattr(model, "_orig_mod", model) not in _WITHOUT_PADDING
+    return bool(known(model).get("pads", True))
 
 
 @lru_cache

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -12,10 +11,9 @@ from torch import Tensor, nn
 from whyformer.errors import BadOption, WhyformerError, reason_of
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import TensorInput
+from whyformer.models.cache import known
 from whyformer.recorder import record
 from whyformer.recorder.calls import in_this_thread
-
-_FIRST: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # the number of the first layer's call
 
 
 def dropping(model: nn.Module, inputs: Sequence[TensorInput]) -> AbstractContextManager[Any]:
@@ -31,13 +29,15 @@ def dropping(model: nn.Module, inputs: Sequence[TensorInput]) -> AbstractContext
 
 
 def _first_layer(model: nn.Module, image: ImageInput) -> int:
-    """Which of the calls of numbered modules is the first layer; asked once of each model."""
-    if model not in _FIRST:
+    """Return the number of the first layer among the calls of numbered modules."""
+
+    def find() -> int:
         layers = record(model, {"pixel_values": image.pixels}, relevance=False).layers
         if isinstance(layers, WhyformerError):
             raise BadOption(f"hide='drop' is not possible, {layers}: use hide='mean'") from layers
-        _FIRST[model] = layers.calls[0]
-    return _FIRST[model]
+        return layers.calls[0]
+
+    return known(model).once("call of the first layer", find)
 
 
 class _Dropping(ExitStack):

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from whyformer.inputs.input import TensorInput, together
 from whyformer.models.borrow import parameters_of
+from whyformer.models.cache import known
 from whyformer.models.loading import text_config
 from whyformer.rounding import close
 
@@ -26,7 +26,7 @@ FURTHER = 2  # a model is checked again on inputs that are longer by this factor
 REFUSED = 0
 PRECISE = torch.float32  # what stands before is the same up to its rounding, whatever the dtype of the model
 
-_CHECKED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # the longest input on which each model was right
+CHECKED = "longest input with a correct prefix"
 
 Layers = Sequence[tuple[Tensor, Tensor]]  # keys and values of each layer, [batch, heads, units, width]
 Call = Callable[..., Any]  # runs the model: inputs, their tensors, further arguments → what it returns
@@ -114,7 +114,7 @@ class Prefixes:
 
     def plans(self, inputs: Sequence[TensorInput]) -> tuple[list[Plan], list[TensorInput]]:
         """The plans that cost less than whole runs, and the inputs that are left to be run whole."""
-        if _CHECKED.get(self.model) == REFUSED or not takes_a_past(self.model):
+        if known(self.model).get(CHECKED) == REFUSED or not takes_a_past(self.model):
             return [], list(inputs)
         plans, left = [], [one for one in inputs if not _is_text(one)]
         for alike in _families(filter(_is_text, inputs)):
@@ -136,16 +136,17 @@ class Prefixes:
 
     def checked(self, plan: Plan) -> bool:
         """Whether the model says the same behind a prefix as of whole inputs: tried once, and again on longer ones."""
-        length, known = len(plan.source), _CHECKED.get(self.model)
-        if known is None or REFUSED < known * FURTHER < length:
+        facts, length = known(self.model), len(plan.source)
+        longest = facts.get(CHECKED)
+        if longest is None or REFUSED < longest * FURTHER < length:
             try:
-                known = length if self._is_right(plan) else REFUSED
+                longest = length if self._is_right(plan) else REFUSED
             except torch.OutOfMemoryError:
                 raise
             except Exception:  # noqa: BLE001 - code of others, which may not take a past: then inputs are run whole
-                known = REFUSED
-            _CHECKED[self.model] = known
-        return known != REFUSED
+                longest = REFUSED
+            facts[CHECKED] = longest
+        return bool(longest != REFUSED)
 
     def _is_right(self, plan: Plan) -> bool:
         """Run an input and its beginning, whole and behind half of that, and compare."""
@@ -192,15 +193,13 @@ class Prefixes:
 @contextmanager
 def running_whole(model: nn.Module) -> Iterator[None]:
     """In it, inputs of a model are run whole, as those of models that cannot reuse anything."""
-    before = _CHECKED.get(model)
-    _CHECKED[model] = REFUSED
+    facts = known(model)
+    before = facts.get(CHECKED)
+    facts[CHECKED] = REFUSED
     try:
         yield
     finally:
-        if before is None:
-            del _CHECKED[model]
-        else:
-            _CHECKED[model] = before
+        facts[CHECKED] = before
 
 
 def takes_a_past(model: nn.Module) -> bool:

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from whyformer.errors import PaddingWarning, RandomnessWarning, WhyformerError, 
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.inputs.kinds import read
 from whyformer.models.borrow import borrowed
+from whyformer.models.cache import known
 from whyformer.models.limits import run_without_padding
 from whyformer.models.loading import Subject, unwrapped
 from whyformer.rounding import close
@@ -25,8 +25,6 @@ LONG = "a good film that is not bad at all and well worth seeing"
 SIZE = 64  # of the picture in pixels
 FAILURES = (WhyformerError, RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
-_TRIED: "WeakSet[nn.Module]" = WeakSet()
-
 
 def probe(subject: Subject) -> None:
     """Warn if a model gives other logits for the same input when it runs again, or when the input is padded.
@@ -36,9 +34,10 @@ def probe(subject: Subject) -> None:
     input tells what is wrong.
     """
     model = unwrapped(subject.model)
-    if model in _TRIED or isinstance(model, ImageSide | TextSide):
+    facts = known(model)
+    if "tried" in facts or isinstance(model, ImageSide | TextSide):
         return
-    _TRIED.add(model)
+    facts["tried"] = True
     try:
         alone = _batch(subject, [SHORT])
         first, again = _logits(model, alone), _logits(model, alone)

@@ -1,6 +1,5 @@
 """Layers that are run again in the backward pass, so that only the states between them are kept."""
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -10,26 +9,26 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from whyformer.errors import WhyformerError
+from whyformer.models.cache import known
 from whyformer.recorder.trace import Layers, Trace
 
 FEW = 2  # units of a text that is run to see what the layers of a model are
 
-_PATHS: "weakref.WeakKeyDictionary[nn.Module, tuple[int, tuple[str, ...]]]" = weakref.WeakKeyDictionary()
-
 
 def layer_paths(model: nn.Module, inputs: Mapping[str, Tensor], record: Callable[..., Trace]) -> tuple[str, ...]:
-    """The paths of a model's layers, found once on a few units of a text, and again when modules were added or removed.
+    """Return the paths of a model's layers, found on a few units of a text.
 
     There are none if the model does not have one stack of layers.
     """
-    modules = sum(1 for _ in model.modules())
-    if model not in _PATHS or _PATHS[model][0] != modules:
+
+    def find() -> tuple[str, ...]:
         try:
             layers = record(model, _few(inputs)).layers
         except (WhyformerError, ValueError, IndexError, RuntimeError):  # it may refuse so short a text
             layers = record(model, inputs).layers
-        _PATHS[model] = modules, layers.paths if isinstance(layers, Layers) else ()
-    return _PATHS[model][1]
+        return layers.paths if isinstance(layers, Layers) else ()
+
+    return known(model).once("paths of layers", find)
 
 
 def _few(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

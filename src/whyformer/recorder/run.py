@@ -2,7 +2,7 @@
 
 import math
 import warnings
-import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +24,7 @@ from whyformer.errors import (
 )
 from whyformer.inputs.tensors import CONTENT, check_mask, check_one_text, tensors_of
 from whyformer.models.borrow import borrowed, evaluating, lock_of, parameters_of
+from whyformer.models.cache import known
 from whyformer.models.failures import CHECKPOINTED, FLEX, NO_GRADIENT, named_failures
 from whyformer.models.loading import device_of, input_embeddings, text_config, unwrapped
 from whyformer.recorder.attention import Attention
@@ -45,15 +46,11 @@ from whyformer.registry.options import Count
 from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by, task_of
 
 Reached = tuple[Reach, str]  # how far down a book's gradient can be had, and what is said where it cannot
-_REACHES: "weakref.WeakKeyDictionary[nn.Module, dict[Any, dict[tuple[str, ...], Reached]]]" = (
-    weakref.WeakKeyDictionary()
-)
-_EXAMPLES_FIRST: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models whose maps are known to be [batch, heads, …]
-
 
 KEEP = "logits_to_keep"  # the argument of a language model that says at which positions it has to speak
 # Of a model that calls other functions at each input, as one that loops over experts, each run is noted.
 SIGNATURES = 16
+REACHES = "reaches of gradients"  # the fact that a model's cache keeps under this name
 MANY = 1024  # units, of which fewer have maps that fit
 # How many copies of every attention map a run holds at the least: the first two as `whyformer cost` measures them, the
 # third below what `transformer_attribution` took at 4,096 tokens, 1.8 (docs/cost.md).
@@ -118,17 +115,17 @@ def recorded(
     if needs.book is PLAIN:  # torch's own derivatives need no rule
         running = Running(PLAIN, batch, biases=needs.biases, tap=needs.tap)
         return _recorded(model, inputs, needs, running, *how)
-    known = _reach_of(unwrapped(model), needs, edit)
-    varies = len(known) >= SIGNATURES
-    for noting in (False, True) if known and not varies else (True,):
+    reaches = _reaches(model, needs, edit)
+    varies = len(reaches) >= SIGNATURES
+    for noting in (False, True) if reaches and not varies else (True,):
         running = Running(needs.book, batch, noting=noting, biases=needs.biases, tap=needs.tap)
         trace = _recorded(model, inputs, needs, running, *how)
         signature = tuple(running.signature)
-        if noting or signature in known:
+        if noting or signature in reaches:
             break
-    reach = known.get(signature) or _reach(trace, running)
+    reach = reaches.get(signature) or _reach(trace, running)
     if not varies:
-        known[signature] = reach
+        reaches[signature] = reach
     trace.reach, trace.uncovered = reach
     return trace
 
@@ -224,14 +221,15 @@ def last_positions(tensors: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(set(ends.tolist())))
 
 
-def _reach_of(model: nn.Module, needs: Needs, edit: Edit | None) -> dict[tuple[str, ...], Reached]:
+def _reaches(model: nn.Module, needs: Needs, edit: Edit | None) -> dict[tuple[str, ...], Reached]:
     """How far down a book's gradient can be had in this model, by what a run called."""
-    return _REACHES.setdefault(model, {}).setdefault((replace(needs, once=False), edit and edit.at), {})
+    reaches: defaultdict[Any, dict[tuple[str, ...], Reached]] = known(model).once(REACHES, partial(defaultdict, dict))
+    return reaches[replace(needs, once=False), edit and edit.at]
 
 
 def ways_known(model: nn.Module, needs: Needs) -> int:
     """How many sequences of calls of a model are known; a run that takes another one is done twice."""
-    return 0 if needs.book is None else len(_reach_of(unwrapped(model), needs, None))
+    return 0 if needs.book is None else len(_reaches(model, needs, None))
 
 
 def _reach(trace: Trace, running: Running) -> Reached:
@@ -377,7 +375,7 @@ def _check_layout(
 ) -> None:
     """Raise if states or maps whose sizes do not tell where the examples are have them elsewhere than first.
 
-    For maps it is asked once of each model: batches of as many texts as there are heads are common.
+    Maps are looked at once: batches of as many texts as there are heads are common.
     """
     batch, name = len(logits), type(model).__name__
     if batch == 1:
@@ -387,7 +385,8 @@ def _check_layout(
         states.append(embeddings)
     seen = [(a.folded, a.probabilities) for a in attentions if a.probabilities is not None]
     unclear = [probabilities for folded, probabilities in seen if folded or probabilities.shape[1] == batch]
-    maps = [] if model in _EXAMPLES_FIRST else unclear
+    facts = known(model)
+    maps = [] if "maps are [batch, heads, …]" in facts else unclear
     with lock, differentiating(), named_failures(name, backward=True):
         laid_out = layouts(logits, [*states, *maps]) if states or maps else []
     elsewhere = [layout not in ("first", None) for layout in laid_out]
@@ -397,7 +396,7 @@ def _check_layout(
             f"{name} computes {what} whose first dimension is not that of the examples, so they are not known for each"
         )
     if maps and all(layout == "first" for layout in laid_out[len(states) :]):
-        _EXAMPLES_FIRST.add(model)
+        facts["maps are [batch, heads, …]"] = True
 
 
 def _with_last(sites: Sequence[Site]) -> list[Site]:
