@@ -4,6 +4,7 @@ import copy
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,9 +18,9 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer import Explainer
-from whyformer.models import borrow
+from whyformer.models import borrow, memory
 from whyformer.models.borrow import lock_of
-from whyformer.models.memory import uncollected
+from whyformer.models.memory import collect_now, uncollected
 from whyformer.recorder import differentiating
 from whyformer.rounding import ROUNDING, close
 
@@ -196,6 +197,56 @@ def test_a_run_that_ends_leaves_the_collector_paused_for_another_thread() -> Non
     assert gc.isenabled()
     assert together(run, capture)[1] is False
     assert gc.isenabled()
+
+
+def test_the_collector_stays_paused_until_the_last_of_many_threads_ends() -> None:
+    begun, may_end = threading.Barrier(5), [threading.Event() for _ in range(4)]
+    ended = [threading.Event() for _ in range(4)]
+
+    def pause(number: int) -> None:
+        with uncollected(strict=number == 2):
+            begun.wait(60)
+            assert may_end[number].wait(60)
+        ended[number].set()
+
+    def end_one_by_one() -> list[bool]:
+        begun.wait(60)
+        is_enabled = []
+        for number in (1, 3, 0, 2):
+            may_end[number].set()
+            assert ended[number].wait(60)
+            is_enabled.append(gc.isenabled())
+        return is_enabled
+
+    found = together(*(partial(pause, number) for number in range(4)), end_one_by_one)
+    assert found[-1] == [False, False, False, True]
+
+
+def test_nothing_is_collected_during_a_strict_pause_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a CUDA graph is captured in one thread while another evaluates."""
+    monkeypatch.setattr(memory, "LONGEST_PAUSE", -1)
+    begun, collected = threading.Event(), threading.Event()
+    garbage = nn.Linear(1, 1)
+    garbage.itself = [garbage]  # type: ignore[assignment]
+    freed = weakref.ref(garbage)
+
+    def capture() -> bool:
+        with uncollected(strict=True):
+            begun.set()
+            assert collected.wait(60)
+            return freed() is not None
+
+    def evaluate() -> None:
+        with uncollected():
+            assert begun.wait(60)
+            collect_now()
+            collected.set()
+
+    with uncollected():
+        del garbage
+        assert together(capture, evaluate)[0]
+        collect_now()
+    assert freed() is None
 
 
 def test_models_that_share_modules_or_a_configuration_share_their_lock() -> None:

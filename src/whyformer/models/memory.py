@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import torch
@@ -15,49 +15,56 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-LONGEST_PAUSE = 60  # seconds in which garbage among old things is not looked for
-MUCH = 50_000  # objects, after which it is looked for among new ones
+LONGEST_PAUSE = 60  # seconds, after which `collect_now` collects old objects too
+MUCH = 50_000  # new objects, above which `collect_now` collects these
 GROUPS = Path("/sys/fs/cgroup")
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
-class _Paused:
-    """How many need Python's collector to be paused, whether it was collecting before, and when it last looked."""
+class _Pauses:
+    """The pauses of Python's garbage collector in all threads."""
 
     def __init__(self) -> None:
-        self.lock, self.count, self.collecting, self.looked = Lock(), 0, True, 0.0
+        self.lock = RLock()  # re-entrant, because a finalizer may pause the collector too
+        self.open: list[bool] = []  # for each pause that has not ended, True if `collect_now` has to wait for its end
+        self.was_enabled = True
+        self.collected = 0.0
 
 
-_PAUSED = _Paused()
+_PAUSES = _Pauses()
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """In it, and in others of other threads, Python looks for no garbage: what is let go of in cycles stays longer."""
-    with _PAUSED.lock:
-        _PAUSED.count += 1
-        if _PAUSED.count == 1:
-            _PAUSED.collecting, _PAUSED.looked = gc.isenabled(), time.monotonic()
+def uncollected(*, strict: bool = False) -> Iterator[None]:
+    """Pause Python's garbage collector. It resumes when the last pause of all threads ends, if it was enabled before.
+
+    Garbage in cycles stays in memory meanwhile, unless some thread calls `collect_now`. That collects nothing during a
+    `strict` pause.
+    """
+    with _PAUSES.lock:
+        if not _PAUSES.open:
+            _PAUSES.was_enabled, _PAUSES.collected = gc.isenabled(), time.monotonic()
             gc.disable()
+        _PAUSES.open.append(strict)
     try:
         yield
     finally:
-        with _PAUSED.lock:
-            _PAUSED.count -= 1
-            if not _PAUSED.count and _PAUSED.collecting:
+        with _PAUSES.lock:
+            _PAUSES.open.remove(strict)
+            if not _PAUSES.open and _PAUSES.was_enabled:
                 gc.enable()
 
 
 def collect_now() -> None:
-    """Where the collector is paused, let it look at what was made since, if that is much, and once a minute at all."""
-    with _PAUSED.lock:
-        if not _PAUSED.count or not _PAUSED.collecting:
+    """Collect garbage during a pause: new objects if there are many, and all objects once a minute."""
+    with _PAUSES.lock:  # no strict pause begins before it is done
+        if not _PAUSES.open or any(_PAUSES.open) or not _PAUSES.was_enabled:
             return
-        is_late = time.monotonic() - _PAUSED.looked > LONGEST_PAUSE
+        is_late = time.monotonic() - _PAUSES.collected > LONGEST_PAUSE
         if is_late:
-            _PAUSED.looked = time.monotonic()
-    if is_late or gc.get_count()[0] > MUCH:
-        gc.collect(2 if is_late else 1)
+            _PAUSES.collected = time.monotonic()
+        if is_late or gc.get_count()[0] > MUCH:
+            gc.collect(2 if is_late else 1)
 
 
 def in_words(count: float) -> str:

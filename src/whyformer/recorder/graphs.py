@@ -61,8 +61,8 @@ class Graphs:
     def captured(self) -> Iterator[torch.cuda.CUDAGraph]:
         """What is asked of the device here is noted, not done. Where that fails, the device is as it was before."""
         graph = torch.cuda.CUDAGraph()
-        # no graph that nobody has any more may be let go while another is captured
-        with uncollected(), _stream_restored(self.device):
+        # freeing a graph during a capture would spoil the capture
+        with uncollected(strict=True), _stream_restored(self.device):
             try:
                 with _capturing(graph, self._stream, pool=self._pool):
                     before = torch.cuda.memory_reserved(self.device)
