@@ -74,7 +74,7 @@ def explain(subject: Subject, batch: Batch, spec: MethodSpec, cost: Cost) -> Non
     """Explain a batch from the beginning, and note what it took."""
     handle = subject.model.register_forward_hook(cost.count)
     try:
-        prediction = Prediction(subject.model, batch, relevance=spec.of.relevance)
+        prediction = Prediction(subject.model, batch, relevance=spec.of.needs_for(spec.options).sites)
         scores = spec(prediction)
     finally:
         handle.remove()

@@ -82,7 +82,7 @@ class Loop:
         places = [place for place, unit in enumerate(encoded.units) if not unit.special]
         (row,) = Prediction(self.subject.model, batch).inputs
         for name in METHODS:
-            prediction = Prediction(self.subject.model, batch, relevance=method_named(name).relevance)
+            prediction = Prediction(self.subject.model, batch, relevance=method_named(name).needs_for({}).sites)
             scores = method_named(name)(prediction).total[0].tolist()
             index = int(prediction.predicted[0])
             order = sorted(places, key=lambda place: -scores[place])

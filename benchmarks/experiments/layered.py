@@ -42,7 +42,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.methods.specs import method_specs
 from whyformer.models.loading import load
 from whyformer.prediction import Prediction
-from whyformer.recorder import Book
+from whyformer.recorder import RELEVANCE, Book
 from whyformer.recorder.lrp.books import ATTN, CONSERVATIVE
 from whyformer.recorder.lrp.sites import Finish, Site
 
@@ -79,7 +79,7 @@ TUNING = {
 }
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="–", relevance=True)
+@method(family="relevance", signed=True, class_specific=True, paper="–", needs=RELEVANCE)
 def layered(
     prediction: Prediction,
     *,

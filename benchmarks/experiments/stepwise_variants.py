@@ -42,7 +42,7 @@ from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
 from whyformer.perturb import Hideable, hide_named, hideable, remains
 from whyformer.prediction import Prediction
-from whyformer.recorder import Needs
+from whyformer.recorder import RELEVANCE, Needs
 
 VARIANTS = {  # each beside what it has to beat
     "attn_lrp": "attn_lrp",
@@ -76,7 +76,7 @@ VARIANTS = {  # each beside what it has to beat
 METRICS = ("aopc", "aopc(hide=mask)")
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="-", relevance=True)
+@method(family="relevance", signed=True, class_specific=True, paper="-", needs=RELEVANCE)
 def layers(prediction: Prediction, *, book: Literal["attn", "conservative"] = "attn", first: int = 0) -> Tensor:
     """Relevance at the inputs of the first layers, added up."""
     states = prediction.traced.hidden[:first]
@@ -115,7 +115,7 @@ def shares(texts: Sequence[Hideable], steps: int, power: float) -> list[list[int
     return [[int(len(t.units) * (step / steps) ** power + 0.5) for step in range(1, steps + 1)] for t in texts]
 
 
-@method(family="perturbation", signed=False, class_specific=True, paper="-", relevance=True)
+@method(family="perturbation", signed=False, class_specific=True, paper="-", needs=RELEVANCE)
 def uneven(prediction: Prediction, *, steps: int = 1, power: float = 1.0) -> Tensor:
     """Stepwise with small steps first."""
     texts = hideable(prediction, "token", hide_named("delete"))
@@ -128,7 +128,7 @@ def uneven(prediction: Prediction, *, steps: int = 1, power: float = 1.0) -> Ten
     return ordered(prediction, texts, gone)
 
 
-@method(family="perturbation", signed=False, class_specific=True, paper="-", relevance=True)
+@method(family="perturbation", signed=False, class_specific=True, paper="-", needs=RELEVANCE)
 def candidates(prediction: Prediction, *, steps: int = 1, by: Literal["books", "places", "none"] = "none") -> Tensor:
     """Stepwise with several proposals in each step, of which the best is kept."""
     texts = hideable(prediction, "token", hide_named("delete"))

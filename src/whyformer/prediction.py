@@ -160,7 +160,7 @@ class Prediction:
     def traced(self) -> Trace:
         """The trace with its sites, for relevance.
 
-        It is recorded anew, once, if nobody had said that this was to come: `relevance=True` here, or in `@method`.
+        It is recorded anew, once, unless it was announced: by `relevance=True` here, or by `RELEVANCE` in `@method`.
         """
         return self._run.traced
 

@@ -4,6 +4,7 @@ import copy
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,16 +20,18 @@ from tests.helpers import engines, families, token_outputs, zoo
 from whyformer import UncoveredOperation, attribute
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.registry import Method
 from whyformer.methods.specs import method_specs
 from whyformer.models.cache import known
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
-from whyformer.recorder import Needs, Trace, record, run
+from whyformer.recorder import GRADIENT, MAPS, RELEVANCE, Needs, Trace, record, run
 from whyformer.recorder.attention import attend
 from whyformer.recorder.lrp.books import BOOKS, CONSERVATIVE, GRADIENT_BOOKS, PLAIN, with_gamma
 from whyformer.recorder.lrp.running import NotWhileRunning, acts_while_running
 from whyformer.recorder.mode import Recorder
 from whyformer.recorder.run import recorded
+from whyformer.recorder.taps import positive_products
 from whyformer.rounding import close
 from whyformer.testing import state
 
@@ -229,7 +232,27 @@ def test_what_a_run_records_for_several() -> None:
     assert Needs.of_all([]) == Needs(maps=False)
     assert Needs.of_all([attn]) == attn
     assert Needs(maps=False, sites=True).opened
-    assert not attn.opened
+    assert (Needs(), Needs(maps=False), Needs(sites=True)) == (MAPS, GRADIENT, RELEVANCE)
+
+
+def test_needs_under_a_book_are_sites_where_its_rules_cannot_act_during_a_run() -> None:
+    own = Needs(maps=False, biases=True, once=True)
+    assert own.under(BOOKS["attn"]) == replace(own, book=BOOKS["attn"])
+    assert own.under(BOOKS["z_plus"]) == Needs(maps=False, sites=True)
+    assert own.under(None) == GRADIENT
+    assert not Needs(tap=positive_products).under(PLAIN).maps
+    assert Needs(tap=positive_products).under(None) == MAPS
+
+
+@pytest.mark.parametrize("needs", [GRADIENT, RELEVANCE, lambda **options: GRADIENT.under(BOOKS[options["book"]])])
+def test_a_method_declares_its_needs_as_a_value_or_by_its_options(needs: Any) -> None:
+    def mine(prediction: Prediction, *, book: str = "attn") -> Tensor:
+        """It only runs the model."""
+        return prediction.embeddings.sum(-1)
+
+    made = Method("mine", mine, "test", signed=True, class_specific=False, paper="–", needs=needs)
+    assert made.needs_for({"book": "attn"}) == (needs(book="attn") if callable(needs) else needs)
+    assert Method("mine", mine, "test", signed=True, class_specific=False, paper="–").needs_for({}) == MAPS
 
 
 # Half precision
@@ -453,7 +476,7 @@ def test_a_map_that_is_reshaped_before_it_meets_its_values_is_left_to_sites(fami
     model, inputs = with_biases(family), families.batch()
     for method, falls_back in (("gae", True), ("cat", False)):
         options = {"book": "attn", **families.BELOW.get(method, {})}
-        needs = whyformer.list_methods()[method].needs(options)
+        needs = whyformer.list_methods()[method].needs_for(options)
         prediction = Prediction(model, batch_of(model, inputs), 1, needs=needs)
         assert bool(prediction.trace.sites) is falls_back
         scores = whyformer.list_methods()[method](prediction, **options).total

@@ -14,7 +14,7 @@ from whyformer.recorder.lrp.books import GRADIENT_BOOKS, Book
 from whyformer.recorder.lrp.running import NotWhileRunning
 from whyformer.rounding import ROUNDING, arithmetic, distance
 
-ASKING = ("whyformer.recorder.run", "whyformer.recorder.runs", "whyformer.methods.registry")  # whether rules can act
+ASKING = ("whyformer.recorder.run", "whyformer.recorder.runs", "whyformer.recorder.needs")  # whether rules can act
 
 
 def relevances(trace: Trace, book: Book, target: Any) -> dict[str, Tensor]:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from whyformer.methods.attention import at_layer
-from whyformer.methods.places import GradientBook, book_of, check_cancelled, summed
+from whyformer.methods.places import GradientBook, check_cancelled, summed
 from whyformer.methods.registry import Scores, method
 from whyformer.prediction import Prediction, Queries
+from whyformer.recorder import GRADIENT, MAPS, with_book
 
 States = Literal["outputs", "inputs"]
 
@@ -31,8 +32,7 @@ def activation_times_gradient(prediction: Prediction, states: States, book: str 
     signed=True,
     class_specific=True,
     paper="Zhou et al. 2016; Qiang et al. 2022",
-    maps=False,
-    under=book_of,
+    needs=with_book(GRADIENT),
 )
 def cam(prediction: Prediction, *, layer: int = -2, book: GradientBook = None) -> Tensor:
     """Activation times gradient of one hidden state, summed over its width.
@@ -47,7 +47,7 @@ def cam(prediction: Prediction, *, layer: int = -2, book: GradientBook = None) -
     )
 
 
-@method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022", maps=False, under=book_of)
+@method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022", needs=with_book(GRADIENT))
 def cat(prediction: Prediction, *, states: States = "outputs", book: GradientBook = None) -> Tensor:
     """Activation times gradient of every layer, summed over width and layers.
 
@@ -60,7 +60,7 @@ def cat(prediction: Prediction, *, states: States = "outputs", book: GradientBoo
     return scores
 
 
-@method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022", under=book_of)
+@method(family="attcat", signed=True, class_specific=True, paper="Qiang et al. 2022", needs=with_book(MAPS))
 def attcat(
     prediction: Prediction,
     *,

@@ -6,9 +6,10 @@ from torch import Tensor
 from whyformer.errors import BadOption
 from whyformer.methods.registry import method
 from whyformer.prediction import Prediction
+from whyformer.recorder import GRADIENT
 
 
-@method(family="perturbation", signed=False, class_specific=False, paper="-", images_only=True, maps=False)
+@method(family="perturbation", signed=False, class_specific=False, paper="-", images_only=True, needs=GRADIENT)
 def centre(prediction: Prediction, *, width: float = 0.25) -> Tensor:
     """A bump at the centre of an image, the same for all images and classes: photographers aim at what they show.
 

@@ -6,13 +6,14 @@ from torch import Tensor
 from whyformer.methods.registry import method
 from whyformer.methods.rollout import roll_out
 from whyformer.prediction import Prediction
+from whyformer.recorder import RELEVANCE
 from whyformer.recorder.lrp.value_paths import ValuePath, value_paths
 
 # Bytes of a tile. A CPU keeps one in its cache until it is added up; elsewhere a call costs more than its numbers.
 CPU_TILE, TILE = 2**22, 2**25
 
 
-@method(family="decomposition", signed=False, class_specific=False, paper="Ferrando et al. 2022", relevance=True)
+@method(family="decomposition", signed=False, class_specific=False, paper="Ferrando et al. 2022", needs=RELEVANCE)
 def alti(prediction: Prediction, *, distance_offset: float = 0.0) -> Tensor:
     """Aggregated layer-wise token-to-token interactions: how near each unit's part comes to the block's output.
 

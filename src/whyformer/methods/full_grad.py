@@ -8,6 +8,8 @@ from whyformer.methods.attcat import BALANCED
 from whyformer.methods.places import GradientBook, check_cancelled, gradient_or_book
 from whyformer.methods.registry import method
 from whyformer.prediction import Prediction
+from whyformer.recorder import Needs, with_book
+from whyformer.recorder.lrp.books import PLAIN
 
 ADVICE = f"take a balanced gradient, {BALANCED}"
 
@@ -17,9 +19,7 @@ ADVICE = f"take a balanced gradient, {BALANCED}"
     signed=True,
     class_specific=True,
     paper="Srinivas & Fleuret 2019; Mehri et al. 2025",
-    maps=False,
-    under=gradient_or_book,
-    biases=True,
+    needs=with_book(Needs(maps=False, biases=True), PLAIN),
 )
 def full_grad(prediction: Prediction, *, book: GradientBook = None, biases: bool = True) -> Tensor:
     """Activation times gradient of what enters each layer, and of every bias, summed over width and layers.

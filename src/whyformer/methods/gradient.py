@@ -15,16 +15,15 @@ from whyformer.methods.places import (
     AtStates,
     GradientBook,
     Place,
-    book_of,
     check_cancelled,
-    gradient_or_book,
     of_pixels,
     place_of,
     summed,
 )
 from whyformer.methods.registry import Scores, method
 from whyformer.prediction import Prediction, Queries
-from whyformer.recorder import Edit
+from whyformer.recorder import GRADIENT, MAPS, Edit, Needs, with_book
+from whyformer.recorder.lrp.books import PLAIN
 from whyformer.recorder.tail import Tail
 from whyformer.recorder.taps import positive_gradients
 from whyformer.registry.options import Count, Spelling
@@ -34,7 +33,7 @@ SmoothProtocol = Annotated[Protocol, Spelling(in_keys={"allennlp": "allennlp, th
 Runs = Annotated[int, Count(1, 10_000, "each is a run of the model, and more would take hours for one text")]
 
 
-@method(family="gradient", signed=True, class_specific=True, paper="Qiang et al. 2022", under=book_of)
+@method(family="gradient", signed=True, class_specific=True, paper="Qiang et al. 2022", needs=with_book(MAPS))
 def grads(
     prediction: Prediction,
     *,
@@ -69,8 +68,7 @@ def _seen(attention: Tensor) -> Tensor:
     signed=False,
     class_specific=True,
     paper="Barkan et al. 2021",
-    under=gradient_or_book,
-    tap=positive_gradients,
+    needs=with_book(Needs(tap=positive_gradients), PLAIN),
     single_output=True,
 )
 def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
@@ -87,7 +85,7 @@ def att_grads(prediction: Prediction, *, book: GradientBook = None) -> Tensor:
     signed=False,
     class_specific=True,
     paper="Selvaraju et al. 2017; Chefer et al. 2021",
-    under=book_of,
+    needs=with_book(MAPS),
     single_output=True,
 )
 def grad_cam(prediction: Prediction, *, over: Literal["row", "map"] = "row", book: GradientBook = None) -> Tensor:
@@ -138,7 +136,7 @@ def legrad(prediction: Prediction) -> Tensor:
     return torch.stack(received) / len(received)
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Simonyan et al. 2014", maps=False)
+@method(family="gradient", signed=False, class_specific=True, paper="Simonyan et al. 2014", needs=GRADIENT)
 def saliency(
     prediction: Prediction,
     *,
@@ -167,7 +165,9 @@ def _states_of(prediction: Prediction) -> Literal["embedding_output"] | None:
     return None if prediction.trace.embeddings is None else "embedding_output"
 
 
-@method(family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many", maps=False)
+@method(
+    family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many", needs=GRADIENT
+)
 def smooth_grad(
     prediction: Prediction, *, samples: Runs = 10, noise: float = 0.01, seed: int = 0, protocol: SmoothProtocol = None
 ) -> Tensor:
@@ -191,7 +191,7 @@ def smooth_grad(
     return _shares(prediction, _over_width(prediction, mean)) if protocol == "allennlp" else _lengths(mean)
 
 
-@method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016", maps=False)
+@method(family="gradient", signed=True, class_specific=True, paper="Shrikumar et al. 2016", needs=GRADIENT)
 def input_x_gradient(prediction: Prediction, *, at: AtInput = None) -> Tensor | Scores:
     """Each embedding times its gradient, summed over its width.
 

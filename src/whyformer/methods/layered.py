@@ -1,25 +1,26 @@
 """Relevance at several layers at once: what each unit is worth where it enters the lower ones."""
 
-from typing import Any
-
 import torch
 
 from whyformer.errors import BadOption
 from whyformer.methods.places import OfGradient
 from whyformer.methods.registry import Scores, method
-from whyformer.methods.relevance import of_value
+from whyformer.methods.relevance import ONE_PASS, of_value
 from whyformer.prediction import Prediction
-from whyformer.recorder import Book
+from whyformer.recorder import with_book
 from whyformer.recorder.lrp.books import CONSERVATIVE, gradient_book
 
 TWO_THIRDS = 2 / 3  # of the layers: the best share on texts for tuning, see docs/layered.md
 
 
-def _book(book: str = CONSERVATIVE.name, **_: Any) -> Book:
-    return gradient_book(book)
-
-
-@method(family="relevance", signed=True, class_specific=True, paper="–", maps=False, under=_book, quantity="log_odds")
+@method(
+    family="relevance",
+    signed=True,
+    class_specific=True,
+    paper="–",
+    needs=with_book(ONE_PASS, CONSERVATIVE),
+    quantity="log_odds",
+)
 def layer_lrp(prediction: Prediction, *, book: OfGradient = "conservative", depth: float = TWO_THIRDS) -> Scores:
     """The relevance of each unit where it enters a layer, averaged over the lower layers.
 

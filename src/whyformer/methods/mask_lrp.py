@@ -12,6 +12,7 @@ from whyformer.methods.relevance import conservation, transformer_attribution
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.methods.shipped import shipped_file
 from whyformer.prediction import Prediction
+from whyformer.recorder import Needs
 from whyformer.recorder.lrp.head_gate import HeadGate
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ ONLY_KEPT = "this mask tells only which are kept: give a file made by `whyformer
     signed=False,
     class_specific=True,
     paper="Song et al. 2024",
-    relevance=True,
-    in_turn=True,
+    needs=Needs(sites=True, in_turn=True),
     single_output=True,
 )
 def mask_lrp(

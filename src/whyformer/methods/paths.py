@@ -25,7 +25,7 @@ from whyformer.perturb.hides import Baseline
 from whyformer.perturb.out_of_memory import in_halves
 from whyformer.perturb.runner import exchanging
 from whyformer.prediction import Prediction
-from whyformer.recorder import Edit, Layers, Needs
+from whyformer.recorder import GRADIENT, Edit, Layers, Needs
 from whyformer.recorder.calls import in_this_thread
 from whyformer.recorder.lrp.books import gradient_book
 from whyformer.recorder.run import recorded, recorded_somehow
@@ -46,7 +46,9 @@ NOT_COVERED = "captum's rules of DeepLIFT do not cover attention and norms; use 
 TWICE = "used more than once"  # what captum says of a module that DeepLift cannot follow
 
 
-@method(family="path", signed=True, class_specific=True, paper="Sundararajan et al. 2017", passes="many", maps=False)
+@method(
+    family="path", signed=True, class_specific=True, paper="Sundararajan et al. 2017", passes="many", needs=GRADIENT
+)
 def integrated_gradients(
     prediction: Prediction,
     *,
@@ -122,7 +124,7 @@ def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Score
     return Scores(_allennlp(prediction, gradients.values), gradients.diagnostics, signed=False)
 
 
-@method(family="path", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many", maps=False)
+@method(family="path", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many", needs=GRADIENT)
 def gradient_shap(
     prediction: Prediction,
     *,
@@ -163,7 +165,7 @@ def gradient_shap(
     class_specific=True,
     paper="Shrikumar et al. 2017; Lundberg & Lee 2017",
     passes="many",
-    maps=False,
+    needs=GRADIENT,
 )
 def deep_lift_shap(
     prediction: Prediction, *, at: Place = "embedding_output", baseline: Baseline = "pad_attended"
@@ -266,9 +268,6 @@ def _nothing_left_at(model: nn.Module) -> Iterator[None]:
                 delattr(module, name)
 
 
-STATES = Needs(maps=False)  # what a run records that is asked for gradients at its embeddings
-
-
 @dataclass(frozen=True)
 class _Path:
     """The explained output of an example as a function of its embeddings, and the `start` and `end` of a path there.
@@ -294,7 +293,7 @@ class _Path:
         inputs = [example.without([]), example.without(free)] if replacing else [example.input]
         tensors = together(inputs, example.device)
         with exchanging(example.model, inputs, tensors.get("input_ids")):
-            trace = recorded(example.model, tensors, Needs(maps=False))
+            trace = recorded(example.model, tensors, GRADIENT)
         example.ran(len(inputs))
         if place == "pixels":
             assert trace.pixels is not None
@@ -321,7 +320,7 @@ class _Path:
         explained = copies.loss(trace.logits) if self.of_loss else trace.output(*copies.asked)
         return explained.to(self.example.dtype)
 
-    def _run(self, states: Tensor, needs: Needs = STATES) -> Prediction:
+    def _run(self, states: Tensor, needs: Needs = GRADIENT) -> Prediction:
         """Copies of the example with these embeddings."""
         example, count = self.example, len(states)
         tensors = example.copies(count)
@@ -351,7 +350,9 @@ class _Path:
                 if gradient is None:
                     raise UnsupportedModel(f"the model cannot be explained: {NO_GRADIENT}")
                 return gradient
-            copies = self._run(leaf, STATES if self.book is None else Needs(maps=False, book=gradient_book(self.book)))
+            copies = self._run(
+                leaf, GRADIENT if self.book is None else Needs(maps=False, book=gradient_book(self.book))
+            )
             trace, chosen = copies.trace, copies.asked
             variable = leaf if trace.pixels is None or self.place != "pixels" else trace.pixels
             carried = trace.carried(variable, self.book, *chosen) if self.book else trace.gradient(variable, *chosen)

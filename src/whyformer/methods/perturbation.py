@@ -12,6 +12,7 @@ from whyformer.methods.registry import Scores, method
 from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline
 from whyformer.prediction import Prediction
+from whyformer.recorder import GRADIENT
 from whyformer.registry.options import Count
 
 HOURS = "each is a run of the model, and more would take hours for one text"
@@ -25,7 +26,7 @@ PRECISION = "load the model in float32 (--dtype float32)"  # these add up by con
 TINY = 1e-9  # the weight of a sample of which nothing is left
 
 
-@method(family="perturbation", signed=False, class_specific=False, paper="-", maps=False)
+@method(family="perturbation", signed=False, class_specific=False, paper="-", needs=GRADIENT)
 def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
     """Random scores between 0 and 1, the same for the same text and seed."""
     real = ~prediction.padding.cpu()  # a GPU is not waited for by each example
@@ -36,7 +37,7 @@ def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
 
 
 @method(
-    family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many", maps=False
+    family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many", needs=GRADIENT
 )
 def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline = "pad_attended") -> Scores:
     """What the output loses when a window of neighbouring units is hidden, averaged over the windows around a unit.
@@ -57,7 +58,9 @@ def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline 
     return one_by_one(prediction, explain, baseline, runs=lambda example: example.units)
 
 
-@method(family="perturbation", signed=True, class_specific=True, paper="Ribeiro et al. 2016", passes="many", maps=False)
+@method(
+    family="perturbation", signed=True, class_specific=True, paper="Ribeiro et al. 2016", passes="many", needs=GRADIENT
+)
 def lime(
     prediction: Prediction,
     *,
@@ -104,7 +107,7 @@ def lime(
     class_specific=True,
     paper="Castro et al. 2009; Strumbelj & Kononenko 2010",
     passes="many",
-    maps=False,
+    needs=GRADIENT,
 )
 def shapley_value_sampling(
     prediction: Prediction, *, samples: Orders = 25, baseline: Baseline = "pad_attended", seed: int = 0
@@ -135,7 +138,9 @@ def shapley_value_sampling(
     )
 
 
-@method(family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many", maps=False)
+@method(
+    family="perturbation", signed=True, class_specific=True, paper="Lundberg & Lee 2017", passes="many", needs=GRADIENT
+)
 def kernel_shap(
     prediction: Prediction, *, samples: TwoSamples = "auto", baseline: Baseline = "pad_attended", seed: int = 0
 ) -> Scores:

@@ -30,14 +30,9 @@ GradientBook = Annotated[str | None, Names(GRADIENT_BOOKS, "rule_of"), Added()] 
 CANCELLED: dict[Anywhere, float] = {"token_embeddings": 1e-3, "embedding_output": 2e-5, "pixels": 1e-3}
 
 
-def book_of(book: str | None = None, **_: Any) -> Book | None:
-    """The rule book that an option `book` names."""
-    return None if book is None else gradient_book(book)
-
-
-def gradient_or_book(book: str | None = None, **_: Any) -> Book:
-    """The same, or else the book of torch's own derivatives."""
-    return book_of(book) or PLAIN
+def gradient_or_book(book: str | None) -> Book:
+    """Return the rule book of that name, or else the book of torch's own derivatives."""
+    return PLAIN if book is None else gradient_book(book)
 
 
 def place_of(prediction: Prediction, at: Anywhere | None) -> Anywhere:

@@ -15,8 +15,7 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.replaying import captured, replayed
 from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
-from whyformer.recorder import Book, Needs, differentiating
-from whyformer.recorder.lrp.running import Tap, acts_while_running
+from whyformer.recorder import MAPS, Needs, differentiating
 from whyformer.recorder.run import check_finite
 from whyformer.registry.plugins import Registry
 from whyformer.registry.specs import Registered, keyword_only, register
@@ -81,39 +80,21 @@ class Method(Registered):
       `versus`, its scores are those of the target minus those of the other output.
     * `passes`: whether it runs the model once or often.
     * `images_only`: it is not for texts, and neither `all` nor `fast` means it there.
-
-    What its run has to record, so that it records no more (`Needs`):
-
-    * `relevance`: a trace that relevance can flow through, under any book.
-    * `maps`: attention maps, for which fused attention is opened.
-    * `under`: given its options, the rule book whose gradient it takes, if it takes one and no other relevance.
-    * `biases`: what arrives at every bias under that book.
-    * `tap`: what it makes of each map and its gradient; no more of them is kept (`Prediction.at_maps`).
-    * `in_turn`: of relevance, that at the maps of one layer after the other (`Prediction.weighted_relevances`).
+    * `needs`: what its run has to record (`recorder.needs`), or a function that returns it for the method's options.
     """
 
     signed: bool
     class_specific: bool
     paper: str
-    relevance: bool = False
+    needs: Needs | Callable[..., Needs] = MAPS
     passes: Passes = "one"
     images_only: bool = False
-    maps: bool = True
-    under: Callable[..., Book | None] | None = None
-    biases: bool = False
-    tap: Tap | None = None
-    in_turn: bool = False
     quantity: Explains = "logit"
     single_output: bool = False
 
-    def needs(self, options: Mapping[str, Any]) -> Needs:
-        """What a run has to record for it, with these options."""
-        book = None if self.under is None else self.under(**self.arguments(options))
-        if book is not None and acts_while_running(book) and not self.relevance:
-            # others ask where the head reads, too, and so do those that roll maps out
-            once = self.family == "relevance" and self.passes == "one" and not self.maps
-            return Needs(self.maps and self.tap is None, book=book, biases=self.biases, tap=self.tap, once=once)
-        return Needs(self.maps, sites=self.relevance or book is not None, in_turn=self.in_turn)
+    def needs_for(self, options: Mapping[str, Any]) -> Needs:
+        """Return what a run has to record for these options."""
+        return self.needs if isinstance(self.needs, Needs) else self.needs(**self.arguments(options))
 
     def __call__(self, prediction: Prediction, **options: Any) -> Scores:
         """Score a prediction. Padding scores exactly 0, and a score that is no number is an error.
@@ -173,36 +154,16 @@ def method(
     signed: bool,
     class_specific: bool,
     paper: str,
-    relevance: bool = False,
+    needs: Needs | Callable[..., Needs] = MAPS,
     passes: Passes = "one",
     images_only: bool = False,
-    maps: bool = True,
-    under: Callable[..., Book | None] | None = None,
-    biases: bool = False,
-    tap: Tap | None = None,
-    in_turn: bool = False,
     quantity: Explains = "logit",
     single_output: bool = False,
 ) -> Callable[[Callable[..., Scores | Tensor]], Callable[..., Scores | Tensor]]:
     """Register a function as the method of its name."""
 
     def registered(function: Callable[..., Scores | Tensor]) -> Callable[..., Scores | Tensor]:
-        facts = (
-            family,
-            signed,
-            class_specific,
-            paper,
-            relevance,
-            passes,
-            images_only,
-            maps,
-            under,
-            biases,
-            tap,
-            in_turn,
-            quantity,
-            single_output,
-        )
+        facts = family, signed, class_specific, paper, needs, passes, images_only, quantity, single_output
         made = Method(function.__name__, function, *facts)
         if taken := sorted(RESERVED & keyword_only(function)):
             raise BadOption(

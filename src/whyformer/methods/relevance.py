@@ -7,12 +7,18 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.methods.attention import from_layer
-from whyformer.methods.places import Anywhere, AtRelevance, GradientBook, gradient_or_book, of_pixels, place_of
+from whyformer.methods.places import (
+    Anywhere,
+    AtRelevance,
+    GradientBook,
+    of_pixels,
+    place_of,
+)
 from whyformer.methods.registry import Scores, method
 from whyformer.methods.rollout import roll_out, with_residual
 from whyformer.prediction import Prediction, Relevances, Weight
-from whyformer.recorder import Book
-from whyformer.recorder.lrp.books import book_named, with_gamma
+from whyformer.recorder import RELEVANCE, Book, Needs, with_book
+from whyformer.recorder.lrp.books import PLAIN, book_named, with_gamma
 from whyformer.recorder.taps import positive_products
 from whyformer.registry.options import Added
 
@@ -40,7 +46,7 @@ def conservation(relevances: Relevances, prediction: Prediction, lost: float | T
     signed=True,
     class_specific=True,
     paper="Bach et al. 2015; Chefer et al. 2021",
-    relevance=True,
+    needs=RELEVANCE,
     single_output=True,
 )
 def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
@@ -61,7 +67,7 @@ def lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
     signed=False,
     class_specific=True,
     paper="Voita et al. 2019; Chefer et al. 2021",
-    relevance=True,
+    needs=RELEVANCE,
     single_output=True,
 )
 def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Scores:
@@ -79,8 +85,7 @@ def partial_lrp(prediction: Prediction, *, book: BookName = "alpha_beta") -> Sco
     signed=False,
     class_specific=True,
     paper="Chefer et al. 2021",
-    relevance=True,
-    in_turn=True,
+    needs=Needs(sites=True, in_turn=True),
     single_output=True,
 )
 def transformer_attribution(
@@ -115,6 +120,9 @@ def _with_gamma(name: str, gamma: float, gamma_pixels: float | None) -> Book:
     return with_gamma(book, gamma, gamma_pixels)
 
 
+ONE_PASS = Needs(maps=False, once=True)  # one backward pass under a book, which frees memory on its way
+
+
 def _conservative(gamma: float = 0.0, gamma_pixels: float | None = None, **_: Any) -> Book:
     """The book of `cp_lrp`."""
     return _with_gamma("conservative", gamma, gamma_pixels)
@@ -125,7 +133,13 @@ def _attn(form: str = "gradient", gamma: float = 0.0, gamma_pixels: float | None
     return _with_gamma("attn" if form == "gradient" else "epsilon", gamma, gamma_pixels)
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="Ali et al. 2022", maps=False, under=_conservative)
+@method(
+    family="relevance",
+    signed=True,
+    class_specific=True,
+    paper="Ali et al. 2022",
+    needs=lambda **options: ONE_PASS.under(_conservative(**options)),
+)
 def cp_lrp(
     prediction: Prediction, *, at: AtRelevance = None, gamma: Gamma = 0.0, gamma_pixels: PixelGamma = None
 ) -> Scores:
@@ -137,7 +151,13 @@ def cp_lrp(
     return _from_value(prediction, _conservative(gamma, gamma_pixels), at)
 
 
-@method(family="relevance", signed=True, class_specific=True, paper="Achtibat et al. 2024", maps=False, under=_attn)
+@method(
+    family="relevance",
+    signed=True,
+    class_specific=True,
+    paper="Achtibat et al. 2024",
+    needs=lambda **options: ONE_PASS.under(_attn(**options)),
+)
 def attn_lrp(
     prediction: Prediction,
     *,
@@ -187,8 +207,7 @@ def of_value(prediction: Prediction, arrived: Tensor) -> dict[str, Any]:
     signed=False,
     class_specific=True,
     paper="Chefer et al. 2021 (ICCV)",
-    under=gradient_or_book,
-    tap=positive_products,
+    needs=with_book(Needs(tap=positive_products), PLAIN),
     single_output=True,
 )
 def gae(prediction: Prediction, *, book: GradientBook = None) -> Tensor:

@@ -64,7 +64,7 @@ class MethodSpec(Spec[Method]):
     @property
     def needs(self) -> Needs:
         """What a run has to record for it: of a method made of another, that is what the other needs."""
-        return self.of.needs(self.options) if self.made_of is None else self.made_of.needs
+        return self.of.needs_for(self.options) if self.made_of is None else self.made_of.needs
 
     @property
     def quantity(self) -> Explains:

@@ -19,7 +19,7 @@ from whyformer.methods.registry import Scores, method, method_named
 from whyformer.methods.specs import USUAL, MethodSpec
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
-from whyformer.recorder import Needs
+from whyformer.recorder import GRADIENT, Needs
 from whyformer.recorder.lrp.books import CONSERVATIVE
 from whyformer.registry.options import Count, MethodName
 
@@ -34,8 +34,7 @@ Steps = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no 
     class_specific=True,
     paper="-",
     passes="many",
-    maps=False,
-    under=lambda **_: CONSERVATIVE,  # what explains its steps where nobody says so
+    needs=GRADIENT.under(CONSERVATIVE),  # the book of the method that explains its steps by default
     quantity="log_odds",
 )
 def stepwise(
@@ -200,7 +199,7 @@ def _walk(prediction: Prediction, walks: Sequence[_Walk], seen: _Outputs, explai
             walk.take(turn, by_place.tolist())
     if ended := [walk for walk in walks if walk.turns]:
         del current
-        last = _left(prediction, ended, hide, Needs(maps=False))
+        last = _left(prediction, ended, hide, GRADIENT)
         with _running(last, shortened=True):
             seen.put(last, [w.text.number for w in ended], [w.turns[-1][0] for w in ended])
     progress.report(1, 1)

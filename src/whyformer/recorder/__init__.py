@@ -3,7 +3,11 @@
 from whyformer.recorder.lrp.books import BOOKS as BOOKS
 from whyformer.recorder.lrp.books import Book as Book
 from whyformer.recorder.lrp.books import BySite as BySite
+from whyformer.recorder.needs import GRADIENT as GRADIENT
+from whyformer.recorder.needs import MAPS as MAPS
+from whyformer.recorder.needs import RELEVANCE as RELEVANCE
 from whyformer.recorder.needs import Needs as Needs
+from whyformer.recorder.needs import with_book as with_book
 from whyformer.recorder.run import Edit as Edit
 from whyformer.recorder.run import record as record
 from whyformer.recorder.trace import Layers as Layers

@@ -1,13 +1,23 @@
-"""Needs: what a run has to record, so that it records no more."""
+"""Needs: what a run has to record, so that it records no more.
 
-from collections.abc import Sequence
+A method declares one of three presets, or a `Needs` of its own:
+
+* `MAPS`, the default: attention maps too, for which fused attention is opened.
+* `GRADIENT`: only outputs, states between the layers, and embeddings.
+* `RELEVANCE`: relevance under any rule book.
+
+If a method has an option `book`, `with_book(GRADIENT)` or `with_book(MAPS)` makes the rules of that book act during the
+run.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from whyformer.errors import BadOption, shown
-from whyformer.recorder.lrp.books import Book
-from whyformer.recorder.lrp.running import Tap
+from whyformer.recorder.lrp.books import Book, gradient_book
+from whyformer.recorder.lrp.running import Tap, acts_while_running
 
 Memory = Literal["usual", "low"]
 
@@ -62,6 +72,14 @@ class Needs:
             )
         return replace(self, low=memory == "low")
 
+    def under(self, book: Book | None) -> "Needs":
+        """Return the needs of gradients under a book. Where its rules cannot act during a run, they need sites."""
+        if book is None:
+            return Needs(self.maps)
+        if not acts_while_running(book):
+            return Needs(self.maps, sites=True)
+        return replace(self, book=book, maps=self.maps and self.tap is None)
+
     def without_book(self) -> "Needs":
         """The same for a run whose gradient is torch's own."""
         return replace(self, book=None, biases=False, tap=None, once=False, low=False, in_turn=False)
@@ -70,3 +88,17 @@ class Needs:
     def of_all(cls, several: Sequence["Needs"]) -> "Needs":
         """What a run records for several; nothing but the outputs and states for none."""
         return reduce(cls.__or__, several) if several else cls(maps=False)
+
+
+MAPS = Needs()
+GRADIENT = Needs(maps=False)
+RELEVANCE = Needs(sites=True)
+
+
+def with_book(needs: Needs, default: Book | None = None) -> Callable[..., Needs]:
+    """Return a function from a method's options to its needs: under the book that its option `book` names."""
+
+    def of_options(book: str | None = None, **_: Any) -> Needs:
+        return needs.under(default if book is None else gradient_book(book))
+
+    return of_options
