@@ -5,7 +5,7 @@ LONG = {
     "cli/test_cli_heads.py": "test_a_mask_is_found_written_drawn_and_used",
     "cli/test_cli_tokens.py": "test_what_was_left_out_is_said test_tables_are_printed_written_and_drawn test_weights "
     "test_the_words_that_a_model_leans_on",
-    "cli/test_cost.py": "test_the_command test_json test_extrapolated_memory_is_that_of_longer_texts",
+    "cli/test_cost.py": "test_the_command test_json",
     "cli/test_terminal.py": (
         "test_an_evaluation_is_printed_whatever_the_encoding test_closed_and_full_streams_are_one_line "
         "test_a_whole_process_on_a_terminal test_ctrl_c_is_one_line_whenever_it_comes"

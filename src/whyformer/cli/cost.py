@@ -1,4 +1,4 @@
-"""The command that tells what explanations will take: cost."""
+"""The command cost."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from whyformer.errors import BadOption, shown
 from whyformer.evaluation.cost import SECONDS, TOKENS
 from whyformer.methods.specs import FAST
 
-DIGITS = 9  # of a number of tokens
+DIGITS = 9  # at most, of a number of tokens
 
 
 @app.command("cost")
@@ -20,17 +20,17 @@ def cost_command(
     tokens: Annotated[
         str | None,
         typer.Option(
-            help="How long the texts are; several numbers with commas between them. Not for models of images.",
-            show_default=f"{TOKENS}, or as many as the model takes",
+            help="Tokens of a text; separate several numbers by commas. Not for image models.",
+            show_default=f"{TOKENS}, or the model's context window if it is shorter",
         ),
     ] = None,
     methods: MethodsOption = FAST,
-    batch: Annotated[int, typer.Option(help="Texts or images in one run of the model.")] = 1,
-    seconds: Annotated[float, typer.Option(help="How long measuring may take; more makes it more exact.")] = SECONDS,
+    batch: Annotated[int, typer.Option(help="Texts or images in a batch.")] = 1,
+    seconds: Annotated[float, typer.Option(help="Time limit for all measurements.")] = SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     loading: Loading,
 ) -> None:
-    """Say how much time and memory methods take on a model, before you pay for it. Long texts are not run."""
+    """Measure how much time and memory methods take on a model."""
     lengths = None if tokens is None else _numbers(tokens)
     table = loading.explainer().cost(methods, tokens=lengths, batch=batch, seconds=seconds)
     if as_json:
@@ -40,7 +40,7 @@ def cost_command(
 
 
 def _numbers(written: str) -> list[int]:
-    """Numbers with commas between them."""
+    """Parse numbers that are separated by commas."""
     parts = [part.strip() for part in written.split(",")]
     if not all(part.isdecimal() and len(part) <= DIGITS for part in parts):
         raise BadOption(f"--tokens takes numbers with commas between them, as 128,2048; found {shown(written)}")

@@ -415,10 +415,10 @@ class Explainer:
         batch: int = 1,
         seconds: float = SECONDS,
     ) -> CostTable:
-        """What methods cost on this model, beside its own forward and backward pass: time and memory, before one pays.
+        """Measure time and memory of methods on this model, and of its own forward and backward pass.
 
-        No text of more than 256 tokens is run: `tokens`, by default 512, are measured if they are fewer, and else
-        extrapolated from shorter texts. Of a model of images it is the size that it takes. See `CostTable`.
+        `tokens` are the lengths of the texts, 512 by default; images have the model's own size. `seconds` limits the
+        whole measurement. A row says why its method was not measured: refused, out of memory or time limit.
         """
         specs = self._specs(methods, None)
         return measure_costs(self.subject, specs, tokens=tokens, batch=batch, seconds=seconds)

@@ -136,11 +136,14 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def peak_memory(call: Callable[[], object], device: torch.device, known: Iterable[Tensor] = ()) -> int | None:
-    """Bytes that tensors take at the highest point of a call, beyond what there is before; None if nobody can tell.
+def peak_memory(
+    call: Callable[[], object], device: torch.device, known: Iterable[Tensor] = (), *, limit: int | None = None
+) -> int | None:
+    """Return the peak of a call's tensors in bytes, above what existed before; None if the device does not report it.
 
-    `known` are tensors that are there already, and are not counted again: a model's weights, and its inputs. On a CPU
-    every storage is counted from the operation that gave it to the moment it is let go.
+    `known` are tensors that exist already and are not counted: a model's weights, and its inputs. On a CPU every
+    storage is counted from the operation that returns it until it is freed, and a call that takes more than `limit`
+    raises torch.OutOfMemoryError. CUDA raises it by itself.
     """
     if device.type == "cuda":
         gc.collect()
@@ -152,18 +155,18 @@ def peak_memory(call: Callable[[], object], device: torch.device, known: Iterabl
         return int(torch.cuda.max_memory_allocated(device)) - int(before)
     if device.type != "cpu":
         return None
-    live = _LiveStorages(known)
+    live = _LiveStorages(known, limit)
     with live:
         call()
     return live.peak
 
 
 class _LiveStorages(TorchDispatchMode):
-    """Counts the bytes of all storages that operations give, as long as they live."""
+    """Count the bytes of all storages that operations return, as long as they live."""
 
-    def __init__(self, known: Iterable[Tensor]):
+    def __init__(self, known: Iterable[Tensor], limit: int | None = None):
         super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes, self.peak = 0, 0
+        self.bytes, self.peak, self._limit = 0, 0, limit
         self._known = {tensor.untyped_storage()._cdata for tensor in known}
         self._live: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by the address of the storage
 
@@ -186,3 +189,5 @@ class _LiveStorages(TorchDispatchMode):
         self._live[address] = weakref.ref(storage, let_go)
         self.bytes += size
         self.peak = max(self.peak, self.bytes)
+        if self._limit is not None and self.bytes > self._limit:
+            raise torch.OutOfMemoryError(f"tensors take more than {in_words(self._limit)}")
