@@ -34,9 +34,15 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_options_keep_the_contract(options: dict[str, Any], family: str) -> None:
+HIDES = [options for options in OPTIONS if "hide" in options]  # RoBERTa counts its positions without padding
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [*(("bert", options) for options in OPTIONS), *(("roberta", options) for options in HIDES)],
+    ids=str,
+)
+def test_options_keep_the_contract(family: str, options: dict[str, Any]) -> None:
     assert not check_method(STEPWISE, families.build(family), families.batch(), **options)
 
 
