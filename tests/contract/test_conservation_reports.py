@@ -1,5 +1,6 @@
 """What methods of relevance report: how much arrived, how much was absorbed, how much was sent."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -38,3 +39,15 @@ def test_what_did_not_arrive_was_absorbed(method: str) -> None:
     report, logits = found["conservation"], prediction.trace.logits[:, 1].detach()
     assert close(report["expected"], logits)
     assert close(report["sum"] + report["absorbed"], logits)
+
+
+def test_relevance_that_grew_is_warned_of() -> None:
+    explainer = whyformer.Explainer.load("sentiment")
+    text = "a slow and dull film that is saved by its gorgeous acting"
+    with pytest.warns(whyformer.CompletenessWarning, match=r"lrp: .* grew to more than 10 times what was sent"):
+        grown = explainer.explain(text, "lrp", check=0)
+    assert abs((grown.conservation or {})["sum"]) > 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for method in ("lrp(book=z_plus)", "attn_lrp", "layer_lrp", "transformer_attribution"):
+            explainer.explain(text, method, check=0)

@@ -203,3 +203,11 @@ def test_special_tokens_stay_special_behind_deleted_ones(sentiment: Any) -> None
     flags = left.batch.special.tolist()
     assert flags[0][:3] == [True, False, True]
     assert flags[1][:3] == [True, False, True]
+
+
+def test_a_trace_describes_itself_in_a_line() -> None:
+    model = families.build("bert")
+    trace = whyformer.record(model, families.batch())
+    assert repr(trace) == "Trace(logits [3, 3], 2 layers, with attention maps)"
+    rules = whyformer.record(model, families.batch(), book="attn", maps=False)
+    assert repr(rules) == "Trace(logits [3, 3], 2 layers, without attention maps, gradients under attn)"

@@ -430,3 +430,13 @@ def test_a_comparison_is_loaded_again_with_its_picture(comparison: Comparison, t
 def test_an_image_has_no_words(signed: Explanation) -> None:
     with pytest.raises(BadOption, match="the units of an image are patches"):
         signed.words()
+
+
+def test_each_column_of_reasons_stands_under_its_heading(signed: Explanation) -> None:
+    text = page([signed])
+    table = re.search(r'<table class="reasons">(.*?)</table>', text, re.DOTALL)
+    assert table is not None
+    heads, *rows = re.findall(r"<tr.*?</tr>", table[1], re.DOTALL)
+    assert rows
+    assert {row.count("<td") for row in rows} == {heads.count("<th")}
+    assert "nth-child" not in text  # no column is hidden without its heading

@@ -1,6 +1,7 @@
 """Explainer: the front door, which ties everything together for one model."""
 
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import whyformer.metrics  # noqa: F401  (registers the metrics)
 from whyformer.datasets import Data, Dataset
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
-from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError, listed, shown
+from whyformer.errors import BadInput, BadOption, CompletenessWarning, UnsupportedModel, WhyformerError, listed, shown
 from whyformer.evaluation.cost import SECONDS, CostTable, measure_costs
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
@@ -63,6 +64,7 @@ from whyformer.tasks.task import Explains
 
 LABELS = 12  # as many are listed of a model
 BATCH = 16  # texts in one run of the model
+MOST_GROWTH = 10  # times what was sent, above which relevance is said to have grown
 
 
 @dataclass(frozen=True)
@@ -576,7 +578,9 @@ class Explainer:
         for number, turn in enumerate(run.turns):
             with part(number, len(run.turns)):
                 scores.append(method(turn, **options))
-        return [self._explanation(one, method, options, scores[one.turn]) for one in run.questions]
+        explanations = [self._explanation(one, method, options, scores[one.turn]) for one in run.questions]
+        _warn_if_relevance_grew(explanations)
+        return explanations
 
     def _explanation(
         self, question: ExplainedOutput, method: Method, options: dict[str, Any], scores: Scores
@@ -612,6 +616,26 @@ class Explainer:
             provenance=self.subject.provenance,
             subject=self.subject,
         )
+
+
+def _warn_if_relevance_grew(explanations: Sequence[Explanation]) -> None:
+    """Warn if the relevance that arrived adds up to far more than what was sent. The text is the same for every input,
+    so that Python shows it once.
+    """
+    for explanation in explanations:
+        sums = explanation.conservation
+        if sums is None:
+            continue
+        gap = abs(sums["sum"] + sums["absorbed"] - sums["expected"])
+        if not gap <= MOST_GROWTH * max(1, abs(sums["expected"])):
+            warnings.warn(
+                f"{explanation.method}: on its way to the inputs the relevance grew to more than {MOST_GROWTH} times "
+                "what was sent (e.conservation has the numbers), so the scores say little about the output; attn_lrp, "
+                "or lrp(book=z_plus), keeps the sum",
+                CompletenessWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def dropped_in(numbered: Iterable[tuple[int, Explanation]]) -> dict[int, int]:

@@ -90,6 +90,13 @@ class Trace:
     pooling: int = 0  # how many attention maps of the head come behind those of the layers
     lock: AbstractContextManager[Any] = field(repr=False, default_factory=threading.RLock)  # for passes over the graph
 
+    def __repr__(self) -> str:
+        """Describe the pass in one line. Its tensors are too large to print."""
+        layers = f"{len(self.layers.hidden) - 1} layers" if isinstance(self.layers, Layers) else "no layers"
+        maps = "with" if self.is_opened else "without"
+        book = "" if self.book is None else f", gradients under {self.book.name}"
+        return f"Trace(logits {list(self.outputs.logits.shape)}, {layers}, {maps} attention maps{book})"
+
     @property
     def attention(self) -> tuple[Tensor, ...]:
         """The attention map of each layer."""

@@ -30,8 +30,8 @@ STYLE = f"""
 .why .shot .frame{{position:absolute;box-sizing:border-box;border:2px solid #fff;outline:1px solid #000;color:#fff;
 font:700 15px/1.2 system-ui,sans-serif;text-shadow:0 0 3px #000,0 0 3px #000;padding-left:.1em;opacity:var(--heat,1)}}
 .why .seeing{{display:flex;flex-wrap:wrap;gap:.4em 2em;margin:.8em 0;align-items:flex-start}}.why .seeing>*{{max-width:100%}}
-.why .seeing .reasons{{font-size:.82em}}.why .seeing .reasons td{{padding:.15em .4em}}.why .seeing .reasons .bar{{width:4em}}.why .seeing .reasons td:nth-child(3){{display:none}}
-.why .seeing .classes{{grid-template-columns:max-content minmax(4em,12em) max-content}}.why .seeing td:first-child{{white-space:nowrap}}
+.why .seeing .reasons{{font-size:.82em}}.why .seeing .reasons td{{padding:.15em .4em}}.why .seeing .reasons .bar{{width:min(4em,9vw)}}
+.why .seeing .classes{{grid-template-columns:max-content minmax(4em,12em) max-content}}.why .seeing tr:not(.all) td:first-child{{white-space:nowrap}}
 .why .tiles{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(13em,100%),1fr));gap:1.2em 1em;margin:.8em 0}}
 .why .tiles figure,.why .seeing figure{{margin:0;min-width:0}}.why figcaption{{font-size:.85em;overflow-wrap:anywhere}}
 .why .at{{margin:.2em 0 0;min-height:1.6em;font-variant-numeric:tabular-nums}}
