@@ -72,3 +72,15 @@ def _cut(lines: list[str], node: ast.stmt, left: str | None) -> None:
     """Empty the lines of a statement, whose number stays."""
     end = node.end_lineno or node.lineno
     lines[node.lineno - 1 : end] = [" " * node.col_offset + left if left else "", *[""] * (end - node.lineno)]
+
+
+def cycle(start: str, imports: dict[str, set[str]]) -> list[str]:
+    """The shortest way from a module back to itself through imports; empty if there is none."""
+    ways, seen = [[start]], set[str]()
+    for way in ways:
+        for module in sorted(imports.get(way[-1], set()) - seen):
+            if module == start:
+                return [*way, start]
+            seen.add(module)
+            ways.append([*way, module])
+    return []

@@ -23,7 +23,7 @@ import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from tools.merging import Merge
+from tools.merging import Merge, cycle
 from tools.scopes import Scope, Source, annotations, definitions, exports, imported_from, local
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -407,18 +407,34 @@ class Rewriter:
             self._undecided(node, f"the string {node.value!r} may be the name")
 
 
+def imports_of(plan: Plan, module: str) -> set[str]:
+    """The modules that a module imports from when it is imported."""
+    nodes = [node for node in plan.sources[module].tree.body if isinstance(node, ast.ImportFrom)]
+    origins = [
+        (imported_from(node, module, plan.is_package(module)), alias.name) for node in nodes for alias in node.names
+    ]
+    return {f"{origin}.{name}" if plan.is_module(origin, name) else origin for origin, name in origins}
+
+
+def cycles(plan: Plan, groups: dict[str, list[str]]) -> list[str]:
+    """The imports in a circle that merges make."""
+    imports = defaultdict[str, set[str]](set)
+    for module in plan.sources:
+        if not plan.is_package(module):
+            new = plan.modules.get(module, module)
+            imports[new] |= {plan.modules.get(name, name) for name in imports_of(plan, module)} - {new}
+    found = {
+        tuple(sorted({*way})): way
+        for target, parts in groups.items()
+        if len(parts) > 1
+        for way in [cycle(target, imports)]
+    }
+    return [f"imports go in a circle: {' -> '.join(way)}" for way in found.values() if way]
+
+
 def in_order(parts: list[str], plan: Plan) -> list[str]:
     """The modules of a merge, each after those that it imports."""
-    needs = {
-        part: {
-            name
-            for node in plan.sources[part].tree.body
-            if isinstance(node, ast.ImportFrom)
-            for name in [imported_from(node, part, plan.is_package(part))]
-            if name in parts and name != part
-        }
-        for part in parts
-    }
+    needs = {part: imports_of(plan, part) & {*parts} - {part} for part in parts}
     done = list[str]()
     while len(done) < len(parts):
         left = [part for part in parts if part not in done]
@@ -463,6 +479,7 @@ def move(table: str, root: Path = ROOT, *, dry: bool = False) -> list[str]:
     lines += [f"rewrote {path.relative_to(root)}" for path in sorted(written) if path in plan.paths]
     if not dry:
         _write(plan, groups, written)
+    lines += [f"decide: {line}" for line in cycles(plan, groups)]
     return lines + [f"decide: {what}: {', '.join(dict.fromkeys(places))}" for what, places in plan.undecided.items()]
 
 

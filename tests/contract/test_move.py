@@ -338,6 +338,14 @@ def test_two_modules_that_become_one_are_imported_once(shop: Path) -> None:
     assert printed(shop) == before
 
 
+def test_merges_that_make_imports_go_in_a_circle_are_reported(shop: Path) -> None:
+    (shop / "src/shop/tax.py").write_text('"""Taxes."""\n\nfrom shop.stock.prices import CHEAP\n\nTAX = CHEAP\n')
+    subprocess.run(["git", "add", "."], cwd=shop, check=True)
+    circle = "decide: imports go in a circle: shop.tax -> shop.stock.prices -> shop.tax"
+    assert circle in move("stock.shelf -> tax", shop, dry=True)
+    assert not [line for line in move("stock.prices -> tax", shop, dry=True) if "circle" in line]
+
+
 def test_a_dry_run_writes_nothing(shop: Path) -> None:
     lines = move("stock.shelf -> stock.rack", shop, dry=True)
     assert "rewrote src/shop/main.py" in lines
