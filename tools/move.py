@@ -159,6 +159,9 @@ class Texts:
 
     def rewritten(self, text: str, where: str) -> str:
         """The text with new paths, and with new names in backticks."""
+        for (module, name), new in self.plan.names.items():  # code in strings
+            if re.search(rf"from {re.escape(module)} import [^\n]*\b{name}\b", text):
+                text = re.sub(rf"(?<![\w.]){name}\b", new, text)
         text = self.dotted.sub(lambda found: self.plan.mapped(found[0]), text)
         text = self.file.sub(lambda found: self.moved_files[found[0]], text)
         for word in {*self.word.findall(self.span.sub("", text))}:

@@ -303,6 +303,13 @@ print(Rack().value([]))
     assert read(shop, "CHANGELOG.md") == FILES["CHANGELOG.md"]
 
 
+def test_code_in_strings_follows_its_imports(shop: Path) -> None:
+    path = shop / "tests/test_shop.py"
+    path.write_text(path.read_text() + '\nCODE = "from shop.stock.shelf import LIMIT, Shelf; print(Shelf().LIMIT)"\n')
+    move("stock.shelf.Shelf -> Rack\nstock.shelf -> stock.rack", shop)
+    assert '"from shop.stock.rack import LIMIT, Rack; print(Rack().LIMIT)"' in path.read_text()
+
+
 def test_names_that_are_put_together_are_reported(shop: Path) -> None:
     lines = move("stock.prices -> stock.costs", shop)
     assert any("put together: import_module(f'shop.stock.{name}'): shop.main:" in line for line in lines)
