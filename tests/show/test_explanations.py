@@ -14,7 +14,10 @@ import pytest
 from tests.helpers import cases, evaluated
 from tests.helpers.commands import status_of
 from whyformer import BadInput, BadOption, Explainer, Explanations, TruncationWarning, open_dataset
+from whyformer.results.explanations import Reason
 from whyformer.rounding import close
+from whyformer.show import layout
+from whyformer.show.lists import remark
 
 TEXTS = ["the film is a fine film", "a bad film", "fine acting"]
 PLAIN: dict[str, Any] = {"method": "input_x_gradient"}
@@ -84,6 +87,33 @@ def test_the_table(many: Explanations, tmp_path: Path) -> None:
     frame = pytest.importorskip("pandas") and many.to_pandas()
     assert list(frame["text"]) == TEXTS
     assert frame["probability"].dtype == np.float64
+
+
+def test_another_output_than_the_predicted_one_has_a_column(explainer: Explainer) -> None:
+    texts = ["a good film", "a bad film"]
+    usual = explainer.explain(texts, "rollout", check=0)
+    assert "explained" not in usual.to_csv().splitlines()[0]
+    label = explainer.subject.labels[0]
+    table = list(csv.DictReader(io.StringIO(explainer.explain(texts, "rollout", target=0, check=0).to_csv())))
+    assert {row["explained"] for row in table} <= {label, *(row["prediction"] for row in table)}
+    against = explainer.explain(texts, "rollout", versus="runner_up", check=0)
+    assert all(" rather than " in row["explained"] for row in csv.DictReader(io.StringIO(against.to_csv())))
+
+
+def test_the_table_has_what_is_hidden_together() -> None:
+    sentiment = Explainer.load("sentiment")
+    several = sentiment.explain(["a slow and dull film that is saved by its gorgeous acting", "fine"])
+    first, _ = csv.DictReader(io.StringIO(several.to_csv()))
+    assert re.search(r"; both words for it: 90\.3 % → \d", first["effects"])
+    ((name, change, _),) = layout.together_lines(several[0])
+    assert first["effects"].endswith(f"{name.removesuffix(', together')}: {change}")
+
+
+def test_an_effect_unlike_its_score_is_marked() -> None:
+    against = Reason("dull", 1.5, -2.0, (0.5, 0.9), contradicts=True)
+    assert remark(against) == "against it, unlike its score"
+    assert remark(against._replace(effect=0.01)) == "hardly matters alone"
+    assert remark(against._replace(contradicts=False)) == ""
 
 
 def test_pairs_have_a_column_for_each_text(explainer: Explainer) -> None:

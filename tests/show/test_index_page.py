@@ -14,6 +14,7 @@ import pytest
 
 from tests.helpers import cases, evaluated
 from tests.helpers.commands import Run
+from tests.helpers.explained_images import explained
 from tests.helpers.pages import Page
 from whyformer import Comparison, Explanation
 from whyformer.inputs.units import Unit
@@ -75,7 +76,7 @@ def test_strengths_are_classes_of_the_style_sheet() -> None:
     source = index_page([example()], {})
     (row,) = rows_of(source)
     assert row[:6] == [0, "fine bad film", 0, "75.0 %", 1, 0]
-    assert row[6] == [["fine", 2.0, ""], ["bad", -1.4, ""], ["film", 0.01, ""]]  # the special token does not count
+    assert row[6] == [["fine", 2.0, "", ""], ["bad", -1.4, "", ""], ["film", 0.01, "", ""]]  # no special token
     assert units_of(row) == [("fine", 10), (" ", 0), ("bad", -7), (" film", 0)]
     assert row[7][0][:2] == [0, 1]
     assert data_of(source)["names"] == ["POSITIVE", "NEGATIVE"]
@@ -113,6 +114,24 @@ def test_answers_and_unknown_words_are_marked() -> None:
     (row,) = rows_of(index_page([known], {}))
     assert units_of(row) == [("fine", 110), (" ", 0), ("bad", 993), (" film", 0)]
     assert "unknown to the tokenizer" in row[9]
+
+
+def test_another_output_than_the_predicted_one_is_named() -> None:
+    usual, other = example(row=0), example(row=1, target=Label(0, "NEGATIVE"))
+    assert "explained:" not in index_page([usual], {})
+    source = index_page([usual, other], {})
+    assert "2 texts · the model is right on 0 of these 2 · explained: NEGATIVE" in source
+    assert ["why NEGATIVE?" in row[9] for row in rows_of(source)] == [False, True]
+    against = example(versus=Label(0, "NEGATIVE"))
+    assert "explained: POSITIVE rather than NEGATIVE" in index_page([against], {})
+
+
+def test_each_method_has_its_own_picture() -> None:
+    several = Comparison((explained([[1.0, 0.0]]), explained([[0.0, 1.0]], method="another", signed=False)))
+    (row,) = rows_of(index_page([KeptExample(0, None, None, several)], {}))
+    assert [row[7][number][0] for number in (0, 1)] == [0, 1]
+    first, second = row[10]
+    assert first != second
 
 
 def test_wrong_right_and_unknown_are_told_in_order_of_their_rows() -> None:

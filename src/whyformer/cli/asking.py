@@ -104,6 +104,8 @@ class AskedFlags:
     ) -> dict[str, Any]:
         """What is to be explained, as `Explainer.stream` takes it: lists of texts, or of questions and contexts."""
         if self.image:
+            if on_error != "refuse":
+                raise BadOption(f"--on-error {on_error} is for folders and data files: give the folder without --image")
             return {"text": list(self.image)}
         question, context = self.question, self.context
         if (question, context, self.context_file) == (None, None, None):

@@ -36,6 +36,7 @@ class Reason(NamedTuple):
     score: float
     effect: float | None = None  # by how much the log-odds fall without it, or the output where it has no probability
     probabilities: tuple[float, float] | None = None  # of the target, with it and without it
+    contradicts: bool = False  # the effect has the other sign than the score
 
 
 def reasons(explanation: ExplanationData, most: int = REASONS) -> tuple[Reason, ...]:
@@ -55,7 +56,23 @@ def _reason(explanation: ExplanationData, text: str, score: float, effect: Effec
     if effect is None or explanation.checked is None:
         return Reason(text, score)
     probabilities = explanation.checked.probabilities(effect, explanation.versus is not None)
-    return Reason(text, score, effect.effect, probabilities)
+    return Reason(text, score, effect.effect, probabilities, explanation.checked.agrees(effect) is False)
+
+
+def together(explanation: ExplanationData) -> tuple[Reason, ...]:
+    """The checked words for the output, hidden at once, and those against it."""
+    effects = () if explanation.checked is None else explanation.checked.together
+    return tuple(_reason(explanation, together_name(explanation, each), each.score, each) for each in effects)
+
+
+def together_name(explanation: ExplanationData, effect: Effect) -> str:
+    """The name of words or regions that are hidden at once: `all 3 words for it`."""
+    checked = explanation.checked
+    assert checked is not None
+    count = sum(set(one.units) <= set(effect.units) for one in checked.effects)
+    what = "region" if explanation.image is not None else "word"
+    side = f" {'for' if effect.score > 0 else 'against'} it" if checked.signed else ""
+    return (f"both {what}s" if count == 2 else f"all {count} {what}s") + side
 
 
 def verdict(label: str | None, predicted: Predicted) -> bool | None:
@@ -76,6 +93,16 @@ class TableRow(NamedTuple):
     reasons: tuple[Reason, ...]
     columns: Mapping[str, Any]
     what: Literal["text", "image"] = "text"
+    together: tuple[Reason, ...] = ()
+    explained: str = ""  # the output that is explained, if it is not the predicted one alone
+
+
+def other_output(explanation: ExplanationData) -> str:
+    """The name of the explained output if it is not the predicted one, or is set against another; else empty."""
+    target, versus, said = explanation.target, explanation.versus, explanation.prediction
+    if versus is not None:
+        return f"{target.name} rather than {versus.name}"
+    return "" if (target.index, target.span) == (said.index, said.span) else target.name
 
 
 def table_rows(examples: Iterable[KeptExample[Any]]) -> Iterator[TableRow]:
@@ -86,7 +113,7 @@ def table_rows(examples: Iterable[KeptExample[Any]]) -> Iterator[TableRow]:
             facts = (e.method, said.label, said.probability, example.gold, example.right, reasons(e))
             texts = e.texts if e.image is None or e.image.name is None else (e.image.name, *e.texts)
             what: Literal["text", "image"] = "text" if e.image is None else "image"
-            yield TableRow(example.row, texts, *facts, example.columns, what)
+            yield TableRow(example.row, texts, *facts, example.columns, what, together(e), other_output(e))
 
 
 @dataclass(frozen=True, eq=False)

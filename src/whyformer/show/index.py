@@ -13,14 +13,14 @@ import numpy as np
 
 from whyformer.escapes import visible
 from whyformer.results.explanation import ExplanationData
-from whyformer.results.explanations import ExplanationsData, reasons
+from whyformer.results.explanations import ExplanationsData, other_output, reasons
 from whyformer.results.kept import KeptExample
 from whyformer.show import layout
 from whyformer.show.colours import FAINT, strengths, two_sided
 from whyformer.show.html import PAGE, STYLE, legend_line, page, shade_of
 from whyformer.show.image_html import small_heat
 from whyformer.show.index_script import LOOK, SCRIPT, TOOLS
-from whyformer.show.lists import counted, effect
+from whyformer.show.lists import counted, effect, remark
 
 LEVELS = 10  # of strength, each with a class of the style sheet
 ANSWER, UNKNOWN = 100, 1000  # what is added to the level of a unit that is marked, or not known to the tokenizer
@@ -37,6 +37,7 @@ class Index:
         self._kinds: dict[bool, ExplanationData] = {}
         self._verdicts = {True: 0, False: 0, None: 0}
         self._what = "text"
+        self._explained: set[str] = set()  # outputs that are explained though others were predicted
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -47,6 +48,7 @@ class Index:
         first = shown[0] if shown else None
         self._kinds |= {two_sided(e): e for e in shown if two_sided(e) not in self._kinds}
         self._verdicts[example.right] += 1
+        self._explained |= {other_output(e) for e in shown}
         picture = None if first is None else first.image
         if picture is not None:
             self._what = "image"
@@ -57,11 +59,11 @@ class Index:
             "" if first is None else layout.amount(first.prediction),
             -1 if example.gold is None else self._named(example.gold),
             {True: 1, False: 0, None: -1}[example.right],
-            [] if first is None else [[visible(r.text), float(f"{r.score:.3g}"), effect(r)] for r in reasons(first)],
+            [] if first is None else _reasons(first),
             [self._marks(e) for e in shown],
             [[visible(name), visible(reason)] for name, reason in example.explanations.refused],
-            visible((first and layout.note(first)) or ""),
-            *([] if first is None or picture is None else [small_heat(first)]),
+            visible("; ".join(filter(None, _notes(first))) if first else ""),
+            *([] if picture is None else [[small_heat(e) for e in shown]]),
         ]
         self._rows.append((example.row, _dumped(facts)))
 
@@ -89,7 +91,9 @@ class Index:
         names = [str(about[name]) for name in ("model", "data") if about.get(name)]
         known = self._verdicts[True] + self._verdicts[False]
         right = [f"the model is right on {self._verdicts[True]:,} of these {known:,}"] if known else []
-        return escape(" · ".join([*names, counted(len(self), self._what), *right]))
+        others = sorted(self._explained - {""})
+        told = [f"explained: {', '.join(others)}" if len(others) <= 3 else "explained: see each row"] if others else []
+        return escape(" · ".join([*names, counted(len(self), self._what), *right, *told]))
 
     def _named(self, name: str) -> int:
         return self._names.setdefault(visible(name), len(self._names))
@@ -108,6 +112,17 @@ class Index:
             lengths[-1] += len(visible(piece.text).encode("utf-16-le", "surrogatepass")) // 2  # as scripts count
         marks = [number for pair in zip(lengths, codes, strict=True) if pair[0] for number in pair]
         return [method, int(two_sided(explanation)), *marks]
+
+
+def _reasons(explanation: ExplanationData) -> list[list[Any]]:
+    """The strongest words, each with its score, its effect and a remark; then words that were hidden together."""
+    alone: list[list[Any]] = [[r.text, float(f"{r.score:.3g}"), effect(r), remark(r)] for r in reasons(explanation)]
+    joint: list[list[Any]] = [[name, None, *told] for name, *told in layout.together_lines(explanation)]
+    return [[visible(part) if isinstance(part, str) else part for part in line] for line in (*alone, *joint)]
+
+
+def _notes(explanation: ExplanationData) -> tuple[str, str | None]:
+    return layout.question(explanation) if other_output(explanation) else "", layout.note(explanation)
 
 
 def _text(explanation: ExplanationData) -> str:

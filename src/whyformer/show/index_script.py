@@ -35,7 +35,7 @@ TOOLS = """<section class="why tools">
 SCRIPT = """<script>
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent), of = id => document.getElementById(id);
-const [ROW, TEXT, SAID, AMOUNT, LABEL, RIGHT, REASONS, MARKS, REFUSED, NOTE, PICTURE] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+const [ROW, TEXT, SAID, AMOUNT, LABEL, RIGHT, REASONS, MARKS, REFUSED, NOTE, PICTURES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 const HEAD = [["row", r => r[ROW]], [data.what, r => data.what === "image" ? r[TEXT] : r[TEXT].length], ["prediction", r => data.names[r[SAID]] || ""],
   ["probability", r => parseFloat(r[AMOUNT]) || 0], ["label", r => data.names[r[LABEL]] || ""],
   ["strongest", r => Math.max(0, ...r[REASONS].map(reason => Math.abs(reason[1])))]];
@@ -49,9 +49,9 @@ function made(tag, text, name) {
   if (name) element.className = name;
   return element;
 }
-function pictured(row) {
+function pictured(row, number) {
   const picture = made("img");
-  picture.src = row[PICTURE];
+  picture.src = row[PICTURES][number];
   picture.alt = "heat over " + row[TEXT];
   return picture;
 }
@@ -81,7 +81,7 @@ function wanted(row, n) {
   const find = state.find.toLowerCase(), word = state.word.toLowerCase(), strong = state.strongest.toLowerCase();
   if (find && !lower[n].includes(find)) return false;
   if (word && !inWords(lower[n], word)) return false;
-  if (strong && !row[REASONS].some(reason => reason[0].toLowerCase() === strong)) return false;
+  if (strong && !row[REASONS].some(reason => reason[1] !== null && reason[0].toLowerCase() === strong)) return false;
   if (state.prediction && data.names[row[SAID]] !== state.prediction) return false;
   if (state.label && data.names[row[LABEL]] !== state.label) return false;
   return state.only === "" || row[RIGHT] === (state.only === "right" ? 1 : 0);
@@ -101,10 +101,10 @@ function choose() {
 function details(row) {
   const line = made("tr", "", "open"), cell = made("td"), table = made("table");
   cell.colSpan = HEAD.length;
-  for (const marks of row[MARKS]) {
+  for (const [number, marks] of row[MARKS].entries()) {
     const of_method = made("tr"), text = made("td"), box = painted(row, marks);
     box.className = "text";
-    text.append(row[PICTURE] ? pictured(row) : box);
+    text.append(row[PICTURES] ? pictured(row, number) : box);
     of_method.append(made("th", data.methods[marks[0]]), text);
     table.append(of_method);
   }
@@ -115,9 +115,9 @@ function details(row) {
   }
   if (row[NOTE]) cell.append(made("p", row[NOTE]));
   const words = made("table");
-  for (const [word, score, without] of row[REASONS]) {
-    const of_word = made("tr");
-    of_word.append(made("td", word), made("td", String(score), "n"), made("td", without, "n"));
+  for (const [word, score, without, remark] of row[REASONS]) {
+    const of_word = made("tr"), sign = score > 0 && row[MARKS][0][1] ? "+" : "";
+    of_word.append(made("td", word), made("td", score === null ? "" : sign + score, "n"), made("td", without, "n"), made("td", remark, "soft"));
     words.append(of_word);
   }
   cell.append(table, words);
@@ -129,12 +129,12 @@ function lineOf(row) {
   line.id = "row-" + row[ROW];
   line.tabIndex = 0;
   box.className = "one";
-  if (row[PICTURE]) text.append(pictured(row));
+  if (row[PICTURES]) text.append(pictured(row, 0));
   text.append(box);
   const right = row[RIGHT], mark = right === 1 ? "\\u2713\\u00a0" : right === 0 ? "\\u2717\\u00a0" : "";
   const label = made("td", row[LABEL] < 0 ? "" : mark + data.names[row[LABEL]], right === 1 ? "right" : right === 0 ? "wrong" : "");
   line.append(made("td", String(row[ROW]), "n"), text, made("td", data.names[row[SAID]] || ""), made("td", row[AMOUNT], "n"), label,
-    made("td", row[REASONS].map(reason => reason[0]).join(", ")));
+    made("td", row[REASONS].filter(reason => reason[1] !== null).map(reason => reason[0]).join(", ")));
   const open = () => {
     if (line.nextSibling && line.nextSibling.className === "open") line.nextSibling.remove();
     else line.after(details(row));

@@ -9,6 +9,7 @@ from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
 from whyformer.results.checked import Effect
 from whyformer.results.explanation import ComparisonData, ExplanationData, ScoredUnit
+from whyformer.results.explanations import together_name
 from whyformer.results.trust import TrustData
 from whyformer.show.colours import Colour, side_colour, strongest
 from whyformer.tasks.label import Label, Predicted
@@ -260,12 +261,9 @@ def together_lines(explanation: ExplanationData) -> list[tuple[str, str, str]]:
         return []
     lines = []
     for effect in checked.together:
-        count = sum(set(one.units) <= set(effect.units) for one in checked.effects)
-        what = "region" if explanation.image is not None else "word"
-        some = f"both {what}s" if count == 2 else f"all {count} {what}s"
-        side = f" {_side(effect.score)} it" if checked.signed else ""
         remark = f"{_side(effect.direction)} it, unlike their scores" if _contradicts(explanation, effect) else ""
-        lines.append((f"{some}{side}, together", _change(explanation, effect), remark))
+        name = f"{together_name(explanation, effect)}, together"
+        lines.append((name, _change(explanation, effect), remark))
     return lines
 
 

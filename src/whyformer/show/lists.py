@@ -22,15 +22,17 @@ NAMED_WRONG = 10  # rows that it names
 
 
 def grid_of(rows: Sequence[TableRow]) -> Grid:
-    """The whole table: a column for each text of a pair, and one for the method where there are several."""
+    """The whole table: a column for each text of a pair. If there are several methods, or outputs other than the
+    predicted ones are explained, columns name them.
+    """
     texts = max((len(row.texts) for row in rows), default=1)
-    several = len({row.method for row in rows}) > 1
+    several, others = len({row.method for row in rows}) > 1, any(row.explained for row in rows)
     what = rows[0].what if rows else "text"
     names = [what] if texts <= 1 else [f"text_{number}" for number in range(1, texts + 1)]
-    ours = ("row", *names, *(["method"] * several), *HEAD)
+    ours = ("row", *names, *(["method"] * several), *(["explained"] * others), *HEAD)
     own = list(dict.fromkeys(name for row in rows for name in row.columns))
     head = (*ours, *(f"{name} (data)" if name in ours else name for name in own))
-    return Grid(head, [(*_line(row, len(names), several), *_own_cells(row, own)) for row in rows])
+    return Grid(head, [(*_line(row, len(names), several, others), *_own_cells(row, own)) for row in rows])
 
 
 def _own_cells(row: TableRow, names: Sequence[str]) -> list[Words]:
@@ -39,7 +41,7 @@ def _own_cells(row: TableRow, names: Sequence[str]) -> list[Words]:
     return [Words(str(value), number=value if type(value) in (int, float) else None) for value in values]
 
 
-def _line(row: TableRow, texts: int, several: bool) -> tuple[Words, ...]:
+def _line(row: TableRow, texts: int, several: bool, others: bool) -> tuple[Words, ...]:
     parts = [*row.texts, *([""] * texts)][:texts]
     right = "" if row.right is None else "yes" if row.right else "no"
     share = Words(percent(row.probability), number=row.probability)
@@ -47,6 +49,7 @@ def _line(row: TableRow, texts: int, several: bool) -> tuple[Words, ...]:
         Words(str(row.row), number=row.row),
         *map(Words, parts),
         *([Words(row.method)] * several),
+        *([Words(row.explained or row.prediction)] * others),
         *(Words(row.prediction), share, Words(row.label or ""), Words(right)),
         *(Words("; ".join(map(strongest_word, row.reasons))), Words(_effects(row))),
     )
@@ -70,7 +73,18 @@ def effect(reason: Reason) -> str:
 
 
 def _effects(row: TableRow) -> str:
-    return "; ".join(filter(None, map(effect, row.reasons)))
+    """The measured effects: of each word, and of all for the output and all against it."""
+    alone = [effect(reason) + " (unlike its score)" * reason.contradicts for reason in row.reasons]
+    joint = [f"{reason.text}: {effect(reason)}" for reason in row.together]
+    return "; ".join(filter(None, [*alone, *joint]))
+
+
+def remark(reason: Reason) -> str:
+    """The remark next to an effect that is small, or is not what the score says."""
+    if reason.effect is not None and abs(reason.effect) < LITTLE:
+        return "hardly matters alone"
+    side = "for" if (reason.effect or 0) > 0 else "against"
+    return f"{side} it, unlike its score" if reason.contradicts else ""
 
 
 def rows_csv(rows: Sequence[TableRow]) -> str:
@@ -149,14 +163,23 @@ def list_fragment(result: ExplanationsData[Any]) -> str:
 
 def _first(rows: Sequence[TableRow]) -> Grid:
     """The first rows, as short as people read them; columns that say nothing are left out."""
-    head = ("row", rows[0].what if rows else "text", "method", "prediction", "label", "strongest", "effects")
+    head = (
+        "row",
+        rows[0].what if rows else "text",
+        "method",
+        "prediction",
+        "explained",
+        "label",
+        "strongest",
+        "effects",
+    )
     several, lines = len({row.method for row in rows}) > 1, []
     for row in rows[:FIRST]:
         mark = {True: "✓ ", False: "✗ ", None: ""}[row.right]
         said = f"{one_line(row.prediction)} {percent(row.probability)}".rstrip()
         because = ", ".join(map(strongest_word, row.reasons)), _effects(row)
         told = (str(row.row), _cut(row.texts), row.method if several else "", said)
-        lines.append((*told, mark + one_line(row.label or ""), *because))
+        lines.append((*told, one_line(row.explained), mark + one_line(row.label or ""), *because))
     used = [place for place in range(len(head)) if place < 2 or any(line[place] for line in lines)]
     return Grid(tuple(head[n] for n in used), [tuple(Words(visible(line[n])) for n in used) for line in lines])
 
