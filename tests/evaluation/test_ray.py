@@ -130,7 +130,7 @@ class Stopped(Exception):
 def stopping(after: int) -> Callable[..., Iterator[Chunk]]:
     """The local engine, stopped after some chunks."""
 
-    def engine(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None, _: Any) -> Iterator[Chunk]:
+    def engine(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
         yield from islice(local(measuring, tasks, workers), after)
         raise Stopped
 
@@ -192,7 +192,7 @@ def test_a_killed_worker_changes_nothing(
     calls.mkdir()
     killed: list[int] = []
 
-    def killing(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None, _: Any) -> Iterator[Chunk]:
+    def killing(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
         for chunk in on_ray(measuring, tasks, workers):
             if not killed:
                 while not (calls / "victim").exists():

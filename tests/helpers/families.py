@@ -152,7 +152,7 @@ def options(method: str, family: str) -> dict[str, Any]:
 def way_to_record(name: str) -> tuple[object, ...]:
     """The facts that say how a run is recorded for a method; methods with the same facts share their code paths."""
     method = whyformer.list_methods()[name]
-    needs = method.needs(OPTIONS.get(name, {}))
+    needs = method.needs_for(OPTIONS.get(name, {}))
     under_rules = needs.book is not None and needs.book is not PLAIN
     return needs.maps, needs.sites, under_rules, needs.biases, needs.tap is not None, needs.in_turn, method.passes
 

@@ -14,7 +14,7 @@ from whyformer.inputs.input import TensorInput
 from whyformer.metrics import Annotation, Case, measure
 from whyformer.metrics.registry import metric_named
 from whyformer.models.limits import CPU
-from whyformer.perturb import Outcomes, count_of, hide_named, runner
+from whyformer.perturb import Outcomes, count_of, hide_named
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.testing import state
@@ -133,7 +133,6 @@ def test_counts_and_duplicates() -> None:
 
 
 def test_batches_keep_to_the_budget_and_to_little_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "MANY", 10**9)  # nobody looks where the head reads, which takes runs too
     sizes: list[tuple[int, int]] = []
     outcomes = Outcomes(subject().model, tokens_per_batch=60)
     rng = np.random.default_rng(0)

@@ -86,7 +86,6 @@ def test_evaluations_are_counted_and_progress_is_told(name: str, model: nn.Modul
 
 def test_all_orders_are_run_at_once(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     """Captum asks for them one by one."""
-    monkeypatch.setattr("whyformer.perturb.runner.MANY", 10**9)  # nobody looks where the head reads, in runs of its own
     prediction = Prediction(model, batch_of(model, inputs((9,))), TARGET)
     _ = prediction.padding
     calls: list[int] = []
