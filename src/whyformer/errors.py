@@ -31,6 +31,7 @@ from reprlib import Repr
 LISTED = 40  # as many names are listed in full
 FEW = 12  # beside a name that was mistyped
 CLOSEST = 8  # of more names, so many are listed
+PART = 3  # letters of a name that may be a part of a known one
 COMPARED = 2000  # more names are not compared letter by letter
 LONGEST = 80  # characters that are shown of a name or value
 LONGEST_REASON = 300
@@ -143,6 +144,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     compared = names if len(names) <= COMPARED else nsmallest(COMPARED, names, key=lambda each: -_shared(each, wanted))
     folded = {each.casefold(): each for each in compared}
     close = [folded[each] for each in get_close_matches(wanted, folded, n=CLOSEST)]
+    if not close and len(wanted) >= PART:
+        close = [folded[each] for each in folded if wanted in each][:CLOSEST]
     if len(names) > FEW:
         first = [*close, *(each for each in compared if each not in close)][:CLOSEST]
         names = [*first, *set(names).difference(first)]

@@ -180,3 +180,9 @@ def test_a_text_beside_an_image_is_for_models_that_compare_them(
     alone = run("explain", "--image", files[0])
     assert alone.err == "whyformer: error: CLIPModel compares images with texts: give a TEXT too\n"
     assert "takes images: give an image file as --image, and a TEXT" in run("explain", "a red cat").err
+
+
+def test_rows_left_out_are_those_of_folders_and_files(run: Any, model: Path, files: list[Path]) -> None:
+    status, _, error = run("explain", "--image", files[0], "-m", model, "--on-error", "skip")
+    assert status == 2
+    assert "--on-error skip is for folders and data files: give the folder without --image" in error

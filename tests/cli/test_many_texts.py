@@ -165,3 +165,13 @@ def test_methods_are_compared(asked: list[Any], tmp_path: Path, run: Run) -> Non
 def test_flags_that_do_not_go_together(run: Run, flags: tuple[Any, ...], told: str) -> None:
     refused = run("explain", *flags)
     assert (refused.status, told in refused.err) == (2, True)
+
+
+def test_a_file_that_cannot_be_written_is_no_folder(tmp_path: Path, run: Run) -> None:
+    data = tmp_path / "texts.csv"
+    data.write_text("text\na fine film\n")
+    for name in ("table.xlsx", "page.docx"):
+        status, _, error = run("explain", data, "-m", "sentiment", "--out", tmp_path / name)
+        assert status == 2
+        assert "is no file ending that can be written; known: .csv" in error
+        assert not (tmp_path / name).exists()

@@ -366,3 +366,8 @@ def test_the_nearest_name_is_found_whatever_its_capitals(sentiment: Explainer) -
 def test_a_seed_may_be_any_whole_number(sentiment: Explainer) -> None:
     first, again, other = (sentiment.explain(TEXT, "random", seed=s).scores.tolist() for s in (2**80, 2**80, -1))
     assert first == again != other
+
+
+def test_a_part_of_a_name_finds_the_names_that_contain_it() -> None:
+    with pytest.raises(whyformer.BadOption, match=r"did you mean .*shap.*known: .*kernel_shap"):
+        whyformer.Explainer.load("sentiment").explain("fine", "shap")

@@ -250,11 +250,11 @@ def test_a_method_added_to_half_a_run_ends_as_a_whole_one(data: Path, tmp_path: 
 def test_another_model_in_the_same_folder_is_refused(data: Path, tmp_path: Path) -> None:
     run(data, tmp_path / "out", "rollout")
     before = files(tmp_path / "out")
-    with pytest.raises(BadOption, match=r"holds another run.*model asked for"):
+    with pytest.raises(BadOption, match=r"holds another run.*model is not the same"):
         run(data, tmp_path / "out", "rollout", of=cases.subject(problem="multi_label_classification"))
-    with pytest.raises(BadOption, match=r"holds another run.*data asked for"):
+    with pytest.raises(BadOption, match=r"holds another run.*data is not the same"):
         run(evaluated.data(tmp_path, ROWS, seed=1, name="b.csv"), tmp_path / "out", "rollout")
-    with pytest.raises(BadOption, match=r"holds another run.*data asked for"):
+    with pytest.raises(BadOption, match=r"holds another run.*data is not the same"):
         run(data, tmp_path / "out", "rollout", columns={"text": "label", "label": "text"}, on_error="skip")
     assert files(tmp_path / "out") == before
 

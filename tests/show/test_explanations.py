@@ -116,6 +116,12 @@ def test_an_effect_unlike_its_score_is_marked() -> None:
     assert remark(against._replace(contradicts=False)) == ""
 
 
+def test_labels_of_another_model_are_named(explainer: Explainer) -> None:
+    rows = [{"text": "a good film", "label": "news"}, {"text": "a bad film", "label": "sports"}]
+    told = str(explainer.explain(rows, "rollout", columns={"label": "label"}, check=0))
+    assert "no label is an output of the model: news, sports" in told
+
+
 def test_pairs_have_a_column_for_each_text(explainer: Explainer) -> None:
     pairs = explainer.explain([cases.PAIR, "a film"], **PLAIN)
     rows = list(csv.DictReader(io.StringIO(pairs.to_csv())))

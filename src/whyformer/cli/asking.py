@@ -215,6 +215,12 @@ class ShownFlags:
         if self.out is None or (not self.out.is_dir() and self.out.suffix.casefold() in endings()):
             self.check(texts=2)
             return None
+        if self.out.suffix and not self.out.exists() and not self.out.suffix[1:].isdigit():
+            known = ", ".join(sorted(endings()))
+            raise BadOption(
+                f"--out {self.out}: {self.out.suffix} is no file ending that can be written; known: {known}. For a "
+                "folder, which gets a page, a table and the data, give a name without an ending"
+            )
         if self.html is not None or self.as_json:
             raise BadOption(f"--out {self.out} gets a page, a table and the data: leave --html and --json out")
         return self.out

@@ -43,6 +43,10 @@ from whyformer.storage.forms import (
 SCHEMA, VERSION = "whyformer/journal", 1
 FILE, LOCK = "journal.jsonl", "lock"
 ABOUT = "about"
+HASHED = {  # facts that are hashes, with what they are made of
+    "data": "its files, the rows that were chosen, the columns and the labels count",
+    "model": "its weights, configuration and tokenizer count",
+}
 COMMIT = b'{"commit":'
 SEALED = re.compile(rb'(\{"commit":.+,"records":(\d{1,18})),"checksum":"([0-9a-f]{64})"\}\n')
 SEALED_OPENING = re.compile(rb'(\{"schema":.+),"checksum":"([0-9a-f]{64})"\}\n')
@@ -421,6 +425,8 @@ def _difference(asked: dict[str, Any], journalled: dict[str, Any], within: str =
             if inside := _difference(one, other, f"{within}{name}."):
                 return inside
         elif _dumped(one) != _dumped(other):
+            if name in HASHED:
+                return f"{within}{name} is not the same ({HASHED[name]})"
             return f"{within}{name} asked for: {one!r}, found: {other!r}"
     return ""
 

@@ -119,6 +119,9 @@ def summary(rows: Sequence[TableRow], left_out: int = 0) -> str:
     right = sum(row.right is True for row in one_each)
     parts += [f"right on {right:,} of {right + len(wrong):,}"] if right or wrong else []
     parts += [f"wrong on {'row' if len(wrong) == 1 else 'rows'} {listed(wrong, NAMED_WRONG)}"] if wrong else []
+    labeled = [row for row in one_each if row.label is not None]
+    if labeled and not right and not wrong:
+        parts.append(f"no label is an output of the model: {listed(sorted({str(r.label) for r in labeled}), NAMED)}")
     parts += [f"{counted(left_out, 'row')} left out"] if left_out else []
     return visible("; ".join(parts))
 
