@@ -189,10 +189,10 @@ def test_of_two_classes_that_are_compared_the_probabilities_are_those_of_the_two
 @pytest.mark.parametrize(
     ("sign", "direction", "told"),
     [
-        (1, 1, ("both words for it, together", "50.0 % → 40.0 %", "")),
-        (1, -1, ("both words for it, together", "50.0 % → 40.0 %", "against it, unlike their scores")),
-        (-1, 1, ("both words against it, together", "50.0 % → 40.0 %", "for it, unlike their scores")),
-        (-1, 0, ("both words against it, together", "50.0 % → 40.0 %", "")),
+        (1, 1, ("both checked words for it, together", "50.0 % → 40.0 %", "")),
+        (1, -1, ("both checked words for it, together", "50.0 % → 40.0 %", "against it, unlike their scores")),
+        (-1, 1, ("both checked words against it, together", "50.0 % → 40.0 %", "for it, unlike their scores")),
+        (-1, 0, ("both checked words against it, together", "50.0 % → 40.0 %", "")),
     ],
 )
 def test_words_of_a_side_that_do_what_their_scores_do_not_say_are_marked(
@@ -206,7 +206,7 @@ def test_words_of_a_side_that_do_what_their_scores_do_not_say_are_marked(
     assert together_lines(e) == [told]
     assert all(part in str(e) and part in str(e.render("html")) for part in told)
     unsigned = replace(e, signed=False, checked=replace(e.checked, signed=False))
-    assert together_lines(unsigned) == [("both words, together", "50.0 % → 40.0 %", "")]
+    assert together_lines(unsigned) == [("both checked words, together", "50.0 % → 40.0 %", "")]
 
 
 def test_an_image_is_checked_by_regions() -> None:

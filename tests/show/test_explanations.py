@@ -104,7 +104,7 @@ def test_the_table_has_what_is_hidden_together() -> None:
     sentiment = Explainer.load("sentiment")
     several = sentiment.explain(["a slow and dull film that is saved by its gorgeous acting", "fine"])
     first, _ = csv.DictReader(io.StringIO(several.to_csv()))
-    assert re.search(r"; both words for it: 90\.3 % → \d", first["effects"])
+    assert re.search(r"; both checked words for it: 90\.3 % → \d", first["effects"])
     ((name, change, _),) = layout.together_lines(several[0])
     assert first["effects"].endswith(f"{name.removesuffix(', together')}: {change}")
 

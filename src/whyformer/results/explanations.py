@@ -66,11 +66,11 @@ def together(explanation: ExplanationData) -> tuple[Reason, ...]:
 
 
 def together_name(explanation: ExplanationData, effect: Effect) -> str:
-    """The name of words or regions that are hidden at once: `all 3 words for it`."""
+    """The name of words or regions that are hidden at once: `all 3 checked words for it`."""
     checked = explanation.checked
     assert checked is not None
     count = sum(set(one.units) <= set(effect.units) for one in checked.effects)
-    what = "region" if explanation.image is not None else "word"
+    what = "checked region" if explanation.image is not None else "checked word"
     side = f" {'for' if effect.score > 0 else 'against'} it" if checked.signed else ""
     return (f"both {what}s" if count == 2 else f"all {count} {what}s") + side
 

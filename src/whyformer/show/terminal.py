@@ -246,7 +246,7 @@ def _bars(explanation: ExplanationData, count: int) -> rich.text.Text:
         line.rstrip()
         lines.append(line)
     for name, change, remark in together_lines(explanation):
-        line = Text(f"  {name:<{width + BAR + 4}}{'':<9}  ").append(f"{change:<{wide}}", "bold").append(f"  {remark}")
+        line = Text(f"  {name:<{width + BAR + 13}}  ").append(f"{change:<{wide}}", "bold").append(f"  {remark}")
         line.rstrip()
         lines.append(line)
     return Text("\n").join(lines)
