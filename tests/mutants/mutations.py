@@ -75,6 +75,7 @@ def mutants_of(path: Path) -> list[Mutant]:
             (offset(node.lineno, node.col_offset), offset(node.end_lineno or 0, node.end_col_offset or 0))
         ]
         for new in (*_changes(node), *_other_calls(node))
+        if ast.unparse(new) != ast.unparse(node)  # two equal arguments were exchanged
     ]
     return [mutant for mutant in found if _compiles(mutant.source)]
 
