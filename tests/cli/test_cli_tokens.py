@@ -245,6 +245,7 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         (["-m", "sentiment", "--data", "DATA", "--idf", "no.csv"], "could not read the word frequencies"),
         (["--from", "t.json", "--wrong"], "--wrong is for texts that are explained"),
         (["--from", "t.json", "--check", "0"], "--check is for texts that are explained"),
+        (["--from", "t.json", "--label", "gold"], "--label is for texts that are explained"),
         (
             ["-m", "sentiment", "--data", "DATA", "--check", "-1"],
             "check=-1: a word is deleted from 0 (it is not checked) to 100 texts",

@@ -12,6 +12,7 @@ from tests.helpers.commands import Result, status_of
 from tests.helpers.explained_images import photo, vit_folder
 from whyformer import Comparison, Explainer, Explanation
 from whyformer.cli.app import Loading
+from whyformer.cli.texts import images_in
 
 METHOD = ("--method", "rollout")
 
@@ -186,3 +187,12 @@ def test_rows_left_out_are_those_of_folders_and_files(run: Any, model: Path, fil
     status, _, error = run("explain", "--image", files[0], "-m", model, "--on-error", "skip")
     assert status == 2
     assert "--on-error skip is for folders and data files: give the folder without --image" in error
+
+
+def test_other_files_of_a_folder_are_no_images(files: list[Path], tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in ("b.PNG", "a.png"):
+        (folder / name).write_bytes(files[0].read_bytes())
+    (folder / "notes.txt").write_text("not an image")
+    assert [path.name for path in images_in(folder)] == ["a.png", "b.PNG"]
