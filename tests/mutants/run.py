@@ -34,7 +34,7 @@ DATA = ROOT / ".mutants" / "coverage"
 FEW, MANY = 30, 300  # tests that try a change, first and if it survives
 LIMIT = 240  # seconds for the tests of one change; one that runs on is caught in a loop
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-KILLED, SURVIVED, ENDLESS, UNTESTED = "killed", "survived", "endless", "untested"
+KILLED, SURVIVED, ENDLESS, UNTESTED, BROKEN = "killed", "survived", "endless", "untested", "not tried"
 FAILED = (1, 2, 3)  # pytest's codes: tests failed, the collection failed, pytest failed
 MODELS = "Albert Bert Bloom Deberta DebertaV2 DistilBert Electra GPT2 Gemma2 Llama Mistral ModernBert Roberta ViT"
 
@@ -52,7 +52,11 @@ class Verdict:
     @property
     def word(self) -> str:
         """In one word."""
-        return ENDLESS if self.code is None else KILLED if self.code in FAILED else SURVIVED
+        if self.code is None:
+            return ENDLESS
+        if self.code in FAILED:
+            return KILLED
+        return BROKEN if self.code else SURVIVED  # pytest's other codes: it ran no test
 
 
 # Which tests execute a line
@@ -170,7 +174,7 @@ def job_of(tests: Sequence[str], mutant: Mutant, root: Path = ROOT) -> Callable[
         warned = "-W ignore::pytest.PytestAssertRewriteWarning"
         without = "-p no:cacheprovider -p no:xdist -p no:cov -p no:benchmark"
         options = f"-q -x --tb=line {without} {warned} --rootdir {root}".split()
-        return int(pytest.main([*options, *(str(root / test) for test in tests)]))
+        return int(pytest.main([*options, *(f"{root}/{test}" for test in tests)]))
 
     return run
 
