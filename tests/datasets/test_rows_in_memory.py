@@ -86,3 +86,10 @@ def test_empty_data_and_options_that_do_not_fit() -> None:
         open_dataset(["a"], split="test")
     with pytest.raises(BadOption, match="local= is for recipes; list is none"):
         open_dataset(["a"], local=".")
+
+
+def test_rows_for_texts_keep_the_names_of_their_labels() -> None:
+    named = open_dataset([{"text": "fine", "label": 1}, {"text": "dull", "label": None}], labels=["bad", "good"])
+    texts = named.for_texts()
+    assert texts.labels == named.labels
+    assert [example.label for example in texts] == [1, None]
