@@ -37,12 +37,6 @@ def curve_legend(figure: Any, axes: Any, **options: Any) -> None:
     figure.legend(lines, names, fontsize=9 if len(names) <= 12 else 8, frameon=False, **options)
 
 
-def imported() -> None:
-    """Import what draws."""
-    import matplotlib.backends.backend_agg
-    import matplotlib.figure  # noqa: F401
-
-
 def figure_bytes(figure: "Figure", kind: str, dpi: int = DPI) -> bytes:
     """A figure as a picture of that format."""
     held = io.BytesIO()
