@@ -134,12 +134,9 @@ def lines_that_ask_for_the_task() -> int:
 
 def options() -> int:
     """The options of all commands, without --help."""
-    from typer.main import get_command
+    from whyformer.cli.commands import every_command
 
-    from whyformer.cli import commands  # noqa: F401  (it registers them)
-    from whyformer.cli.app import app
-
-    groups: list[Any] = [get_command(app)]
+    groups: list[Any] = [every_command()]
     found = 0
     while groups:
         command = groups.pop()

@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-import whyformer.cli.commands  # noqa: F401  (registers the commands)
 from tests.helpers import image_cases, questions
 from whyformer import BadOption, Explainer, papers
 from whyformer.attention_heads import HeadSearch, Treebank
 from whyformer.cli import data, evaluating, heads, tokens
-from whyformer.cli.app import app
-from whyformer.cli.commands import invoke
+from whyformer.cli.commands import every_command, invoke
 from whyformer.errors import WhyformerError
 from whyformer.methods.registry import METHODS
 from whyformer.metrics.overlap import Counting
 from whyformer.models.loading import subject_of
 from whyformer.registry.options import Option
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = every_command().commands
 OF_METHODS = {name: method for method in METHODS.values() for name in method.options}
 ROWS, ANSWERS = "rows.csv", ["-m", "answers", "--question", "who won", "--context", "the humans won"]
 BASES: dict[str, list[str]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.rows import write_jsonl, write_parquet
-from whyformer.datasets import open_dataset, recipes
+from whyformer.datasets import RECIPES, open_dataset
 from whyformer.errors import BadInput, MissingExtra
 
 QQP = [{"question1": f"a {i}", "question2": f"b {i}", "label": int(i % 3 == 0)} for i in range(20)]
@@ -18,14 +18,14 @@ REVIEWS = [{"text": f"review {i}", "label": i % 2} for i in range(2_500)]
 
 
 def test_there_is_a_recipe_for_each_data_set_and_paper() -> None:
-    names = set(recipes())
+    names = set(RECIPES)
     assert {"sst2", "imdb", "yelp", "amazon", "ag_news", "mnli", "qqp", "squad", "squad_v2", "movies"} <= names
     assert {"sst2@attcat", "qqp@mask_lrp", "movies@transformer_attribution", "ag_news@decoded"} <= names
-    assert {r.data for r in recipes().values() if r.paper == "attcat"} == {
+    assert {r.data for r in RECIPES.values() if r.paper == "attcat"} == {
         *("sst2", "qqp", "mnli", "amazon", "yelp", "imdb", "squad", "squad_v2")
     }
-    assert {r.data for r in recipes().values() if r.choice.sample == 2000} == {"amazon", "yelp", "imdb"}
-    assert all(name == recipe.name for name, recipe in recipes().items())
+    assert {r.data for r in RECIPES.values() if r.choice.sample == 2000} == {"amazon", "yelp", "imdb"}
+    assert all(name == recipe.name for name, recipe in RECIPES.items())
 
 
 def test_papers_keep_the_rows_they_used(tmp_path: Path) -> None:

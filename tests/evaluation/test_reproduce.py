@@ -23,7 +23,7 @@ from torch import Tensor
 from tests.helpers.recipes import as_kind, run
 from whyformer import Explainer
 from whyformer import papers as reproduce
-from whyformer.datasets import open_dataset, recipes
+from whyformer.datasets import RECIPES, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.table import Results, Table
@@ -223,7 +223,7 @@ def test_methods_and_metrics_are_written_as_they_are_known(recipe: Reproduction)
 def test_data_has_a_recipe_of_the_same_paper(recipe: Reproduction) -> None:
     own = {"attcat": "attcat", "transformer": "transformer_attribution", "mask": "mask_lrp", "decoded": "decoded"}
     for column in recipe.columns:
-        paper = recipes()[column.data].paper
+        paper = RECIPES[column.data].paper
         assert paper == own[recipe.name.partition("-")[0]] or (paper is None and "imagenet" in column.data)
 
 

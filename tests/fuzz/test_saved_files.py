@@ -15,8 +15,7 @@ import pytest
 from tests.fuzz.tampering import tampered
 from whyformer import Comparison, Explainer, Explanation
 from whyformer.attention_heads import HeadMask
-from whyformer.attention_heads.counts import HeadStatistics
-from whyformer.attention_heads.sentences import RELATIONS
+from whyformer.attention_heads.counts import RELATIONS, HeadStatistics
 from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results

@@ -1,9 +1,9 @@
 """Which attention heads are syntactic or positional: a treebank or parser in, a head mask out."""
 
-from whyformer.attention_heads.counts import DIRECTIONS, HeadStatistics
+from whyformer.attention_heads.counts import DIRECTIONS, RELATIONS, HeadStatistics
 from whyformer.attention_heads.mask import HeadMask, Thresholds
 from whyformer.attention_heads.parsed import ParsedTexts, parsed_by
-from whyformer.attention_heads.sentences import RELATIONS, Sentence
+from whyformer.attention_heads.sentences import Sentence
 from whyformer.attention_heads.statistics import (
     AUTHORS_SEARCH,
     HeadSearch,

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whyformer.attention_heads.counts import DIRECTIONS, HeadStatistics, Shares
-from whyformer.attention_heads.sentences import RELATIONS
+from whyformer.attention_heads.counts import DIRECTIONS, RELATIONS, HeadStatistics, Shares
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.storage.files import write
 from whyformer.storage.forms import (

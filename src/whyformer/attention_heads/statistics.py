@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.attention_heads.counts import DIRECTIONS, HeadStatistics, Tally
+from whyformer.attention_heads.counts import DIRECTIONS, RELATIONS, HeadStatistics
 from whyformer.attention_heads.mask import (
     DIRECTION_CHOICES,
     POSITIONAL,
@@ -20,8 +20,9 @@ from whyformer.attention_heads.mask import (
     HeadMask,
     Thresholds,
 )
-from whyformer.attention_heads.sentences import RELATIONS, Aligned, Sentence, align
+from whyformer.attention_heads.sentences import Aligned, Sentence, align
 from whyformer.attention_heads.strongest import Arcs, attention_maps, count_offsets, first_keys, strongest, word_keys
+from whyformer.attention_heads.tally import Tally
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Text, TextInput, collate, encode
 from whyformer.models.loading import Subject

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whyformer.attention_heads.counts import DIRECTIONS
-from whyformer.attention_heads.sentences import RELATIONS, Aligned
+from whyformer.attention_heads.counts import DIRECTIONS, RELATIONS
+from whyformer.attention_heads.sentences import Aligned
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.encoding import Batch
 from whyformer.models.loading import Subject

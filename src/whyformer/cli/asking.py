@@ -11,14 +11,14 @@ import typer
 from whyformer.cli.app import HtmlOption, Loading, OverlapOption, WindowSizeOption, check_files, with_flags
 from whyformer.cli.streams import put, put_json, say
 from whyformer.cli.texts import existing, images_at, standard_input, texts_of
-from whyformer.datasets.opening import ENDINGS
+from whyformer.datasets.opening import file_endings
 from whyformer.errors import BadOption, shown
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
 from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
-from whyformer.show.render import PICTURES, endings, format_of
+from whyformer.show.render import PICTURES, format_of
 from whyformer.storage.files import read, write
 
 TextArgument = Annotated[
@@ -144,7 +144,7 @@ class AskedFlags:
             return asked, text, data
         if path.suffix.casefold() in pictures.ENDINGS and path.is_file():
             return replace(asked, image=[*(asked.image or []), path]), None, data
-        if path.is_file() and path.suffix.casefold() not in ENDINGS:
+        if path.is_file() and path.suffix.casefold() not in file_endings():
             raise BadOption(f"{text!r} is a file: explain its lines with --file {text}")
         if data is not None:
             raise BadOption(f"{text!r} is data, and so is --data {data}: give one of the two")
@@ -212,11 +212,11 @@ class ShownFlags:
     @property
     def folder(self) -> Path | None:
         """Where explanations of a data set go, unless `--out` is a file by its ending."""
-        if self.out is None or (not self.out.is_dir() and self.out.suffix.casefold() in endings()):
+        if self.out is None or (not self.out.is_dir() and self.out.suffix.casefold() in file_endings()):
             self.check(texts=2)
             return None
         if self.out.suffix and not self.out.exists() and not self.out.suffix[1:].isdigit():
-            known = ", ".join(sorted(endings()))
+            known = ", ".join(sorted(file_endings()))
             raise BadOption(
                 f"--out {self.out}: {self.out.suffix} is no file ending that can be written; known: {known}. For a "
                 "folder, which gets a page, a table and the data, give a name without an ending"

@@ -1,4 +1,8 @@
-"""All commands together, and how one of them is run."""
+"""All commands together, those of plug-ins too, and how one of them is run.
+
+A plug-in names a module for each of its commands in the entry points `whyformer.commands`. The module adds the command
+to `whyformer.cli.app.app` when it is imported.
+"""
 
 import warnings
 from typing import Any
@@ -9,22 +13,22 @@ import whyformer.cli.cost
 import whyformer.cli.demo
 import whyformer.cli.evaluating
 import whyformer.cli.explaining
-import whyformer.cli.heads
 import whyformer.cli.tokens  # noqa: F401  (these lines register the commands)
 from whyformer.cli.app import app
 from whyformer.cli.streams import say
 from whyformer.errors import BadOption, WhyformerWarning
+from whyformer.registry import plugins
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
 
 
 def invoke(arguments: list[str]) -> int:
     """Run a command with its arguments; unlike typer's own way, this lets KeyboardInterrupt and all errors out."""
-    command = typer.main.get_command(app)
     with warnings.catch_warnings():
         warnings.simplefilter("always", WhyformerWarning)
         warnings.showwarning = show_warning
         try:
+            command = command_with(arguments[0])
             check_repeated(command, arguments)
             with command.make_context("whyformer", arguments) as context:
                 command.invoke(context)
@@ -33,6 +37,18 @@ def invoke(arguments: list[str]) -> int:
         except UsageError as error:
             raise BadOption(getattr(error, "format_message", error.__str__)()) from error
     return 0
+
+
+def command_with(name: str) -> Any:
+    """The command line with the command of that name; plug-ins are only imported if it is none of ours."""
+    ours: Any = typer.main.get_command(app)
+    return ours if name in ours.commands else every_command()
+
+
+def every_command() -> Any:
+    """The command line with the commands of plug-ins."""
+    plugins.load("whyformer.commands")
+    return typer.main.get_command(app)
 
 
 def check_repeated(command: Any, arguments: list[str]) -> None:

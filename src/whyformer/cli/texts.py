@@ -10,7 +10,7 @@ from whyformer.cli.streams import say
 from whyformer.datasets import open_dataset
 from whyformer.datasets.columns import LABELS, PAIRS, TEXTS
 from whyformer.datasets.dataset import OnError
-from whyformer.datasets.opening import ENDINGS
+from whyformer.datasets.opening import file_endings
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
@@ -34,14 +34,14 @@ def texts_of(file: Path, column: str | None = None, on_error: str = "refuse") ->
         raise BadOption(f"--on-error {on_error}: known are {', '.join(known)}")
     if file.suffix.casefold() in pictures.ENDINGS:
         raise BadInput(f"{str(file)!r} is an image by its name, and --file is of texts: give --image {str(file)!r}")
-    if file.suffix.casefold() in ENDINGS:
+    if file.suffix.casefold() in file_endings():
         data = open_dataset(file, columns=columns_of(column), on_error=cast(OnError, on_error))
         texts = [example.text for example in data]
         if data.skipped:
             first = data.skipped[0]
             say(f"rows that were skipped: {len(data.skipped)}; row {first.row} (counted from 0): {first.reason}")
     elif column is not None:
-        endings = ", ".join(ENDINGS)
+        endings = ", ".join(file_endings())
         raise BadOption(f"--text names a column, and {str(file)!r} has none: data files end in {endings}")
     else:
         texts = _lines(file, refuse=on_error == "refuse")
@@ -62,7 +62,11 @@ def _lines(file: Path, refuse: bool) -> list[Text]:
 def existing(text: str) -> Path | None:
     """The file, or the folder of images, that a text names, or None."""
     path = named_path(text)
-    if path is None and re.fullmatch(r"\S+", text) and Path(text).suffix.casefold() in (*ENDINGS, *pictures.ENDINGS):
+    if (
+        path is None
+        and re.fullmatch(r"\S+", text)
+        and Path(text).suffix.casefold() in (*file_endings(), *pictures.ENDINGS)
+    ):
         raise BadInput(f"there is no file {text!r}: check the path")
     if path is not None and path.is_dir() and not _holds_images(path):
         raise BadInput(

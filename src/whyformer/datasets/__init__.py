@@ -4,10 +4,11 @@ from whyformer.datasets.dataset import Dataset
 from whyformer.datasets.examples import Answer, BadRow, Example, Rationale, label_index
 from whyformer.datasets.masks import StoredMask
 from whyformer.datasets.opening import Data, open_dataset, opened
-from whyformer.datasets.recipes import Recipe, recipes
+from whyformer.datasets.recipes import RECIPES, Recipe
 from whyformer.inputs.pictures import StoredImage
 
 __all__ = [
+    "RECIPES",
     "Answer",
     "BadRow",
     "Data",
@@ -20,5 +21,4 @@ __all__ = [
     "label_index",
     "open_dataset",
     "opened",
-    "recipes",
 ]

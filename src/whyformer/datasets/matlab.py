@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whyformer.datasets.opening import READERS
 from whyformer.datasets.source import DataFile, StoredRow, extra, foreign
 from whyformer.errors import BadInput
 
@@ -84,3 +85,6 @@ def _check(value: Any, file: Any, where: str) -> None:
 def _flat(references: Any) -> Any:
     """References in order, whether they are written in a row or in a column."""
     return np.asarray(references).ravel()
+
+
+READERS.add("mat", MatlabSegmentation, __name__)

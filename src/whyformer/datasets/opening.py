@@ -14,30 +14,30 @@ from whyformer.datasets.dataset import Dataset, OnError, RowChoice
 from whyformer.datasets.eraser import EraserFolder, eraser_splits, is_eraser
 from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
 from whyformer.datasets.image_folders import ImageFolder, image_folder, is_image_folder, is_unsplit
-from whyformer.datasets.matlab import MatlabSegmentation
 from whyformer.datasets.memory import Rows, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
-from whyformer.datasets.recipes import Recipe, recipes
+from whyformer.datasets.recipes import RECIPES, Recipe
 from whyformer.datasets.source import Source
 from whyformer.datasets.synsets import CLASS_LISTS, SOLUTION
 from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.registry.arguments import validated
+from whyformer.registry.plugins import Registry
 from whyformer.storage.files import LONGEST_NAME, mode_of, regular, spooled
 
 Data = str | Path | Rows
 LONGEST_HUB_NAME = 96  # characters
-FORMATS: dict[str, Callable[[Path, str], Source]] = {
-    "csv": files.CSVFile,
-    "tsv": lambda path, name: files.CSVFile(path, name, "\t"),
-    "jsonl": files.JSONLines,
-    "parquet": ParquetFile,
-    "conll": files.RationaleColumns,
-    "squad": files.SquadJSON,
-    "coco": CocoFile,
-    "mat": MatlabSegmentation,
-}
+READERS: Registry[Callable[[Path, str], Source]] = Registry("data format", "data_formats")
+for name, reader in (
+    ("csv", files.CSVFile),
+    ("tsv", lambda path, name: files.CSVFile(path, name, "\t")),
+    ("jsonl", files.JSONLines),
+    ("parquet", ParquetFile),
+    ("conll", files.RationaleColumns),
+    ("squad", files.SquadJSON),
+    ("coco", CocoFile),
+):
+    READERS.add(name, reader, __name__)
 LISTS = (*CLASS_LISTS, SOLUTION)  # they say something about images, and are no data
-ENDINGS = {**{f".{name}": name for name in FORMATS}, ".ndjson": "jsonl", ".json": "squad", ".pq": "parquet"}
 
 
 @validated
@@ -70,7 +70,7 @@ def open_dataset(
     """
     recipe = _recipe(source)
     if recipe is None and local is not None:
-        raise BadOption(f"local= is for recipes; {_shown(source)} is none: {nearest(_shown(source), recipes())}")
+        raise BadOption(f"local= is for recipes; {_shown(source)} is none: {nearest(_shown(source), RECIPES)}")
     choice = RowChoice(limit=limit, sample=sample)
     if recipe is not None:
         choice = replace(
@@ -111,6 +111,11 @@ def opened(data: Dataset | Data, *, labels: Sequence[str] | None = None, **optio
     return data
 
 
+def file_endings() -> dict[str, str]:
+    """The endings of data files, with the format of each."""
+    return {**{f".{name}": name for name in READERS}, ".ndjson": "jsonl", ".json": "squad", ".pq": "parquet"}
+
+
 def _shown(source: Data) -> str:
     return str(source) if isinstance(source, str | Path) else type(source).__name__
 
@@ -119,9 +124,9 @@ def _recipe(source: Data) -> Recipe | None:
     """The recipe of that name, unless a file or folder has it."""
     if not isinstance(source, str) or mode_of(Path(source)):
         return None
-    if source not in recipes() and re.fullmatch(r"\w+@\w+", source):
-        raise BadInput(f"there is no recipe {source!r}: {nearest(source, recipes())}")
-    return recipes().get(source)
+    if source not in RECIPES and re.fullmatch(r"\w+@\w+", source):
+        raise BadInput(f"there is no recipe {source!r}: {nearest(source, RECIPES)}")
+    return RECIPES.get(source)
 
 
 def _open_recipe(recipe: Recipe, split: str | None, local: str | Path | None) -> Source:
@@ -151,14 +156,14 @@ def _open(source: Data, split: str | None) -> Source:
         if not name:
             raise BadInput("hub: needs the name of a data set behind it, such as hub:stanfordnlp/imdb")
         return HubData(name, config or None, split)
-    if isinstance(source, str) and sign and kind in FORMATS:
+    if isinstance(source, str) and sign and kind in READERS:
         return _open_file(Path(rest), kind, split)
     path = Path(source)
     if stat.S_ISDIR(mode_of(path)):
         return _open_folder(path, split)
     if mode_of(path):
         return _open_file(path, None, split)
-    named = isinstance(source, str) and len(source) <= LONGEST_HUB_NAME and path.suffix not in ENDINGS
+    named = isinstance(source, str) and len(source) <= LONGEST_HUB_NAME and path.suffix not in file_endings()
     if isinstance(source, str) and named and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
         return HubData(source, None, split)
     raise BadInput(f"there is no file or folder {shown(str(source), LONGEST_NAME)}")
@@ -169,14 +174,14 @@ def _open_file(path: Path, kind: str | None = None, split: str | None = None) ->
         raise BadInput(f"there is no file {shown(str(path), LONGEST_NAME)}")
     if split is not None:
         raise BadOption(f"split={split!r}: the file {path} has no splits; give its folder, or leave split out")
-    ending = ENDINGS.get(path.suffix.casefold())
+    ending = file_endings().get(path.suffix.casefold())
     if kind is None and ending is None:
-        known = ", ".join(f"{name}:" for name in FORMATS)
+        known = ", ".join(f"{name}:" for name in READERS)
         raise BadInput(f"the format of {path} is not known by its ending; write it before the path: {known}")
     held = spooled(path)
     if kind is None and ending == "squad" and is_coco(held):
         ending = "coco"
-    return FORMATS[kind or str(ending)](held, str(path))
+    return READERS[kind or str(ending)](held, str(path))
 
 
 def _open_folder(folder: Path, split: str | None) -> Source:
@@ -190,7 +195,7 @@ def _open_folder(folder: Path, split: str | None) -> Source:
     if not splits and is_image_folder(folder):
         return image_folder(folder, split)
     if not splits:
-        raise BadInput(f"the folder {folder} holds no data: known endings are {', '.join(ENDINGS)}")
+        raise BadInput(f"the folder {folder} holds no data: known endings are {', '.join(file_endings())}")
     parts = [name for name in splits if split and re.match(rf"{re.escape(split)}[-_.]", name)]
     if split is not None and split not in splits and len(parts) == 1:
         split = parts[0]  # `test_2000.parquet` is what there is of `test`
@@ -202,6 +207,6 @@ def _split_files(folder: Path) -> dict[str, list[Path]]:
     """The files of each split; those called `test-00000-of-00002` belong together."""
     splits: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*")):
-        if path.suffix.casefold() in ENDINGS and path.name not in LISTS and regular(path).is_file():
+        if path.suffix.casefold() in file_endings() and path.name not in LISTS and regular(path).is_file():
             splits.setdefault(re.sub(r"-\d+-of-\d+$", "", path.stem), []).append(path)
     return splits

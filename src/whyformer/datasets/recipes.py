@@ -1,17 +1,17 @@
-"""The data of the papers: where it is, which split, which rows."""
+"""Well-known data sets by name: where each is, which split, which rows."""
 
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from whyformer.datasets.columns import QUESTION, ColumnNames
 from whyformer.datasets.dataset import RowChoice
+from whyformer.registry.plugins import Registry
 
 _ALL = RowChoice()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One data set as one paper uses it; `paper` is None for the whole split.
+    """One data set, or, where `paper` is given, the part of it that a paper uses. See `RECIPES`.
 
     `folder`: its name below a local data folder. `min_tokens` and `min_probability` are filters that need the model,
     applied by an evaluation and not here: texts of fewer tokens are left out, and rows whose predicted class is less
@@ -68,29 +68,7 @@ _IMAGES = (
     Recipe("pets", None, "timm/oxford-iiit-pet", None, "test", _LABELLED, "pets", note="with trimaps only by local="),
     Recipe("tiny_imagenet", None, "zh-plus/tiny-imagenet", None, "validation", _LABELLED, "tiny_imagenet"),
 )
-_BY_DATA = {recipe.data: recipe for recipe in _PLAIN}
-_RANDOM = RowChoice(sample=2000)
-_DUPLICATES = RowChoice(keep=("1",))
 
-
-def _as(paper: str, data: str, choice: RowChoice = _ALL, **filters: float | int | str) -> Recipe:
-    return replace(_BY_DATA[data], paper=paper, choice=choice, **filters)  # type: ignore[arg-type]
-
-
-_PAPERS = (
-    *(_as("attcat", data, min_tokens=10) for data in ("sst2", "qqp", "mnli")),
-    *(_as("attcat", data, _RANDOM, min_tokens=10, note="2,000 random rows") for data in ("amazon", "yelp", "imdb")),
-    *(_as("attcat", data) for data in ("squad", "squad_v2")),
-    *(_as("mask_lrp", data, min_tokens=20) for data in ("sst2", "imdb", "yelp")),
-    _as("mask_lrp", "mnli", min_tokens=20, min_probability=0.34, note="matched only, as in the authors' code"),
-    _as("mask_lrp", "qqp", _DUPLICATES, min_tokens=20, min_probability=0.3, note="duplicates only"),
-    *(_as("mask_lrp", data) for data in ("squad", "squad_v2")),
-    _as("transformer_attribution", "movies"),
-    *(_as("decoded", data) for data in ("sst2", "ag_news")),
-)
-_RECIPES = MappingProxyType({recipe.name: recipe for recipe in (*_PLAIN, *_IMAGES, *_PAPERS)})
-
-
-def recipes() -> MappingProxyType[str, Recipe]:
-    """The recipes by name, such as `sst2@attcat`; `sst2` alone is the whole split."""
-    return _RECIPES
+RECIPES: Registry[Recipe] = Registry("recipe", "recipes")
+for recipe in (*_PLAIN, *_IMAGES):
+    RECIPES.add(recipe.name, recipe, __name__)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from whyformer.datasets import recipes
+from whyformer.datasets import RECIPES
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Text
 from whyformer.methods.registry import list_methods
@@ -56,7 +56,7 @@ class Column:
     @property
     def of_pairs(self) -> bool:
         """Whether the data are pairs of texts."""
-        return self.data in recipes() and isinstance(recipes()[self.data].columns.get("text"), tuple)
+        return self.data in RECIPES and isinstance(RECIPES[self.data].columns.get("text"), tuple)
 
     @property
     def slug(self) -> str:

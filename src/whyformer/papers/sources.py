@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.attention_heads import HeadSearch, Treebank
-from whyformer.datasets import Dataset, open_dataset, recipes
+from whyformer.datasets import RECIPES, Dataset, open_dataset
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.encoding import Text
@@ -92,7 +92,7 @@ class Settings:
         limit = None if recipe.searches_all else self.limit_of(column)
         if (other := self.other_data.get(column.folder)) is not None:
             return open_dataset(other, limit=limit, on_error=self.on_error)
-        folder = self.data / recipes()[column.data].folder if self.data and not alone else None
+        folder = self.data / RECIPES[column.data].folder if self.data and not alone else None
         if folder is not None and not folder.is_dir():
             raise BadInput(
                 f"there is no folder {str(folder)!r}; --only {column.folder} takes the data of {str(self.data)!r}"
@@ -117,7 +117,7 @@ class Opened:
             theirs = f"{self.column.architecture}, {self.column.model or 'not named'}"
             sentences.append(f"the model is {self.model} ({_shape(subject)}){stands}; the paper's is {theirs}")
         if self.data is not None and (settings.data is not None or self.column.folder in settings.other_data):
-            about = recipes()[self.column.data]
+            about = RECIPES[self.column.data]
             hub = ":".join(filter(None, (about.hub, about.config))) or about.name
             sentences.append(f"the data is {self.data.source.where}, in place of {hub}, split {about.split}")
         if settings.texts:
