@@ -31,8 +31,8 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from whyformer.attention_heads import Treebank
 from whyformer.inputs.units import Span
+from whyformer_papers.heads import Treebank
 
 TREEBANK = "en_ewt-ud-dev.conllu"
 TAG_COLUMN = 3

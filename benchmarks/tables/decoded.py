@@ -37,7 +37,7 @@ from whyformer.evaluation.table import Results, Table
 from whyformer.evaluation.word_table import TokenTable, tables_of
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.overlap import Counting
-from whyformer.papers import reproduction_named
+from whyformer_papers.reproduce import reproduction_named
 
 LAYERS = 6
 RANDOM = [f"random(seed={seed})" for seed in range(20)]

@@ -43,12 +43,13 @@ from benchmarks.tables.shared import (
     save,
     tables_of,
 )
-from whyformer.attention_heads import HeadMask, Treebank, head_statistics, positional_statistics
+from whyformer.attention_heads import HeadMask
 from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.models.loading import load
-from whyformer.papers import reproduction_named
 from whyformer.progress import counting
+from whyformer_papers.heads import Treebank, head_statistics, positional_statistics
+from whyformer_papers.reproduce import reproduction_named
 
 TREEBANK = "en_ewt-ud-dev.conllu"
 MODELS = ("sst2", "imdb", "agnews", "nli")
@@ -300,7 +301,7 @@ def draw(out: Path, tables: dict[str, Table], folder: Path) -> None:
     """Pictures: the grids, where dependents stand, and the corruption curve."""
     from matplotlib.figure import Figure
 
-    from whyformer.show.heads import heads_figure, positions_figure
+    from whyformer_papers.heads.figures import heads_figure, positions_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     treebank = HeadMask.load(out / "heads-sst2.json")

@@ -27,8 +27,8 @@ from whyformer.errors import WhyformerError
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results
 from whyformer.models.loading import Subject, load
-from whyformer.papers import Entry, Measure, Part, Reproduced, Reproduction, reproduction_named, run
 from whyformer.storage import files
+from whyformer_papers.reproduce import Entry, Measure, Part, Reproduced, Reproduction, reproduction_named, run
 
 RECIPES = ("attcat-table-1", "mask-lrp-table-1")
 MNLI = RUNS["mnli"]

@@ -35,8 +35,8 @@ from benchmarks.tables.shared import (
 )
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Table
-from whyformer.papers import reproduction_named
 from whyformer.results.table import REFERENCES, Difference
+from whyformer_papers.reproduce import reproduction_named
 
 ONE_PASS = (
     "random,raw_attention,rollout,grads,att_grads,cam,grad_cam,cat,cat(states=inputs),attcat,attcat(states=inputs),"

@@ -33,7 +33,7 @@ from transformers import (
 from whyformer.datasets import open_dataset
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.models.loading import load, text_config
-from whyformer.papers import reproduction_named, run, write
+from whyformer_papers.reproduce import reproduction_named, run, write
 
 NAME = "sst2-12"
 LABELS = {0: "NEGATIVE", 1: "POSITIVE"}

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 from tests.helpers import image_cases, questions
-from whyformer import BadOption, Explainer, papers
-from whyformer.attention_heads import HeadSearch, Treebank
-from whyformer.cli import data, evaluating, heads, tokens
+from whyformer import BadOption, Explainer
+from whyformer.cli import data, evaluating, tokens
 from whyformer.cli.commands import every_command, invoke
 from whyformer.errors import WhyformerError
 from whyformer.methods.registry import METHODS
 from whyformer.metrics.overlap import Counting
 from whyformer.models.loading import subject_of
 from whyformer.registry.options import Option
+from whyformer_papers import reproduce as papers
+from whyformer_papers.commands import heads
+from whyformer_papers.heads import HeadSearch, Treebank
 
 COMMANDS: dict[str, Any] = every_command().commands
 OF_METHODS = {name: method for method in METHODS.values() for name in method.options}

@@ -23,7 +23,9 @@ from tests.helpers.long import LONG
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
+PAPERS = ROOT / "src" / "whyformer_papers"
 FILES = sorted(SOURCE.rglob("*.py"))
+OF_PAPERS = sorted(PAPERS.rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LAYERS: list[str] = PROJECT["tool"]["whyformer"]["layers"]
 HEAVY = ("matplotlib", "scipy", "sklearn", "captum", "rich", "typer", "pandas", "transformers.models")
@@ -116,6 +118,20 @@ def test_modules_import_only_from_below() -> None:
     assert {str(file): found for file in FILES if (found := upward(file))} == {}
 
 
+def test_the_core_imports_nothing_of_the_papers() -> None:
+    assert OF_PAPERS
+    assert [str(file) for file in FILES if "whyformer_papers" in file.read_text(encoding="utf-8")] == []
+
+
+def test_explaining_imports_nothing_of_the_papers() -> None:
+    code = (
+        "import sys; from whyformer import Explainer; Explainer.load('sentiment').explain('a gorgeous film'); "
+        "print([name for name in sys.modules if name.startswith('whyformer_papers')])"
+    )
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
 def test_upward_imports_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path / "whyformer")
     lowest = tmp_path / "whyformer" / LAYERS[0] / "module.py"
@@ -136,7 +152,7 @@ def undocumented(text: str) -> list[str]:
 
 
 def test_modules_are_documented() -> None:
-    assert {str(file): found for file in FILES if (found := undocumented(file.read_text()))} == {}
+    assert {str(file): found for file in (*FILES, *OF_PAPERS) if (found := undocumented(file.read_text()))} == {}
 
 
 def test_missing_docstrings_are_found() -> None:
@@ -185,7 +201,7 @@ def test_extras_are_documented_and_what_is_missing_is_part_of_one() -> None:
     page = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")
     assert not [extra for extra in extras if f"\n| `{extra}` |" not in page]
     packages = {re.split("[<>=]", package)[0] for several in extras.values() for package in several}
-    hints = [hint for file in FILES for hint in re.findall(r"pip install '?([\w\[\]]+)", file.read_text("utf-8"))]
+    hints = [hint for file in (*FILES, *OF_PAPERS) for hint in re.findall(r"pip install '?([\w\[\]]+)", file.read_text("utf-8"))]
     assert len(hints) >= 4
     assert set(hints) <= packages
 
@@ -213,12 +229,11 @@ def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(tmp_path / "unpacked")
-    source = {
-        str(f.relative_to(SOURCE.parent)) for f in SOURCE.rglob("*") if f.is_file() and "__pycache__" not in str(f)
-    }
+    found = (file for package in (SOURCE, PAPERS) for file in package.rglob("*"))
+    source = {str(f.relative_to(SOURCE.parent)) for f in found if f.is_file() and "__pycache__" not in str(f)}
     assert source <= names
     assert {f"whyformer/bundled/sentiment/{n}" for n in ("config.json", "model.safetensors", "tokenizer.json")} <= names
-    assert not [n for n in names if not n.startswith(("whyformer/", "whyformer-"))]
+    assert not [n for n in names if not n.startswith(("whyformer/", "whyformer_papers/", "whyformer-"))]
 
     (tmp_path / "elsewhere").mkdir()
     code = "import sys, whyformer.cli; sys.stderr.write(whyformer.__file__); whyformer.cli.main()"
@@ -230,3 +245,10 @@ def test_wheel_and_sdist_are_complete(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == str(tmp_path / "unpacked" / "whyformer" / "__init__.py")
     assert done.stdout.startswith("POSITIVE")
+    done = python(
+        *("-c", code, "reproduce", "--list"),
+        folder=tmp_path / "elsewhere",
+        PYTHONPATH=str(tmp_path / "unpacked"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "attcat-table-1" in done.stdout

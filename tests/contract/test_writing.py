@@ -17,18 +17,18 @@ import torch
 
 import whyformer
 from whyformer import Comparison, Explainer, Explanation
-from whyformer import papers as reproduce
 from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results, Table
 from whyformer.evaluation.word_table import TokenTable, save_tables
 from whyformer.lm_heads import stored
-from whyformer.papers.result import Reproduced
 from whyformer.results.records import Chunk, Record
 from whyformer.show.pictures import write_figure
 from whyformer.storage.spreadsheets import comma_separated
 from whyformer.tasks.label import Label
+from whyformer_papers import reproduce
+from whyformer_papers.reproduce.result import Reproduced
 
 RUN = {"n": 1}
 METRICS = {"aopc": {"name": "aopc", "options": {}, "higher_is_better": True, "level": "example", "at": [0.0, 1.0]}}

@@ -15,7 +15,7 @@ from whyformer.cli.demo import PHOTOGRAPH
 from whyformer.images.composing import pairs_of, side_by_side
 from whyformer.metrics.registry import metric_named
 from whyformer.models.processors import PlainProcessor
-from whyformer.papers import csv, given_data, reproduction_named, run
+from whyformer_papers.reproduce import csv, given_data, reproduction_named, run
 
 COLUMNS = ("imagenet", "imagenet_segmentation")
 METRICS = {"pixel accuracy": "pixel_accuracy", "mAP": "mean_average_precision", "mIoU": "mean_iou"}

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from tests.helpers.recipes import as_kind, run
 from whyformer import Explainer
-from whyformer import papers as reproduce
 from whyformer.datasets import RECIPES, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
@@ -33,7 +32,11 @@ from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.registry import list_metrics, metric_named
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, load
-from whyformer.papers import (
+from whyformer.results.records import Chunk, Record
+from whyformer.results.table import Cell
+from whyformer.rounding import close
+from whyformer_papers import reproduce
+from whyformer_papers.reproduce import (
     Column,
     Measure,
     Number,
@@ -44,16 +47,13 @@ from whyformer.papers import (
     reproduction_named,
     reproductions,
 )
-from whyformer.papers.head_figures import HeadMaskFigure
-from whyformer.papers.placeholders import filled
-from whyformer.papers.plots import Point
-from whyformer.papers.recipe import published_table
-from whyformer.papers.tables import FIELDS, BarFigure, CurveFigure, TableRecipe, _point_grid
-from whyformer.papers.text_figures import TextFigure, gold_of, shares
-from whyformer.papers.word_figures import shared_words
-from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Cell
-from whyformer.rounding import close
+from whyformer_papers.reproduce.head_figures import HeadMaskFigure
+from whyformer_papers.reproduce.placeholders import filled
+from whyformer_papers.reproduce.plots import Point
+from whyformer_papers.reproduce.recipe import published_table
+from whyformer_papers.reproduce.tables import FIELDS, BarFigure, CurveFigure, TableRecipe, _point_grid
+from whyformer_papers.reproduce.text_figures import TextFigure, gold_of, shares
+from whyformer_papers.reproduce.word_figures import shared_words
 
 ROOT = Path(__file__).parents[2]
 every = pytest.mark.parametrize("recipe", reproductions().values(), ids=lambda recipe: recipe.name)
@@ -1096,7 +1096,7 @@ def test_the_documentation_lists_what_there_is() -> None:
 
 
 def test_importing_is_cheap() -> None:
-    code = "import sys, whyformer.papers; print(*sys.modules)"
+    code = "import sys, whyformer_papers.reproduce; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"matplotlib", "rich", "scipy", "datasets", "pyarrow"} & set(done.stdout.split())
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.helpers.commands import status_of
-from whyformer import papers
 from whyformer.errors import BadInput, BadOption
-from whyformer.papers import everything, reproduction_named, reproductions, run_all, tables
-from whyformer.papers.page import _table, as_html, as_markdown
-from whyformer.papers.sources import Settings, given_limits
 from whyformer.show.grid import Grid, Words
+from whyformer_papers import reproduce as papers
+from whyformer_papers.reproduce import everything, reproduction_named, reproductions, run_all, tables
+from whyformer_papers.reproduce.page import _table, as_html, as_markdown
+from whyformer_papers.reproduce.sources import Settings, given_limits
 
 ROWS = [
     ("a gorgeous, witty, seductive film that never once loses its way", 1),

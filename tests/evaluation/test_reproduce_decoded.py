@@ -20,7 +20,6 @@ from tests.helpers.commands import status_of
 from tests.helpers.recipes import as_kind, run
 from tests.helpers.rows import write_jsonl
 from whyformer import Explainer, TokenTable
-from whyformer import papers as reproduce
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import evaluate
@@ -30,14 +29,15 @@ from whyformer.lm_heads import fitting
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.idf import Idf
 from whyformer.models.loading import Subject, load, subject_of
-from whyformer.papers import Reproduced, Reproduction, reproduction_named
-from whyformer.papers.decoded_tokens import NOTHING, SHARED_TOKENS
-from whyformer.papers.text_figures import explained
-from whyformer.papers.word_figures import CountFigure, ShareFigure, shared_words, word_tables
 from whyformer.rounding import close
 from whyformer.show import clouds
 from whyformer.show.colours import strengths
 from whyformer.show.grid import as_markdown
+from whyformer_papers import reproduce
+from whyformer_papers.reproduce import Reproduced, Reproduction, reproduction_named
+from whyformer_papers.reproduce.decoded_tokens import NOTHING, SHARED_TOKENS
+from whyformer_papers.reproduce.text_figures import explained
+from whyformer_papers.reproduce.word_figures import CountFigure, ShareFigure, shared_words, word_tables
 
 TABLE_1, TABLE_2 = (reproduction_named(f"decoded-table-{n}") for n in (1, 2))
 FIGURE_4, FIGURE_5, FIGURE_7, FIGURE_9 = (reproduction_named(f"decoded-figure-{n}") for n in (4, 5, 7, 9))

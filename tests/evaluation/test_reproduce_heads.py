@@ -18,16 +18,7 @@ from tests.helpers import cases
 from tests.helpers.commands import status_of
 from tests.helpers.evaluated import WORDS, answering
 from tests.helpers.recipes import run
-from whyformer import papers as reproduce
-from whyformer.attention_heads import (
-    HeadMask,
-    HeadSearch,
-    HeadStatistics,
-    head_statistics,
-    parsed_by,
-    positional_statistics,
-    statistics,
-)
+from whyformer.attention_heads import HeadMask, HeadStatistics
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
 from whyformer.evaluation.evaluate import evaluate
@@ -35,7 +26,9 @@ from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.registry import method_named
 from whyformer.models.loading import Subject
-from whyformer.papers import Measure, Reproduced, Reproduction, Row, masks, placeholders, reproduction_named
+from whyformer_papers import reproduce
+from whyformer_papers.heads import HeadSearch, head_statistics, parsed_by, positional_statistics, statistics
+from whyformer_papers.reproduce import Measure, Reproduced, Reproduction, Row, masks, placeholders, reproduction_named
 
 AOPC, LODDS = (f"{name}(hide=pad_attended, protocol=mask_lrp)" for name in ("aopc", "log_odds"))
 MEASURES = (Measure("AOPC", AOPC), Measure("LOdds", LODDS, higher_is_better=False))  # of one run of the model

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.pictures import mask_file, matlab_file, plain
-from whyformer.attention_heads import Treebank
 from whyformer.datasets import open_dataset
 from whyformer.metrics.idf import Idf
+from whyformer_papers.heads import Treebank
 
 Files = dict[str, bytes]  # by their names in a folder
 Change = Callable[[random.Random, Files], Files]

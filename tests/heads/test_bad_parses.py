@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.conllu import ENGLISH, word
-from whyformer.attention_heads import Treebank, parsed_by
-from whyformer.attention_heads.treebank import sentences
 from whyformer.errors import BadInput
 from whyformer.metrics.idf import Idf
+from whyformer_papers.heads import Treebank, parsed_by
+from whyformer_papers.heads.treebank import sentences
 
 DIGITS = "9" * 5_000
 PACKED = gzip.compress(b"word,idf\nfilm,1\n", mtime=0)
@@ -47,7 +47,7 @@ def test_a_treebank_may_come_through_a_pipe(tmp_path: Path) -> None:
 
 
 def test_a_long_sentence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whyformer.attention_heads.treebank.LONGEST_TEXT", 10)
+    monkeypatch.setattr("whyformer_papers.heads.treebank.LONGEST_TEXT", 10)
     with pytest.raises(BadInput, match="line 2: the sentence has more than 10 characters"):
         list(sentences(ENGLISH))
 

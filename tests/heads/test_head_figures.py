@@ -7,7 +7,7 @@ import pytest
 
 from whyformer import BadInput
 from whyformer.attention_heads import HeadMask, HeadStatistics
-from whyformer.show.heads import COLOURS, INK, KEPT, NEITHER, heads_figure, positions_figure
+from whyformer_papers.heads.figures import COLOURS, INK, KEPT, NEITHER, heads_figure, positions_figure
 
 
 def mask(layers: int = 2, heads: int = 3) -> HeadMask:

@@ -12,16 +12,17 @@ from torch import Tensor
 
 from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, UnsupportedModel, record
-from whyformer.attention_heads import DIRECTIONS, RELATIONS, HeadMask, Sentence, head_statistics, positional_statistics
-from whyformer.attention_heads import statistics as module
-from whyformer.attention_heads.sentences import align, relation_of
-from whyformer.attention_heads.strongest import attention_maps
-from whyformer.attention_heads.treebank import sentences
+from whyformer.attention_heads import DIRECTIONS, RELATIONS, HeadMask
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.inputs.units import Unit
 from whyformer.models.loading import Subject, subject_of
 from whyformer.progress import listening
 from whyformer.rounding import close
+from whyformer_papers.heads import Sentence, head_statistics, positional_statistics
+from whyformer_papers.heads import statistics as module
+from whyformer_papers.heads.sentences import align, relation_of
+from whyformer_papers.heads.strongest import attention_maps
+from whyformer_papers.heads.treebank import sentences
 
 TREEBANK = """\
 # text = the actors like a fine film, and it is not bad.
@@ -356,7 +357,7 @@ def test_layers_with_different_numbers_of_heads_have_no_mask(monkeypatch: pytest
     class Uneven:
         attention = (torch.zeros(1, 2, 3, 3), torch.zeros(1, 3, 3, 3))
 
-    monkeypatch.setattr("whyformer.attention_heads.strongest.record", lambda *_, **__: Uneven)
+    monkeypatch.setattr("whyformer_papers.heads.strongest.record", lambda *_, **__: Uneven)
     with pytest.raises(UnsupportedModel, match="different numbers of heads"):
         head_statistics(cases.subject("bert"), PARSED)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from whyformer.attention_heads import parsed_by
 from whyformer.errors import BadInput, MissingExtra
+from whyformer_papers.heads import parsed_by
 
 RULES = {"film": ("like", "dobj"), "actors": ("like", "nsubj"), "fine": ("film", "amod")}
 

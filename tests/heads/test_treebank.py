@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.conllu import ENGLISH, SPANISH, word
-from whyformer.attention_heads import Sentence, Treebank
-from whyformer.attention_heads.sentences import relation_of
-from whyformer.attention_heads.treebank import sentences
 from whyformer.errors import BadInput
+from whyformer_papers.heads import Sentence, Treebank
+from whyformer_papers.heads.sentences import relation_of
+from whyformer_papers.heads.treebank import sentences
 
 
 def spelled(sentence: Sentence) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from whyformer import papers
-from whyformer.papers import Reproduced, Reproduction, runner, tables, text_figures
+from whyformer_papers import reproduce as papers
+from whyformer_papers.reproduce import Reproduced, Reproduction, runner, tables, text_figures
 
 R = TypeVar("R", bound=Reproduction)
 

@@ -207,7 +207,7 @@ class HeadMask:
     @property
     def _known(self) -> HeadStatistics:
         if self.statistics is None:
-            raise BadInput("this head mask has no statistics: make one with whyformer.attention_heads.head_statistics")
+            raise BadInput("this head mask has no statistics: make one with `whyformer heads`")
         return self.statistics
 
     def _made(self, kept: Flags, how: dict[str, Any]) -> "HeadMask":

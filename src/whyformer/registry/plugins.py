@@ -100,8 +100,9 @@ def _load_one(entry: EntryPoint) -> None:
         why = f"plug-in {entry.name!r} of {distribution(entry)} ({entry.value}) is left out: {reason_of(error)}"
         _BROKEN[entry.group][entry.name] = why
         warnings.warn(f"{why}; repair it, or uninstall {distribution(entry)}", PluginWarning, stacklevel=4)
-    for registry, names in before:
-        registry._sources |= dict.fromkeys(registry.known.keys() - names, distribution(entry))
+    if entry.dist is None or entry.dist.name != OURS:
+        for registry, names in before:
+            registry._sources |= dict.fromkeys(registry.known.keys() - names, distribution(entry))
 
 
 def distribution(entry: EntryPoint) -> str:

@@ -1,0 +1,1 @@
+"""The four papers again: their tables, figures, data and searches. `whyformer` itself imports nothing of it."""

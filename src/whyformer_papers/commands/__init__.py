@@ -1,0 +1,1 @@
+"""What the papers add to the command line, by entry points."""

@@ -1,0 +1,220 @@
+"""The tables and figures of AttCAT (Qiang et al. 2022)."""
+
+from whyformer_papers.reproduce.recipe import Column, Measure, Row, published_table
+from whyformer_papers.reproduce.tables import BarFigure, CurveFigure, TableRecipe
+from whyformer_papers.reproduce.text_figures import LayerFigure, LookedUp, MethodFigure
+
+PAPER = "AttCAT (Qiang et al. 2022)"
+
+_COLUMNS = (
+    Column("SST2", "sst2@attcat", "sst2", "textattack/bert-base-uncased-SST-2", texts=872),
+    Column("QQP", "qqp@attcat", "qqp", "textattack/bert-base-uncased-QQP", texts=40_430),
+    Column("MNLI", "mnli@attcat", "nli", "textattack/bert-base-uncased-MNLI"),
+    Column("Amazon", "amazon@attcat", "amazon", "fabriceyhc/bert-base-uncased-amazon_polarity", texts=2_000),
+    Column("Yelp", "yelp@attcat", "yelp", "fabriceyhc/bert-base-uncased-yelp_polarity", texts=2_000),
+    Column("IMDB", "imdb@attcat", "imdb", "fabriceyhc/bert-base-uncased-imdb", texts=2_000),
+)
+_NAMES = tuple(column.label for column in _COLUMNS)
+
+_ATTENTION = (
+    Row("RawAtt", "raw_attention(layer=-1)", also=("raw_attention(layer=mean)",)),
+    Row("Rollout", "rollout(row_normalised=true)"),
+)
+_OF_CLASSES = (
+    Row("Grads", "grads(query=reader)"),
+    Row("AttGrads", "att_grads"),
+    Row("PartialLRP", "partial_lrp(book=alpha_beta)"),
+    Row(
+        "TransAtt",
+        "transformer_attribution(row_normalised=true)",
+        also=("transformer_attribution(row_normalised=false)",),
+    ),
+    Row("CAT", "cat(states=inputs)", also=("cat(states=outputs)",)),
+    Row("AttCAT", "attcat(states=inputs)", also=("attcat(states=outputs)",)),
+)
+_READINGS = (
+    "where a row has two readings, the first is what the authors' code does (hidden states that enter a layer, "
+    "normalised rows), the second what the paper writes; of RawAtt the paper allows both, the last layer and the mean "
+    "over layers",
+    "the paper names no checkpoints: those of the authors' notebooks are used",
+    "of Amazon, Yelp and IMDB 2,000 random rows are used; which ones the authors drew is not known",
+    "MNLI: the matched validation set",
+)
+_CODE = (
+    "the authors' code follows the gold label, takes [CLS] and [SEP] out of attention while it explains, and runs "
+    "pairs without segment ids"
+)
+_MNLI = (
+    "the MNLI checkpoint has its classes in another order than the data set (0 is contradiction, 1 entailment, 2 "
+    "neutral), and the code does not translate: the gold label names another class, seldom the predicted one"
+)
+
+
+def _authors(label: str, metric: str, *, higher_is_better: bool = True) -> Measure:
+    """A measure as the authors' code takes it; of pairs special tokens are hidden too."""
+    plain, pairs = metric.format(""), metric.format(", special_tokens=true")
+    return Measure(label, plain, higher_is_better, protocol="attcat", pairs=pairs)
+
+
+TABLE_1 = TableRecipe(
+    name="attcat-table-1",
+    paper=PAPER,
+    title="AOPC and LOdds of every method on six data sets, BERT",
+    columns=_COLUMNS,
+    rows=(*_ATTENTION, *_OF_CLASSES),
+    measures=(
+        _authors("AOPC", "aopc(hide=delete, protocol=attcat, target=gold{})"),
+        _authors("LOdds", "log_odds(hide=pad_attended, protocol=attcat, target=gold{})", higher_is_better=False),
+        Measure("AOPC, Eq. 13", "aopc(hide=delete)", beside="AOPC"),
+        Measure("LOdds, Eq. 14", "log_odds(hide=pad_attended)", higher_is_better=False, beside="LOdds"),
+    ),
+    published=published_table(
+        _NAMES,
+        ("AOPC", "LOdds"),
+        {
+            "RawAtt": "0.331/-0.885 0.143/0.149 0.138/0.235 0.384/-1.729 0.394/-2.017 0.298/-1.245",
+            "Rollout": "0.286/-0.641 0.139/0.262 0.151/0.321 0.324/-1.303 0.277/-1.055 0.331/-1.323",
+            "Grads": "0.335/-0.252 0.141/0.184 0.156/0.139 0.316/-1.820 0.414/-1.994 0.304/-1.227",
+            "AttGrads": "0.351/-0.603 0.143/0.113 0.159/0.114 0.346/-1.941 0.439/-2.054 0.310/-1.267",
+            "PartialLRP": "0.341/-0.922 0.142/0.137 0.138/0.231 0.418/-2.019 0.424/-2.199 0.312/-1.321",
+            "TransAtt": "0.354/-1.038 0.145/0.114 0.130/0.214 0.415/-1.889 0.434/-2.508 0.421/-2.137",
+            "CAT": "0.352/-1.115 0.134/0.121 0.157/0.121 0.409/-2.157 0.421/-2.587 0.406/-3.052",
+            "AttCAT": "0.371/-1.319 0.139/0.073 0.164/0.008 0.457/-2.332 0.473/-3.169 0.528/-3.671",
+        },
+    ),
+    notes=(
+        "AOPC deletes tokens, LOdds replaces them by [PAD]. First as in the authors' code: in nine steps, AOPC with "
+        "the size of each step; of pairs special tokens are hidden too (the code compares tokens with ids); then by "
+        "the equations: signed, 0, 10, …, 100 % of the tokens, the predicted class. Texts of fewer than 10 tokens are "
+        "left out, as in the code",
+        _CODE,
+        _MNLI,
+        *_READINGS,
+    ),
+)
+
+TABLE_2 = TableRecipe(
+    name="attcat-table-2",
+    paper=PAPER,
+    title="Kendall correlation between the explanations of different classes",
+    columns=_COLUMNS,
+    rows=_OF_CLASSES,
+    measures=(
+        Measure("Kendall", "kendall_tau(protocol=attcat, target=gold)", higher_is_better=False, protocol="attcat"),
+        Measure("Kendall, Eq. 15", "kendall_tau(protocol=attcat)", higher_is_better=False, beside="Kendall"),
+    ),
+    published=published_table(
+        _NAMES,
+        ("Kendall",),
+        {
+            "Grads": "0.150 0.236 0.169 0.146 0.174 0.098",
+            "AttGrads": "0.116 0.198 0.156 0.148 0.132 0.064",
+            "PartialLRP": "0.955 0.949 0.935 0.965 0.952 0.858",
+            "TransAtt": "0.336 0.222 0.339 0.152 0.121 0.043",
+            "CAT": "0.101 0.373 0.339 0.095 0.107 0.056",
+            "AttCAT": "0.018 0.349 0.017 0.015 0.008 0.023",
+        },
+    ),
+    notes=(
+        "the two lists of positions in order of their score are correlated, as the paper writes; the scores "
+        "themselves (the default of kendall_tau) can have another sign; texts of fewer than 10 tokens are left out",
+        "first as in the authors' code, then for the predicted class; of three classes the code takes one other, here "
+        "it is the mean over both",
+        _CODE,
+        _MNLI,
+        *_READINGS,
+    ),
+)
+
+_ANSWERED = (("SQuAD v1", "squad", 10_570), ("SQuAD v2", "squad_v2", 11_873))
+_FAMILIES = (("BERT", ""), ("DistilBERT", "-distilbert"), ("RoBERTa", "-roberta"))
+_NAMED = {
+    "squad": "csarron/bert-base-uncased-squad-v1",
+    "squad-distilbert": "distilbert-base-uncased-distilled-squad",
+    "squad-roberta": "thatdramebaazguy/roberta-base-squad",
+    "squad_v2": "deepset/bert-base-uncased-squad2",
+    "squad_v2-distilbert": "distilbert-base-uncased-distilled-squad",
+    "squad_v2-roberta": "thatdramebaazguy/roberta-base-squad",
+}
+_QUESTIONS = tuple(
+    Column(f"{label}, {family}", f"{data}@attcat", data + ending, _NAMED[data + ending], family, texts)
+    for label, data, texts in _ANSWERED
+    for family, ending in _FAMILIES
+)
+_LONGEST = {"SQuAD v1": "3.72", "SQuAD v2": "3.84"}
+
+FIGURE_3 = BarFigure(
+    name="attcat-figure-3",
+    paper=PAPER,
+    title="Precision@20: answer tokens among the top 20, SQuAD v1 and v2, three architectures",
+    columns=_QUESTIONS,
+    rows=(
+        Row("RawAtt", "raw_attention(layer=-1, query=mean)", also=("raw_attention(layer=-1)",)),
+        Row("Rollout", "rollout(row_normalised=true, query=mean)", also=("rollout(row_normalised=true)",)),
+        *_OF_CLASSES,
+        Row("attainable", "raw_attention(layer=-1)", metric="precision_at_k(k=100000, measure=count)"),
+    ),
+    measures=(Measure("Precision@20", "precision_at_k(k=20, measure=count)"),),
+    published=published_table(
+        tuple(column.label for column in _QUESTIONS),
+        ("Precision@20",),
+        {"attainable": " ".join(_LONGEST[column.label[:8]] for column in _QUESTIONS)},
+    ),
+    notes=(
+        "the bars are not published as numbers; attainable is the mean answer length: the count with all tokens on top",
+        "the answer of the model is explained; questions without an answer are left out; of a context that does not "
+        "fit the window of the best answer is explained, and answer tokens outside of it are missed",
+        "the first reading of RawAtt and Rollout is the mean over all queries, as in the authors' code for answers "
+        "(which averages Rollout over the layers that it ends at, too), the second the row of the answer's start and "
+        "end",
+        *_READINGS[:2],
+    ),
+)
+
+PRECISION = CurveFigure(
+    name="attcat-precision-at-k",
+    paper=PAPER,
+    title="Precision@K: answer tokens among the top K = 5, 10, 20, 30, 50, SQuAD v1 and v2, three architectures",
+    columns=_QUESTIONS,
+    rows=FIGURE_3.rows[:-1],
+    measures=(Measure("Precision@K", "precision_at_k(k=5,10,20,30,50, measure=count)"),),
+    notes=(
+        "the paper has K = 20, and other K in an appendix that is not at hand; the number is the mean over these K",
+        *FIGURE_3.notes[1:],
+    ),
+)
+
+FIGURE_4 = LayerFigure(
+    name="attcat-figure-4",
+    paper=PAPER,
+    title="Impact scores of each layer, their rollout and their sum",
+    columns=_COLUMNS[:1],
+    rows=(
+        Row("Sum", "attcat(states=inputs, combine=sum)"),
+        Row("Rollout", "attcat(states=inputs, combine=rollout)"),
+    ),
+    examples={
+        "SST2": ("i really didn't like this movie some of the actors were good , but overall the movie was boring",)
+    },
+    essential=("Sum",),
+    notes=(
+        "the figure's text ('not' +0.72, 'like' -0.37) is not known in full: that of Figure 5b stands in",
+        "all rows are on one scale, that of the scores themselves",
+        "the paper finds deeper layers less impactful, and minimal scores in the rollout",
+    ),
+)
+
+FIGURE_5 = MethodFigure(
+    name="attcat-figure-5",
+    paper=PAPER,
+    title="(a) a question and its context, (b) one review by every method",
+    columns=(Column("SQuAD v1", "squad@attcat", "squad", _NAMED["squad"]), _COLUMNS[0]),
+    rows=(
+        *(Row(row.label, row.method, columns=("SST2",)) for row in (*_ATTENTION, *_OF_CLASSES[:-1])),
+        Row("AttCAT", "attcat(states=inputs)"),
+    ),
+    examples={"SQuAD v1": (LookedUp("which nfl team represented the afc at super bowl 50 ?"),), **FIGURE_4.examples},
+    notes=("the published answer to the question is 'denver broncos'", _READINGS[1]),
+)
+
+REPRODUCTIONS = (TABLE_1, TABLE_2, FIGURE_3, PRECISION, FIGURE_4, FIGURE_5)
