@@ -68,7 +68,7 @@ def executed(call: Callable[[], Any]) -> Executed:
 def calls() -> dict[str, Callable[[], Any]]:
     """The calls that are followed."""
     from whyformer import Explainer
-    from whyformer.evaluation.tally import token_tables
+    from whyformer.evaluation.shortcuts import token_tables
 
     sentiment, pets = Explainer.load("sentiment"), Explainer.load("pets")
     photo = str(PACKAGE / "bundled" / "pets" / "maine_coon.jpg")

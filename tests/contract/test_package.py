@@ -201,7 +201,11 @@ def test_extras_are_documented_and_what_is_missing_is_part_of_one() -> None:
     page = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")
     assert not [extra for extra in extras if f"\n| `{extra}` |" not in page]
     packages = {re.split("[<>=]", package)[0] for several in extras.values() for package in several}
-    hints = [hint for file in (*FILES, *OF_PAPERS) for hint in re.findall(r"pip install '?([\w\[\]]+)", file.read_text("utf-8"))]
+    hints = [
+        hint
+        for file in (*FILES, *OF_PAPERS)
+        for hint in re.findall(r"pip install '?([\w\[\]]+)", file.read_text("utf-8"))
+    ]
     assert len(hints) >= 4
     assert set(hints) <= packages
 

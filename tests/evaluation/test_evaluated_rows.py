@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import cases
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.tally import token_tables
+from whyformer.evaluation.shortcuts import token_tables
 
 ROWS = [("a good film", 0), ("a bore", 1), ("", 2)]
 OPTIONS: dict[str, Any] = {"methods": "attcat", "metrics": "comprehensiveness", "progress": False}

@@ -18,8 +18,8 @@ from whyformer import BadInput, BadOption, Explainer, Explanation, TokenTable
 from whyformer.datasets import open_dataset
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.shortcuts import idf_called, token_tables
 from whyformer.evaluation.table import Results
-from whyformer.evaluation.tally import idf_called, token_tables
 from whyformer.evaluation.word_table import load_tables, save_tables, tables_of
 from whyformer.inputs.units import Unit
 from whyformer.metrics.idf import Idf

@@ -51,7 +51,7 @@ LONG = {
     ),
     "evaluation/test_kept_scores.py": "test_what_comes_back_is_what_compare_shows",
     "evaluation/test_keys.py": "test_code_has_one_hash_in_all_processes",
-    "evaluation/test_leaning.py": (
+    "evaluation/test_shortcuts.py": (
         "test_a_planted_word_comes_first test_a_planted_word_of_one_side_comes_first "
         "test_effects_are_those_of_deleting_the_word"
     ),

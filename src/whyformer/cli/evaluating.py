@@ -26,8 +26,8 @@ from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
+from whyformer.evaluation.shortcuts import idf_called
 from whyformer.evaluation.table import Results
-from whyformer.evaluation.tally import idf_called
 from whyformer.explain.folders import KIND, PAGE
 from whyformer.explain.kept import kept_examples
 from whyformer.methods.specs import FAST, SHORT

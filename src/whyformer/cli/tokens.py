@@ -25,15 +25,15 @@ from whyformer.cli.texts import columns_of
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
+from whyformer.evaluation.shortcuts import CHECK, idf_called, token_tables
 from whyformer.evaluation.table import Results
-from whyformer.evaluation.tally import CHECK, idf_called, token_tables
 from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
 from whyformer.metrics.overlap import Counting
 from whyformer.metrics.registry import metric_named
 from whyformer.progress import counting
 from whyformer.results.word_table import LINES, METRIC, TOP
 from whyformer.show.grid import as_csv
-from whyformer.show.leaning import numbers
+from whyformer.show.shortcuts import numbers
 from whyformer.storage.files import write
 
 Tables = Mapping[str, TokenTable]
@@ -116,7 +116,7 @@ def tokens_command(
     if out is not None:
         say(f"wrote {_written(tables, out)}")
     if html is not None:
-        from whyformer.show.leaning_page import leaning_page
+        from whyformer.show.shortcuts_page import leaning_page
 
         say(f"wrote {write(html, leaning_page(tables))}")
     if any(figures):

@@ -16,8 +16,8 @@ from whyformer.inputs.encoding import NO_ANSWER, TextInput
 from whyformer.inputs.units import Span, Unit
 from whyformer.methods.registry import Scores
 from whyformer.results.explanation import Array, ComparisonData, plain_label, plain_unit
-from whyformer.results.leaning import ScoredWord, scored_words
 from whyformer.results.saved import SCHEMA, SCHEMA_VERSION
+from whyformer.results.shortcuts import ScoredWord, scored_words
 from whyformer.storage.forms import Form, Misfit, both, count, every, fields, flag, must, optional, plain, text, whole
 from whyformer.tasks.label import Predicted
 from whyformer.tasks.task import Explains

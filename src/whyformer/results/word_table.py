@@ -13,7 +13,7 @@ from whyformer.metrics.idf import Idf
 from whyformer.metrics.overlap import Counting, Totals, WordSums, shared_share, top_words
 from whyformer.registry.arguments import validated
 from whyformer.results.explanation import ExplanationData
-from whyformer.results.leaning import LEANING, ExplainedText, Leaning, LeaningSums, scored_words
+from whyformer.results.shortcuts import LEANING, ExplainedText, Leaning, LeaningSums, scored_words
 from whyformer.storage.forms import (
     Format,
     both,

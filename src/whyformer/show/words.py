@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 
 from whyformer.escapes import visible
 from whyformer.results.word_table import LINES, TOP, TokenTableData
-from whyformer.show import leaning as leant
+from whyformer.show import shortcuts as leant
 from whyformer.show.grid import pipes, unmarked
 
 

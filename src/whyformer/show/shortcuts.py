@@ -3,15 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from whyformer.results.checked import LITTLE
-from whyformer.results.leaning import (
-    LOOK_PART,
-    LOOK_SHARE,
-    STRONGEST,
-    Association,
-    Leaning,
-    LeanWord,
-    WordEffect,
-)
+from whyformer.results.shortcuts import LOOK_PART, LOOK_SHARE, STRONGEST, Association, Leaning, LeanWord, WordEffect
 from whyformer.results.word_table import TokenTableData
 from whyformer.show.grid import NONE, Grid, Words
 from whyformer.show.grid import as_csv as grid_csv

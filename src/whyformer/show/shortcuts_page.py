@@ -10,10 +10,10 @@ from whyformer.escapes import visible
 from whyformer.inputs.units import Unit
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.kept import KeptExample
-from whyformer.results.leaning import ExplainedText, Leaning, LeanWord
+from whyformer.results.shortcuts import ExplainedText, Leaning, LeanWord
 from whyformer.results.word_table import TokenTableData
 from whyformer.show import layout
-from whyformer.show import leaning as leant
+from whyformer.show import shortcuts as leant
 from whyformer.show.grid import NONE
 from whyformer.show.html import PAGE, STYLE, legend_line, marked_text
 from whyformer.tasks.label import Label, Predicted

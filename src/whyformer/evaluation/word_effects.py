@@ -15,7 +15,7 @@ from whyformer.inputs.input import TensorInput
 from whyformer.models.loading import Subject
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.progress import listening
-from whyformer.results.leaning import ExplainedText, Leaning, LeanWord, WordEffect
+from whyformer.results.shortcuts import ExplainedText, Leaning, LeanWord, WordEffect
 
 DELETE = hide_named("delete")
 

@@ -9,8 +9,8 @@ import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, label_index, opened
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.engines import engine_named
-from whyformer.evaluation.leaning import checked_words
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.word_effects import checked_words
 from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
 from whyformer.metrics.idf import Idf
@@ -21,8 +21,8 @@ from whyformer.models.loading import Subject
 from whyformer.progress import report
 from whyformer.registry.specs import Written
 from whyformer.results.kept import KEPT, KeptRow
-from whyformer.results.leaning import EXAMPLES, PARTS, ExplainedText, LeaningSums
 from whyformer.results.records import Chunk, Record
+from whyformer.results.shortcuts import EXAMPLES, PARTS, ExplainedText, LeaningSums
 from whyformer.results.word_table import METRIC, WORDS_EACH
 from whyformer.tasks.task import TASKS
 

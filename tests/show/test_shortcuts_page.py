@@ -7,16 +7,8 @@ from dataclasses import replace
 import pytest
 
 from whyformer import BadInput, TokenTable
-from whyformer.results.leaning import (
-    Association,
-    ExplainedText,
-    Leaning,
-    LeanWord,
-    OfClass,
-    ScoredWord,
-    WordEffect,
-)
-from whyformer.show.leaning_page import leaning_page
+from whyformer.results.shortcuts import Association, ExplainedText, Leaning, LeanWord, OfClass, ScoredWord, WordEffect
+from whyformer.show.shortcuts_page import leaning_page
 
 LABELS = ("no", "<b>yes")
 

@@ -14,12 +14,20 @@ import torch
 from tests.helpers import cases, evaluated, planted
 from tests.helpers.evaluated import in_order, own_registry, registered
 from whyformer import BadInput, BadOption, Explainer, TokenTable
-from whyformer.evaluation.leaning import checked_words
-from whyformer.evaluation.tally import token_tables
+from whyformer.evaluation.shortcuts import token_tables
+from whyformer.evaluation.word_effects import checked_words
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.results import leaning as lean
-from whyformer.results.leaning import ExplainedText, LeaningSums, LeanWord, OfClass, ScoredWord, WordEffect, is_striking
+from whyformer.results import shortcuts as lean
+from whyformer.results.shortcuts import (
+    ExplainedText,
+    LeaningSums,
+    LeanWord,
+    OfClass,
+    ScoredWord,
+    WordEffect,
+    is_striking,
+)
 from whyformer.rounding import ROUNDING
 
 TEXTS = [*cases.TEXTS, "the actors are bad. bad!", "It is fine", "not a film", "a fine film, the film"]
@@ -296,7 +304,7 @@ def test_an_interrupted_check_keeps_the_counts(data: Path, monkeypatch: pytest.M
             raise KeyboardInterrupt
         return checked_words(*given)
 
-    monkeypatch.setattr("whyformer.evaluation.tally.checked_words", stopping)
+    monkeypatch.setattr("whyformer.evaluation.shortcuts.checked_words", stopping)
     found = token_tables(own, data, "rollout,attcat")
     first, second = (table.leaning for table in found.values())
     assert first is not None
