@@ -68,7 +68,7 @@ def executed(call: Callable[[], Any]) -> Executed:
 def calls() -> dict[str, Callable[[], Any]]:
     """The calls that are followed."""
     from whyformer import Explainer
-    from whyformer.evaluation.shortcuts import token_tables
+    from whyformer.evaluation.shortcuts import shortcuts
 
     sentiment, pets = Explainer.load("sentiment"), Explainer.load("pets")
     photo = str(PACKAGE / "bundled" / "pets" / "maine_coon.jpg")
@@ -82,7 +82,7 @@ def calls() -> dict[str, Callable[[], Any]]:
         "explain": lambda: sentiment.explain(TEXTS[0], check=0),
         "evaluate": evaluate,
         "explain an image": lambda: pets.explain(photo, check=0),
-        "tokens": lambda: token_tables(sentiment.subject, list(LABELED), "attcat"),
+        "tokens": lambda: shortcuts(sentiment.subject, list(LABELED), "attcat"),
     }
 
 

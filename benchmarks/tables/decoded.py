@@ -34,9 +34,9 @@ from benchmarks.tables.shared import (
     save,
 )
 from whyformer.evaluation.table import Results, Table
-from whyformer.evaluation.word_table import TokenTable, tables_of
+from whyformer_papers.words.table import WordTable, tables_of
 from whyformer.methods.specs import method_specs
-from whyformer.metrics.overlap import Counting
+from whyformer_papers.words.overlap import Counting
 from whyformer_papers.reproduce import reproduction_named
 
 LAYERS = 6
@@ -140,7 +140,7 @@ def games(name: str, table: Table) -> str:
     return lines(["method", "paper's row", "revealing ↑", "hiding ↓", "published, RoBERTa"], rows)
 
 
-def words(tables: dict[str, TokenTable], counting: Counting) -> str:
+def words(tables: dict[str, WordTable], counting: Counting) -> str:
     """The share of the top k words or tokens that two classes have in common, percent; then these themselves."""
     shown = {method: table for method, table in tables.items() if not method.startswith("random(")}
     rows = [[named(m), *(f"{100 * t.overlap(k):.1f}" for k in TOP)] for m, t in shown.items()]
@@ -155,10 +155,10 @@ def words(tables: dict[str, TokenTable], counting: Counting) -> str:
     return "\n\n".join(found)
 
 
-def draw(name: str, table: Table, tables: dict[str, TokenTable], folder: Path) -> None:
+def draw(name: str, table: Table, tables: dict[str, WordTable], folder: Path) -> None:
     """The curves of the layers (Figures 5 and 6), what classes share (Figure 4) and word clouds (Figures 7 and 8)."""
-    from whyformer.show.clouds import clouds_figure
-    from whyformer.show.overlaps import overlap_figure
+    from whyformer_papers.words.clouds import clouds_figure
+    from whyformer_papers.words.curves import overlap_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     save(overlap_figure({m: tables[m] for m in OVERLAPS if m in tables}, 50), folder / f"overlap-{name}.png")

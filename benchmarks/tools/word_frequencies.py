@@ -1,4 +1,4 @@
-"""Make the small table of word frequencies that comes along, src/whyformer/bundled/word_frequencies.tsv.gz.
+"""Make the small table of word frequencies that comes along, src/whyformer_papers/words/frequencies.tsv.gz.
 
 python benchmarks/tools/word_frequencies.py enwiki_idf.parquet --documents 26782
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 
-from whyformer.metrics.idf import BUNDLED_WORDS
+from whyformer_papers.words.idf import BUNDLED_WORDS
 
 WORDS = 30_000
 

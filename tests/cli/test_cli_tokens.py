@@ -1,4 +1,4 @@
-"""The command `tokens`: words by class, what classes share, their pictures."""
+"""The command `tokens`: the words that a model relies on."""
 
 import csv
 import json
@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from tests.helpers.commands import status_of
-from tests.helpers.evaluated import alike, in_order, own_registry, registered
-from whyformer.evaluation.word_table import load_tables
-from whyformer.metrics.idf import Idf
+from tests.helpers.evaluated import in_order, own_registry, registered
+from whyformer.evaluation.shortcuts import load_reports
 from whyformer.prediction import Prediction
-from whyformer.rounding import ROUNDING
 
 ROWS = [
     *("a gorgeous and witty film", "a dull and lifeless mess", "not bad at all", "a tedious film"),
@@ -31,45 +29,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_tables_are_printed_written_and_drawn(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, overlap, shared, clouds = (tmp_path / name for name in ("t.json", "o.png", "s.svg", "c.png"))
-    files = ("--out", out, "--overlap", overlap, "--shared", shared, "--clouds", clouds)
-    methods = ("--methods", "attn_lrp,attcat(states=inputs)", "--device", "cpu")
-    assert status_of("tokens", "-m", "sentiment", "--data", data, *methods, "--top", 3, "--lines", 2, *files) == 0
-    said = capsys.readouterr()
-    assert "attn_lrp: two classes share 0.0 % of their top 3 words" in said.out
-    assert "attcat(states=inputs): two classes" in said.out
-    assert "NEGATIVE (3 texts)" in said.out
-    assert "witty" in said.out
-    remark, *written = said.err.splitlines()
-    assert "6 texts have no label of this model, the first is row 0: label 'whatever' is none of the labels" in remark
-    assert [line.split()[-1] for line in written] == [str(path) for path in (out, overlap, shared, clouds)]
-    assert overlap.read_bytes().startswith(b"\x89PNG")
-    assert clouds.read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in shared.read_text()
-    tables = load_tables(out)
-    assert list(tables) == ["attn_lrp", "attcat(states=inputs)"]
-    assert tables["attn_lrp"].top(1, "POSITIVE")[0].word == "witty"
-    assert tables["attn_lrp"].provenance["idf"] == Idf.bundled().source
-
-    assert status_of("tokens", "--from", out, "--format", "markdown", "--lines", 1, "--top", 3) == 0
-    printed = capsys.readouterr().out
-    assert "| classes | shared of the top 3 | words |" in printed
-    assert printed.count("\n| 1 |") == 2
-
-
-def test_the_words_of_an_evaluation(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    texts = tmp_path / "plain.jsonl"
-    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
-    chosen = ("--methods", "rollout", "--metrics", "token_overlap", "--out", tmp_path / "run")
-    assert status_of("evaluate", "-m", "sentiment", "--data", texts, *chosen) == 0
-    capsys.readouterr()
-    assert status_of("tokens", "--from", tmp_path / "run", "--out", tmp_path / "t.json") == 0
-    assert capsys.readouterr().out.startswith("rollout: two classes share")
-    assert sum(load_tables(tmp_path / "t.json")["rollout"].texts.values()) == len(ROWS)
-
-
-def test_the_words_that_a_model_leans_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_words_that_a_model_relies_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = ("POSITIVE", "NEGATIVE", "NEGATIVE", "NEGATIVE", "positive", 0)
     rows = [{"text": text, "y": label} for text, label in zip(ROWS, labels, strict=True)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -78,7 +38,7 @@ def test_the_words_that_a_model_leans_on(data: Path, tmp_path: Path, capsys: pyt
     assert status_of("tokens", *chosen, "--check", 2, "--html", page, "--out", words) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert lines[0] == "attn_lrp: the words that the model leans on"
+    assert lines[0] == "attn_lrp: the words that the model relies on"
     assert lines[1].endswith("reviews.jsonl · 6 texts")
     assert lines[3].split("   ")[-1].strip() == "rows"
     assert "without it" in lines[3]
@@ -99,79 +59,9 @@ def test_the_words_that_a_model_leans_on(data: Path, tmp_path: Path, capsys: pyt
     said = capsys.readouterr()
     assert "1 text of which it is wrong" in said.out
     assert "without it" not in said.out
-    assert [word.rows for word in load_tables(out)["attn_lrp"].leaning.words] == [(2,)] * 4
+    assert [word.rows for word in load_reports(out)["attn_lrp"].words] == [(2,)] * 4
     assert status_of("tokens", "--from", out, "--html", page) == 0
     assert 'id="row-2"' in page.read_text()
-
-
-def test_sums_of_an_evaluation_have_no_texts(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    texts = tmp_path / "plain.jsonl"
-    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
-    chosen = ("--methods", "rollout", "--metrics", "token_overlap", "--out", tmp_path / "run")
-    assert status_of("evaluate", "-m", "sentiment", "--data", texts, *chosen) == 0
-    for option, name, told in (("--html", "w.html", "here are sums alone"), ("--out", "w.csv", "would have no rows")):
-        assert status_of("tokens", "--from", tmp_path / "run", option, tmp_path / name) == 2
-        assert told in capsys.readouterr().err
-
-
-def test_tokens_in_place_of_words(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "t.json"
-    assert (
-        status_of(
-            "tokens",
-            "-m",
-            "sentiment",
-            "--data",
-            data,
-            "--methods",
-            "rollout",
-            "--units",
-            "token",
-            "--once",
-            "--out",
-            out,
-        )
-        == 0
-    )
-    table = load_tables(out)["rollout"]
-    assert table.provenance["counted"] == "tokens, each once a text"
-    assert any(word.startswith("##") for words in table.totals.values() for word in words)
-    capsys.readouterr()
-    texts = tmp_path / "plain.jsonl"
-    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ROWS))
-    metrics = "token_overlap,token_overlap(units=token, once=true)"
-    run = ("--methods", "rollout", "--metrics", metrics, "--out", tmp_path / "run")
-    assert status_of("evaluate", "-m", "sentiment", "--data", texts, *run) == 0
-    assert status_of("tokens", "--from", tmp_path / "run") == 2
-    assert "say which" in capsys.readouterr().err
-    other = tmp_path / "other.json"
-    assert status_of("tokens", "--from", tmp_path / "run", "--units", "token", "--once", "--out", other) == 0
-    again = load_tables(other)["rollout"]
-    assert alike(again.totals, table.totals, torch.float32)
-    assert status_of("tokens", "--from", tmp_path / "run", "--units", "word", "--out", other) == 0
-    assert "counted" not in load_tables(other)["rollout"].provenance
-
-
-def test_weights(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "idf.csv").write_text("word,idf\nfilm,100\nwitty,0\nelse,0\n")
-    found = {}
-    for name in ("none", "data", f"corpus:{data}", tmp_path / "idf.csv"):
-        out = tmp_path / "t.json"
-        assert (
-            status_of("tokens", "-m", "sentiment", "--data", data, "--methods", "rollout", "--idf", name, "--out", out)
-            == 0
-        )
-        found[str(name)] = load_tables(out)["rollout"].totals
-        capsys.readouterr()
-    plain, weighted = found["none"], found[str(tmp_path / "idf.csv")]
-    for index, words in plain.items():
-        assert weighted[index]["film"] == pytest.approx(100 * words["film"], rel=ROUNDING[torch.float32])
-        assert weighted[index].get("witty", 0.0) == 0.0
-    counted = Idf.of(ROWS)
-    for index, words in plain.items():
-        expected = {word: score * counted[word] for word, score in words.items()}
-        assert found["data"][index] == pytest.approx(expected, rel=ROUNDING[torch.float32])
-    assert alike(found["data"], found[f"corpus:{data}"], torch.float32)
 
 
 def test_ctrl_c_prints_and_writes_what_is_done(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,8 +83,8 @@ def test_ctrl_c_prints_and_writes_what_is_done(data: Path, tmp_path: Path, capsy
         )
     said = capsys.readouterr()
     assert "interrupted: this is of the first 4 texts" in said.err
-    assert "stopping: two classes share" in said.out
-    assert sum(load_tables(out)["stopping"].texts.values()) == 4
+    assert "stopping: the words that the model relies on" in said.out
+    assert sum(load_reports(out)["stopping"].texts.values()) == 4
 
 
 def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,16 +123,11 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         ([], "give --data"),
         (["--data", "DATA", "--from", "t.json"], "give --data"),
-        (["--from", "t.json", "--idf", "none"], "leave one out"),
-        (["--from", "t.json", "--once"], "leave them out"),
-        (["--data", "DATA", "--units", "letter"], "option units takes word | token; found 'letter'"),
         (["--data", "DATA", "--format", "html"], "known are text, markdown"),
-        (["--data", "DATA", "--top", "0"], "at least 1"),
-        (["--data", "DATA", "--overlap", "o.txt"], "is no picture"),
+        (["--data", "DATA", "--lines", "0"], "at least 1"),
         (["--data", "DATA", "--out", "no/t.json"], "there is no folder 'no'"),
         (["--data", "DATA", "--out", "."], "could not write '.': it is a folder; give a file in it"),
         (["-m", "sentiment", "--data", "DATA", "--methods", "nothing"], "there is no method 'nothing'"),
-        (["-m", "sentiment", "--data", "DATA", "--idf", "no.csv"], "could not read the word frequencies"),
         (["--from", "t.json", "--wrong"], "--wrong is for texts that are explained"),
         (["--from", "t.json", "--check", "0"], "--check is for texts that are explained"),
         (["--from", "t.json", "--label", "gold"], "--label is for texts that are explained"),
@@ -253,10 +138,6 @@ def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         (
             ["-m", "sentiment", "--data", "DATA", "--wrong"],
             "none of the 6 texts has a label of the model's (row 0: label 'whatever' is",
-        ),
-        (
-            ["-m", "sentiment", "--data", "DATA", "--limit", "1", "--overlap", "o.png"],
-            "the model calls all 1 texts POSITIVE",
         ),
     ],
 )
@@ -272,23 +153,10 @@ def test_errors_are_one_line(
     assert said in error[0]
 
 
-def test_a_missing_extra_is_said_before_anything_is_run(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "wordcloud", None)
-    monkeypatch.setattr("whyformer.cli.app.Loading.explainer", lambda *_: pytest.fail("a model was loaded"))
-    assert status_of("tokens", "-m", "sentiment", "--data", data, "--clouds", data.parent / "c.png") == 2
-    assert "pip install wordcloud" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--out", "folder"], "could not write 'folder': it is a folder"),
-        (["--overlap", "folder.png"], "could not write 'folder.png': it is a folder"),
-        (["--clouds", "c.png", "--font", "none.ttf"], "could not read the font 'none.ttf'"),
-        (["--clouds", "c.png", "--font", "reviews.jsonl"], "could not read the font 'reviews.jsonl'"),
-        (["--clouds", "c.png", "--font", "folder"], "could not read the font 'folder'"),
     ],
 )
 def test_what_cannot_be_written_or_read_is_said_before_anything_is_run(

@@ -16,12 +16,12 @@ from whyformer.cli import data, evaluating, tokens
 from whyformer.cli.commands import every_command, invoke
 from whyformer.errors import WhyformerError
 from whyformer.methods.registry import METHODS
-from whyformer.metrics.overlap import Counting
 from whyformer.models.loading import subject_of
 from whyformer.registry.options import Option
 from whyformer_papers import reproduce as papers
-from whyformer_papers.commands import heads
+from whyformer_papers.commands import heads, words
 from whyformer_papers.heads import HeadSearch, Treebank
+from whyformer_papers.words.overlap import Counting
 
 COMMANDS: dict[str, Any] = every_command().commands
 OF_METHODS = {name: method for method in METHODS.values() for name in method.options}
@@ -32,6 +32,7 @@ BASES: dict[str, list[str]] = {
     "evaluate": ["-m", "sentiment", "--data", ROWS],
     "recommend": ["-m", "sentiment", "--data", ROWS],
     "tokens": ["-m", "sentiment", "--data", ROWS],
+    "words": ["-m", "sentiment", "--data", ROWS],
     "reproduce": ["attcat-table-1"],
     "heads": ["--treebank", "trees.conllu"],
     "cost": [],
@@ -51,7 +52,7 @@ BESIDE: dict[tuple[str, str], list[str]] = {
     ("heads", "spacy"): ["--texts", "lines.txt"],
     ("heads", "positional"): ["--texts", "lines.txt"],
     ("reproduce", "printed_texts"): ["--all", "--out", "folder"],
-    ("tokens", "units"): ["-m", "sentiment", "--data", ROWS],
+    ("words", "units"): ["-m", "sentiment", "--data", ROWS],
 }
 # The text that is given. Other options take what their default suggests.
 TEXTS: dict[tuple[str, str] | str, str] = {
@@ -136,6 +137,7 @@ NAMES: dict[tuple[str, str] | str, str] = {
     "treebank": "path",
     "texts": "texts",
     ("tokens", "chunk"): "rows_at_once",
+    ("words", "chunk"): "rows_at_once",
     ("compare", "pair"): "input",
     ("compare", "image"): "input",
     ("compare", "effort"): "methods",
@@ -149,7 +151,8 @@ SHOWN = {
     "explain": {"html", "out", "as_json", "tokens", "words", "trust"},
     "compare": {"html", "out", "as_json", "tokens", "words", "trust"},
     "report": {"html", "form", "examples"},
-    "tokens": {"made", "top", "lines", "form", "html", "out", "overlap", "shared", "clouds", "font", "seed"},
+    "tokens": {"made", "lines", "form", "html", "out"},
+    "words": {"made", "top", "lines", "form", "out", "overlap", "shared", "clouds", "font", "seed"},
     "heads": {"out", "figure", "positions"},
     "cost": {"as_json"},
     "demo": {"html"},
@@ -209,7 +212,7 @@ def arrived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Arrived:
     for method in ("explain", "compare", "cost", "stream"):
         monkeypatch.setattr(Explainer, method, noted.noting(getattr(Explainer, method)))
     opening, columns = (noted.noting(getattr(data, name), runs=True) for name in ("open_dataset", "columns_of"))
-    for module in (data, tokens):
+    for module in (data, tokens, words):
         monkeypatch.setattr(module, "open_dataset", opening)
         monkeypatch.setattr(module, "columns_of", columns)
     monkeypatch.setattr(heads, "Treebank", noted.noting(Treebank, runs=True))
@@ -220,7 +223,13 @@ def arrived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Arrived:
 
 SENTIMENT = Explainer.load("sentiment")
 SINKS = [
-    *((evaluating, "evaluate"), (evaluating, "recommend"), (tokens, "token_tables"), (papers, "run")),
+    *(
+        (evaluating, "evaluate"),
+        (evaluating, "recommend"),
+        (tokens, "shortcuts"),
+        (words, "word_tables"),
+        (papers, "run"),
+    ),
     *((papers, "run_all"), (heads, "head_statistics"), (heads, "positional_statistics"), (heads, "parsed_by")),
 ]
 

@@ -21,7 +21,6 @@ from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results, Table
-from whyformer.evaluation.word_table import TokenTable, save_tables
 from whyformer.lm_heads import stored
 from whyformer.results.records import Chunk, Record
 from whyformer.show.pictures import write_figure
@@ -29,6 +28,7 @@ from whyformer.storage.spreadsheets import comma_separated
 from whyformer.tasks.label import Label
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce.result import Reproduced
+from whyformer_papers.words.table import WordTable, save_tables
 
 RUN = {"n": 1}
 METRICS = {"aopc": {"name": "aopc", "options": {}, "higher_is_better": True, "level": "example", "at": [0.0, 1.0]}}
@@ -44,8 +44,8 @@ def table() -> Table:
     return Results.of([CHUNK]).table()
 
 
-def words() -> TokenTable:
-    return TokenTable({0: {"war": 1.0}}, ("BAD",), "attcat", {0: 1})
+def words() -> WordTable:
+    return WordTable({0: {"war": 1.0}}, ("BAD",), "attcat", {0: 1})
 
 
 def empty_figure() -> Any:
@@ -101,7 +101,7 @@ def test_lone_surrogates_are_saved_and_read_back(tmp_path: Path) -> None:
     assert "\\ud800" in odd.to_html(old).read_text(encoding="utf-8")
     again = Explanation.load(odd.save(tmp_path / "e.json"))
     assert (again.target, again.texts) == (odd.target, odd.texts)
-    assert TokenTable.load(TokenTable({0: {"\ud800": 1.0}}, ("\ud800",), "a", {0: 1}).save(tmp_path / "t.json")).labels
+    assert WordTable.load(WordTable({0: {"\ud800": 1.0}}, ("\ud800",), "a", {0: 1}).save(tmp_path / "t.json")).labels
 
 
 # Folders

@@ -18,6 +18,7 @@ from whyformer.evaluation import evaluate as evaluation
 from whyformer.evaluation.recommend import recommend
 from whyformer.models.loading import load
 from whyformer.registry import arguments
+from whyformer_papers.words import WordTable
 
 TEXT = cases.TEXTS[0]
 LONGEST = 450  # characters of a message
@@ -61,9 +62,15 @@ def table() -> Any:
 
 
 @functools.cache
+def shortcuts() -> Any:
+    explanations = [explainer().explain(text, "attcat", check=0) for text in cases.TEXTS]
+    return whyformer.ShortcutReport.of(explanations)
+
+
+@functools.cache
 def words() -> Any:
     explanations = [explainer().explain(text, "attcat", check=0) for text in cases.TEXTS]
-    return whyformer.TokenTable.of(explanations)
+    return WordTable.of(explanations)
 
 
 @functools.cache
@@ -127,13 +134,16 @@ FUNCTIONS: dict[str, tuple[Callable[[], Callable[..., Any]], Callable[[], dict[s
     "Table.figure": (lambda: table().figure, lambda: {"metric": "aopc"}),
     "Table.save": (lambda: table().save, lambda: {"folder": "folder"}),
     "Table.render": (lambda: table().render, lambda: {"form": "markdown"}),
-    "TokenTable.top": (lambda: words().top, lambda: {"k": 3, "label": 0}),
-    "TokenTable.overlap": (lambda: words().overlap, lambda: {"k": 3}),
-    "TokenTable.overlaps": (lambda: words().overlaps, dict),
-    "TokenTable.shared": (lambda: words().shared, lambda: {"one": 0, "other": 1}),
-    "TokenTable.to_text": (lambda: words().to_text, dict),
-    "TokenTable.to_markdown": (lambda: words().to_markdown, dict),
-    "TokenTable.load": (lambda: whyformer.TokenTable.load, lambda: {"path": "missing.json"}),
+    "ShortcutReport.to_text": (lambda: shortcuts().to_text, dict),
+    "ShortcutReport.to_markdown": (lambda: shortcuts().to_markdown, dict),
+    "ShortcutReport.load": (lambda: whyformer.ShortcutReport.load, lambda: {"path": "missing.json"}),
+    "WordTable.top": (lambda: words().top, lambda: {"k": 3, "label": 0}),
+    "WordTable.overlap": (lambda: words().overlap, lambda: {"k": 3}),
+    "WordTable.overlaps": (lambda: words().overlaps, dict),
+    "WordTable.shared": (lambda: words().shared, lambda: {"one": 0, "other": 1}),
+    "WordTable.to_text": (lambda: words().to_text, dict),
+    "WordTable.to_markdown": (lambda: words().to_markdown, dict),
+    "WordTable.load": (lambda: WordTable.load, lambda: {"path": "missing.json"}),
 }
 
 

@@ -37,9 +37,9 @@ from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.engines import ENGINES
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results, Table
-from whyformer.metrics import Idf
 from whyformer.prediction import Prediction
 from whyformer.results.table import CEILING, CHANCE
+from whyformer_papers.words import Idf
 
 METHODS = "attcat,rollout,random"
 ROWS = 12
@@ -263,13 +263,8 @@ def test_another_model_in_the_same_folder_is_refused(data: Path, tmp_path: Path)
     ("first", "second"),
     [
         ({"ceiling": True}, {"ceiling": True, "beam": 2}),
-        (
-            {"metrics": "token_overlap", "idf": Idf({"film": 1.0})},
-            {"metrics": "token_overlap", "idf": Idf({"film": 2.0})},
-        ),
-        ({"metrics": "token_overlap", "idf": Idf({"film": 1.0})}, {"metrics": "token_overlap"}),
     ],
-    ids=["beam", "words", "bundled words"],
+    ids=["beam"],
 )
 def test_numbers_that_do_not_go_with_those_in_the_folder_are_refused(
     data: Path, tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
@@ -460,14 +455,14 @@ def test_questions_are_evaluated_and_those_without_an_answer_counted(tmp_path: P
     assert "leaves out 5 rows" in table.to_markdown()
 
 
-def test_words_are_weighed_by_their_frequency_in_the_data(data: Path, tmp_path: Path) -> None:
+def test_words_are_weighted_by_how_rare_they_are(data: Path, tmp_path: Path) -> None:
     table = run(data, tmp_path / "out", "attcat", "token_overlap(k=3)")
     records = found(journalled(tmp_path / "out"))
     totals: dict[int, dict[str, float]] = {}
     for record in records.values():
         own = totals.setdefault(record.detail["class"], {})
         for word, score in record.detail["words"]:
-            own[word] = own.get(word, 0) + score
+            own[word] = own.get(word, 0) + score * Idf.bundled()[word]
     tops = [set(sorted(own, key=lambda word: -own[word])[:3]) for own in totals.values()]
     pairs = [(a, b) for n, a in enumerate(tops) for b in tops[:n]]
     assert len(pairs) > 0

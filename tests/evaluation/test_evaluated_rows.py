@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import cases
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.shortcuts import token_tables
+from whyformer.evaluation.shortcuts import shortcuts
 
 ROWS = [("a good film", 0), ("a bore", 1), ("", 2)]
 OPTIONS: dict[str, Any] = {"methods": "attcat", "metrics": "comprehensiveness", "progress": False}
@@ -31,14 +31,14 @@ def test_data_without_a_usable_row_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"texts\.csv holds no rows"):
         evaluate(subject, path, **OPTIONS)
     with pytest.raises(BadInput, match=r"texts\.csv holds no rows"):
-        token_tables(subject, path, "attcat")
+        shortcuts(subject, path, "attcat")
     path.write_text("text,label\n,1\n")
     with pytest.raises(BadInput, match=r"tabulate in .*texts\.csv: .*1 rows skipped; row 0: 'text' is empty"):
         evaluate(subject, path, **OPTIONS, on_error="skip")
     with pytest.raises(BadInput, match=r"row 0: 'text' is empty \(of .*texts\.csv\)"):
-        token_tables(subject, path, "attcat", on_error="skip")
+        shortcuts(subject, path, "attcat", on_error="skip")
 
 
 def test_tables_of_words_tell_the_first_row_that_was_left_out() -> None:
-    table = token_tables(cases.subject(), ROWS, "attcat", on_error="skip")["attcat"]
+    table = shortcuts(cases.subject(), ROWS, "attcat", on_error="skip")["attcat"]
     assert (table.provenance["skipped"], table.provenance["first_skipped"]) == (1, "row 2: 'text' is empty")

@@ -20,7 +20,6 @@ from whyformer.datasets import Answer, Example
 from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperation, UnsupportedModel
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.examples import batches, item_of
-from whyformer.metrics import Idf
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
@@ -386,9 +385,8 @@ def test_texts_that_are_cut_say_so() -> None:
 # Words of a corpus, answers to questions
 
 
-def test_token_overlap_weighs_words_by_their_frequency() -> None:
-    idf = Idf.of(SHORT)
-    chunk = chunk_of(measuring("attcat", "token_overlap(k=2)", idf=idf), examples(SHORT))
+def test_token_overlap_keeps_the_words_of_every_text() -> None:
+    chunk = chunk_of(measuring("attcat", "token_overlap(k=2)"), examples(SHORT))
     for row, text in enumerate(SHORT):
         record = found(chunk)[row, "attcat", "token_overlap(k=2)"]
         assert record.value is None
@@ -396,15 +394,9 @@ def test_token_overlap_weighs_words_by_their_frequency() -> None:
         assert record.detail["class"] == own.predicted
         words = text.split()
         assert [word for word, _ in record.detail["words"]] == words
-        with_word = {word: sum(word in other.split() for other in SHORT) for word in words}
         scores = own.scores("attcat")
         total = sum(scores[place] for place in own.rankable)
-        weights = {word: math.log(len(SHORT) / count) for word, count in with_word.items()}
-        assert min(weights.values()) > 0, "no word stands in all texts"
-        unweighted = [score / weights[word] for word, score in record.detail["words"]]
-        assert sum(unweighted) == pytest.approx(total, abs=EXACT)
-    other = chunk_of(measuring("attcat", "token_overlap(k=2)", idf=Idf.of(SHORT[:5])), examples(SHORT))
-    assert {r.key for r in other.records}.isdisjoint(r.key for r in chunk.records)
+        assert sum(score for _, score in record.detail["words"]) == pytest.approx(total, abs=EXACT)
 
 
 QUESTION = "is the film bad"
@@ -581,7 +573,7 @@ def moved(own: Subject) -> Subject:
 
 
 def test_a_key_depends_on_everything_that_determines_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, idf = cases.subject(), Idf.of(SHORT)
+    own = cases.subject()
 
     def key(text: Any = "a bad film", label: Any = 1, row: int = 3, **options: Any) -> str:
         chosen = {"methods": "random", "metrics": "aopc", "of": own} | options
@@ -607,8 +599,8 @@ def test_a_key_depends_on_everything_that_determines_the_number(monkeypatch: pyt
         "option of the metric": key(metrics="aopc(hide=mask)"),
         "weights": key(of=moved(own)),
         "labels": key(of=cases.subject(labels=2)),
-        "words": key(metrics="token_overlap", idf=idf),
-        "other words": key(metrics="token_overlap", idf=Idf.of(SHORT[:4])),
+        "words": key(metrics="token_overlap"),
+        "tokens": key(metrics="token_overlap(units=token)"),
     }
     version = importlib.metadata.version
     for package in ("whyformer", "torch", "transformers"):

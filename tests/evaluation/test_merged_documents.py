@@ -19,11 +19,10 @@ from whyformer.inputs.encoding import encode
 from whyformer.inputs.windows import Windows
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
-from whyformer.metrics import Idf
-from whyformer.metrics.overlap import Counting
 from whyformer.models import limits
 from whyformer.prediction import Prediction
 from whyformer.results.records import Record
+from whyformer_papers.words.overlap import Counting
 
 DOCUMENTS = [" ".join(cases.TEXTS * 8), " ".join(cases.TEXTS[::-1] * 5), cases.TEXTS[0]]
 METRICS = "token_f1(k=3,9),kendall_tau,token_overlap"
@@ -104,7 +103,7 @@ def test_agreement_with_people(explainer: Explainer, measured: Path, row: int, m
 def test_words_of_all_windows_are_summed(explainer: Explainer, measured: Path, row: int) -> None:
     e = explained(explainer, row, "attcat")
     assert e.prediction.index is not None
-    expected = Counting().record(e.prediction.index, e.units, e.texts, e.scores, Idf.bundled())
+    expected = Counting().record(e.prediction.index, e.units, e.texts, e.scores)
     found = record(measured, row, "attcat", "token_overlap").detail
     assert (found["class"], [w for w, _ in found["words"]]) == (
         expected["class"],

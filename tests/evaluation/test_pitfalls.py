@@ -19,7 +19,6 @@ from whyformer.methods.default import AUTO
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
-from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes
@@ -142,17 +141,12 @@ def test_numbers_that_are_names_of_classes() -> None:
     assert label_index(1, ["0", "1"]) == 1
 
 
-def test_another_beam_or_other_words_are_refused_before_anything_is_written(
-    subject: Subject, data: Path, tmp_path: Path
-) -> None:
+def test_another_beam_is_refused_before_anything_is_written(subject: Subject, data: Path, tmp_path: Path) -> None:
     journal = tmp_path / "run" / "journal.jsonl"
     evaluate(subject, data, "random", FALL, out=tmp_path / "run", ceiling=True, **QUIET)
-    evaluate(subject, data, "random", "token_overlap", out=tmp_path / "run", limit=4, **QUIET)
     kept = journal.read_bytes()
     with pytest.raises(BadOption, match="measured in another way"):
         evaluate(subject, data, "random", FALL, out=tmp_path / "run", ceiling=True, beam=2, **QUIET)
-    with pytest.raises(BadOption, match="measured in another way"):
-        evaluate(subject, data, "random", "token_overlap", out=tmp_path / "run", idf=Idf({"film": 2.0}), **QUIET)
     assert journal.read_bytes() == kept
 
 

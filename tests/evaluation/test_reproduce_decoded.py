@@ -19,7 +19,7 @@ from tests.helpers import cases, families
 from tests.helpers.commands import status_of
 from tests.helpers.recipes import as_kind, run
 from tests.helpers.rows import write_jsonl
-from whyformer import Explainer, TokenTable
+from whyformer import Explainer
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import evaluate
@@ -27,10 +27,8 @@ from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Explanation
 from whyformer.lm_heads import fitting
 from whyformer.methods.specs import MethodSpec, method_specs
-from whyformer.metrics.idf import Idf
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.rounding import close
-from whyformer.show import clouds
 from whyformer.show.colours import strengths
 from whyformer.show.grid import as_markdown
 from whyformer_papers import reproduce
@@ -38,6 +36,8 @@ from whyformer_papers.reproduce import Reproduced, Reproduction, reproduction_na
 from whyformer_papers.reproduce.decoded_tokens import NOTHING, SHARED_TOKENS
 from whyformer_papers.reproduce.text_figures import explained
 from whyformer_papers.reproduce.word_figures import CountFigure, ShareFigure, shared_words, word_tables
+from whyformer_papers.words import WordTable, clouds
+from whyformer_papers.words.idf import Idf
 
 TABLE_1, TABLE_2 = (reproduction_named(f"decoded-table-{n}") for n in (1, 2))
 FIGURE_4, FIGURE_5, FIGURE_7, FIGURE_9 = (reproduction_named(f"decoded-figure-{n}") for n in (4, 5, 7, 9))
@@ -408,7 +408,7 @@ def test_curves_of_shared_words(words: Reproduced) -> None:
 def shares_of_words(k: int) -> float:
     """What two classes share of their top k words, by explanations."""
     stream = (Explainer(tiny()).explain(text, "saliency", protocol="allennlp") for text in TEXTS)
-    return TokenTable.of(stream).overlap(k)
+    return WordTable.of(stream).overlap(k)
 
 
 def test_curves_are_printed_and_written(tmp_path: Path, words: Reproduced) -> None:

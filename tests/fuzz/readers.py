@@ -17,8 +17,8 @@ from typing import Any
 
 from tests.helpers.pictures import mask_file, matlab_file, plain
 from whyformer.datasets import open_dataset
-from whyformer.metrics.idf import Idf
 from whyformer_papers.heads import Treebank
+from whyformer_papers.words.idf import Idf
 
 Files = dict[str, bytes]  # by their names in a folder
 Change = Callable[[random.Random, Files], Files]

@@ -19,13 +19,13 @@ from whyformer.attention_heads.counts import RELATIONS, HeadStatistics
 from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results
-from whyformer.evaluation.word_table import TokenTable, load_tables, save_tables, tables_of
 from whyformer.perturb.seen import Seen
 from whyformer.results.records import Chunk, Record
 from whyformer.results.saved import COMPARISON
-from whyformer.results.word_table import TABLES
 from whyformer.show.curves import report_page
 from whyformer.tasks.label import AnswerSpan, Label
+from whyformer_papers.words import WordTable, load_tables, save_tables, tables_of
+from whyformer_papers.words.table import TABLES
 
 SOME = 3  # of so many ways to tamper with a file one is tried
 
@@ -145,7 +145,7 @@ def test_the_error_names_the_file_and_the_field(change: Callable[[Any], Any], fi
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000, "1" * 5000, "NaN", "\ud800"])
-@pytest.mark.parametrize("load", [Explanation.load, Comparison.load, load_tables, TokenTable.load, HeadMask.load])
+@pytest.mark.parametrize("load", [Explanation.load, Comparison.load, load_tables, WordTable.load, HeadMask.load])
 def test_brackets_and_digits_without_end(load: Callable[[Path], Any], content: str, tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     path.write_text(content, encoding="utf-8", errors="surrogatepass")
@@ -153,9 +153,9 @@ def test_brackets_and_digits_without_end(load: Callable[[Path], Any], content: s
         load(path)
 
 
-def table() -> TokenTable:
+def table() -> WordTable:
     totals = {0: {"war": 1.0, "film": 0.5}, 1: {"peace": 2.0, "film": 0.1}}
-    return TokenTable(totals, ("BAD", "GOOD"), "attcat", {0: 2, 1: 3}, {"refused": {"too long": 2}, "rows": 5})
+    return WordTable(totals, ("BAD", "GOOD"), "attcat", {0: 2, 1: 3}, {"refused": {"too long": 2}, "rows": 5})
 
 
 def test_tables_of_words(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_tables_of_words(tmp_path: Path) -> None:
 
     def use(data: Any) -> None:
         for own in TABLES.checked(data)["tables"]:
-            found = TokenTable.from_dict(own)
+            found = WordTable.from_dict(own)
             found.to_text()
             found.to_markdown()
             found.overlap(2)

@@ -11,9 +11,9 @@ import pytest
 
 from tests.helpers.conllu import ENGLISH, word
 from whyformer.errors import BadInput
-from whyformer.metrics.idf import Idf
 from whyformer_papers.heads import Treebank, parsed_by
 from whyformer_papers.heads.treebank import sentences
+from whyformer_papers.words.idf import Idf
 
 DIGITS = "9" * 5_000
 PACKED = gzip.compress(b"word,idf\nfilm,1\n", mtime=0)

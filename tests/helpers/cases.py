@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.helpers import families
 from whyformer.inputs.encoding import collate, encode
-from whyformer.metrics import Annotation, Case, Idf
+from whyformer.metrics import Annotation, Case
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
@@ -124,5 +124,4 @@ def case(
         return scores
 
     engine = outcomes or Outcomes(own.model)
-    idf = Idf.of([t if isinstance(t, str) else " ".join(t) for t in texts])
-    return Case(prediction, scores_for(prediction.target), engine, annotations or (), scores_for, idf)
+    return Case(prediction, scores_for(prediction.target), engine, annotations or (), scores_for)

@@ -25,7 +25,6 @@ from whyformer.evaluation.plan import Plan, Settings
 from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
-from whyformer.metrics import Idf
 from whyformer.metrics.registry import METRICS
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
@@ -109,11 +108,9 @@ def data(folder: Path, count: int = 12, seed: int = 0, name: str = "texts.csv") 
     return written(folder / name, [(text, stream.randrange(3)) for text in texts(count, seed)])
 
 
-def measuring(
-    methods: str = "attcat", metrics: str = "aopc", of: Subject | None = None, idf: Idf | None = None, **settings: Any
-) -> Plan:
+def measuring(methods: str = "attcat", metrics: str = "aopc", of: Subject | None = None, **settings: Any) -> Plan:
     own = cases.subject() if of is None else of
-    return Plan(own, method_specs(methods), metric_specs(metrics), Settings(**settings), idf)
+    return Plan(own, method_specs(methods), metric_specs(metrics), Settings(**settings))
 
 
 def examples(given: Iterable[Any], labels: Sequence[int | str | None] = (), first: int = 0) -> list[Example]:

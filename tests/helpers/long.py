@@ -3,8 +3,8 @@
 LONG = {
     "cli/test_cli.py": "test_the_command_in_a_process_of_its_own",
     "cli/test_cli_heads.py": "test_a_mask_is_found_written_drawn_and_used",
-    "cli/test_cli_tokens.py": "test_what_was_left_out_is_said test_tables_are_printed_written_and_drawn test_weights "
-    "test_the_words_that_a_model_leans_on",
+    "cli/test_cli_tokens.py": "test_what_was_left_out_is_said test_the_words_that_a_model_relies_on",
+    "papers/test_cli_words.py": "test_tables_are_printed_written_and_drawn test_weights",
     "cli/test_cost.py": "test_the_command test_json",
     "cli/test_terminal.py": (
         "test_an_evaluation_is_printed_whatever_the_encoding test_closed_and_full_streams_are_one_line "

@@ -8,9 +8,10 @@ from tests.helpers.cases import case, subject
 from whyformer import BadInput
 from whyformer.inputs.units import Unit
 from whyformer.metrics import Annotation, Rationale
-from whyformer.metrics.overlap import Counting
 from whyformer.metrics.plausibility import _words
 from whyformer.metrics.registry import metric_named
+from whyformer_papers.words import Idf
+from whyformer_papers.words.overlap import Counting, word_totals
 
 
 def test_a_text_of_just_as_many_tokens_is_kept() -> None:
@@ -29,19 +30,11 @@ def test_a_text_that_is_likely_enough_is_kept() -> None:
         assert bool(found.isfinite().all()) == kept
 
 
-class Equal(dict[str, float]):
-    """Every word weighs 1, and is noted."""
-
-    def __missing__(self, word: str) -> float:
-        self[word] = 1.0
-        return 1.0
-
-
 def test_capitals_make_no_other_word() -> None:
     units = [Unit("Film", span=(0, 4), part=0), Unit("film", span=(5, 9), part=0)]
-    found = Counting().record(0, units, ("Film film",), np.array([1.0, 2.0]), Equal())  # type: ignore[arg-type]
+    found = Counting().record(0, units, ("Film film",), np.array([1.0, 2.0]))
     assert found["words"] == [["film", 1.0], ["film", 2.0]]
-    once = Counting(once=True).record(0, units, ("Film film",), np.array([1.0, 2.0]), Equal())  # type: ignore[arg-type]
+    once = Counting(once=True).record(0, units, ("Film film",), np.array([1.0, 2.0]))
     assert once["words"] == [["film", 1.5]], "the mean over its places"
 
 
@@ -52,19 +45,19 @@ def test_tokens_keep_their_spelling_and_are_weighted_by_their_letters() -> None:
         Unit(text, span=None if piece[0] == "[" else (0, 1), part=0, special=piece[0] == "[", piece=piece)
         for piece, text in zip(pieces, letters, strict=True)
     ]
-    scores, weights = np.array([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.0]), Equal()
-    found = Counting("token").record(1, units, ("",), scores, weights)  # type: ignore[arg-type]
+    scores = np.array([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.0])
+    found = Counting("token").record(1, units, ("",), scores)
     tokens = [["Act", 1.0], ["##ing", 2.0], ["ing", 3.0], ["ĠFilm", 4.0], ["film", 5.0]]
-    assert found == {"class": 1, "words": [*tokens, ["ĠFilm", 8.0]]}
-    assert set(weights) == {"Act", "ing", "Film", "film"}
-    weights["Film"] = 10.0
-    once = Counting("token", once=True).record(1, units, ("",), scores, weights)  # type: ignore[arg-type]
-    assert once["words"] == [*tokens[:3], ["ĠFilm", 60.0], tokens[4]]
+    assert found == {"class": 1, "words": [*tokens, ["ĠFilm", 8.0]], "letters": {"##ing": "ing", "ĠFilm": "Film"}}
+    once = Counting("token", once=True).record(1, units, ("",), scores)
+    assert once["words"] == [*tokens[:3], ["ĠFilm", 6.0], tokens[4]]
+    weights = Idf({"act": 1.0, "ing": 2.0, "film": 10.0})
+    assert word_totals([found], weights) == {1: {"Act": 1.0, "##ing": 4.0, "ing": 6.0, "ĠFilm": 120.0, "film": 50.0}}
 
 
 def test_words_have_no_spelling_of_a_tokenizer() -> None:
     with pytest.raises(BadInput, match=r"'film' is a word without such a spelling.*count words \(units='word'\)"):
-        Counting("token").record(0, [Unit("film", "word")], ("film",), np.ones(1), Equal())  # type: ignore[arg-type]
+        Counting("token").record(0, [Unit("film", "word")], ("film",), np.ones(1))
 
 
 def test_words_that_touch_have_their_own_tokens() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ import whyformer.metrics  # noqa: F401  (registers the metrics)
 from tests.helpers.cases import PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
 from whyformer.inputs.units import split_words
-from whyformer.metrics import Annotation, Case, Idf, Rationale, answer_tokens, measure
-from whyformer.metrics.overlap import word_totals
+from whyformer.metrics import Annotation, Case, Rationale, answer_tokens, measure
 from whyformer.metrics.registry import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes
 from whyformer.progress import listening
 from whyformer.rounding import close
+from whyformer_papers.words import Idf
+from whyformer_papers.words.overlap import word_totals
 
 HIDING = ("aopc", "log_odds", "comprehensiveness", "sufficiency", "hiding_game", "revealing_game")
 TENTHS = [n / 10 for n in range(11)]
@@ -216,9 +218,8 @@ def test_evidence_that_the_model_never_saw_is_missed() -> None:
     assert bool(metric_named("token_f1")(without).values.isnan().all())
 
 
-def test_token_overlap() -> None:
-    one = case()
-    assert one.idf is not None
+def test_token_overlap(tmp_path: Path) -> None:
+    one, idf = case(), Idf.bundled()
     totals: dict[int, dict[str, float]] = {}
     for row, example in enumerate(one.prediction.batch.examples):
         own = totals.setdefault(int(one.prediction.predicted[row]), {})
@@ -226,26 +227,30 @@ def test_token_overlap() -> None:
         for start, end in split_words(text):
             inside = [n for n, u in enumerate(example.units) if u.span and u.span[0] < end and start < u.span[1]]
             word = text[start:end].lower()
-            own[word] = own.get(word, 0.0) + float(one.scores[row, inside].sum()) * one.idf[word]
+            own[word] = own.get(word, 0.0) + float(one.scores[row, inside].sum()) * idf[word]
     found = metric_named("token_overlap")(one)
     assert found.values.isnan().all()
-    for index, words in word_totals(found.records).items():
+    for index, words in word_totals(found.records, idf).items():
         assert words == pytest.approx(totals[index])
     assert metric_named("token_overlap")(one, units="word", once=False).records == found.records
     overlap = metric_named("token_overlap").reduced
     first = {"class": 0, "words": [["a", 3.0], ["b", 2.0], ["c", 1.0]]}
     second = {"class": 1, "words": [["b", 9.0], ["a", -1.0], ["c", 1.0]]}
     third = {"class": 2, "words": [["b", 2.0], ["d", 1.0]]}
-    assert overlap([first, second], k=2) == 0.5  # a, b and b, c
-    assert overlap([first, second, third], k=2) == (1 + 1 + 1) / (3 * 2)
-    assert math.isnan(overlap([first], k=2))
+    equal, rare = tmp_path / "equal.csv", tmp_path / "rare.csv"
+    equal.write_text("word,idf\na,1\nb,1\nc,1\nd,1\n")
+    rare.write_text("word,idf\na,1\nb,1\nc,9\nd,1\n")
+    assert overlap([first, second], k=2, idf=equal) == 0.5  # a, b and b, c
+    assert overlap([first, second, third], k=2, idf=equal) == (1 + 1 + 1) / (3 * 2)
+    assert overlap([first, second], k=2, idf=rare) == 0.5  # c, a and b, c
+    assert overlap([first, second], k=1, idf=rare) == 0  # c and b
+    assert math.isnan(overlap([first], k=2, idf=equal))
 
 
 def test_token_overlap_as_the_paper_counts() -> None:
     """Distinct tokens as the tokenizer spells them, once a text."""
     text = "the film, the acting: the film is fine"
     one = case([text, "bad acting"])
-    assert one.idf is not None
     found = metric_named("token_overlap")(one, units="token", once=True, k=3)
     tokenizer = subject().tokenizer
     assert tokenizer is not None
@@ -256,9 +261,15 @@ def test_token_overlap_as_the_paper_counts() -> None:
         for piece in dict.fromkeys(pieces):
             places = [n for n, other in enumerate(pieces, 1) if other == piece]  # the first is special
             letters = piece.removeprefix("##")
-            expected[piece] = sum(float(one.scores[row, n]) for n in places) / len(places) * one.idf[letters]
+            expected[piece] = sum(float(one.scores[row, n]) for n in places) / len(places)
+            if piece != letters:
+                assert found.records[row]["letters"][piece] == letters
         assert dict(found.records[row]["words"]) == pytest.approx(expected)
         assert len(found.records[row]["words"]) == len(expected)
+    assert Idf.bundled()["ing"] != Idf.bundled()["##ing"]
+    weighted = word_totals(found.records[:1], Idf.bundled())
+    (sums,) = weighted.values()
+    assert sums["##ing"] == pytest.approx(dict(found.records[0]["words"])["##ing"] * Idf.bundled()["ing"])
     classes = [{**record, "class": row} for row, record in enumerate(found.records)]
     shared = set(dict(found.records[0]["words"])) & set(dict(found.records[1]["words"]))
     assert shared == {"act", "##ing"}
@@ -389,7 +400,6 @@ def test_facts() -> None:
 NEEDED = {
     "precision_at_k": "precision_at_k needs the gold answer of each question, which is not given",
     "token_f1": "token_f1 needs a human rationale for each example, which is not given",
-    "token_overlap": "token_overlap needs the inverse document frequency of words, which is not given",
     "kendall_tau": "kendall_tau needs a method whose scores depend on the class, which is not given",
 }
 

@@ -1,14 +1,12 @@
-"""The page and the tables of the words that a model leans on."""
+"""The page and the tables of the words that a model relies on."""
 
 import csv
 import re
 from dataclasses import replace
 
-import pytest
-
-from whyformer import BadInput, TokenTable
-from whyformer.results.shortcuts import Association, ExplainedText, Leaning, LeanWord, OfClass, ScoredWord, WordEffect
-from whyformer.show.shortcuts_page import leaning_page
+from whyformer import ShortcutReport
+from whyformer.results.shortcuts import Association, ClassStats, ExplainedText, ScoredWord, ShortcutWord, WordEffect
+from whyformer.show.shortcuts_page import shortcuts_page
 
 LABELS = ("no", "<b>yes")
 
@@ -19,7 +17,7 @@ def held(row: int, gold: int | None = 1) -> ExplainedText:
 
 
 WORDS = (
-    LeanWord(
+    ShortcutWord(
         "<i>",
         None,
         40,
@@ -27,24 +25,34 @@ WORDS = (
         0.5,
         6.0,
         9.0,
-        {0: OfClass(10, 5, -5.0), 1: OfClass(30, 25, 45.0)},
+        {0: ClassStats(10, 5, -5.0), 1: ClassStats(30, 25, 45.0)},
         (7, 3, 90, 91),
         Association(1, 40, 0.9, 0.5, 5.06),
         WordEffect(4, 0.99, 0.4, 5.0),
         True,
     ),
-    LeanWord("bad", None, 1, 1, 0.25, 2.0, 1.0, {1: OfClass(1, 1, -1.0)}, (3,), None, WordEffect(1, 0.9, 0.9, 0.01)),
+    ShortcutWord(
+        "bad", None, 1, 1, 0.25, 2.0, 1.0, {1: ClassStats(1, 1, -1.0)}, (3,), None, WordEffect(1, 0.9, 0.9, 0.01)
+    ),
 )
-LEANING = Leaning(WORDS, {0: 50, 1: 50}, {0: 50, 1: 50}, {3: held(3), 7: held(7, 0)})
 
 
-def table(leaning: Leaning | None = LEANING, method: str = "attcat") -> TokenTable:
+def report(words: tuple[ShortcutWord, ...] = WORDS, method: str = "attcat") -> ShortcutReport:
     about = {"model": "m&m", "data": "d"}
-    return TokenTable({0: {"a": 1.0}, 1: {"b": 2.0}}, LABELS, method, {0: 50, 1: 50}, about, leaning)
+    counts = {0: 50, 1: 50}
+    return ShortcutReport(
+        method=method,
+        labels=LABELS,
+        words=words,
+        texts=counts,
+        golds=counts,
+        examples={3: held(3), 7: held(7, 0)},
+        provenance=about,
+    )
 
 
 def test_words_link_to_the_texts_that_hold_them() -> None:
-    page = leaning_page(table())
+    page = shortcuts_page(report())
     assert re.findall(r'href="#(row-\d+)"', page) == ["row-7", "row-3", "row-3"]
     assert re.findall(r'id="(row-\d+)"', page) == ["row-3", "row-7"]
     assert "90, 91" in page  # rows whose texts are not held
@@ -52,14 +60,14 @@ def test_words_link_to_the_texts_that_hold_them() -> None:
 
 
 def test_nothing_is_taken_for_the_page() -> None:
-    page = leaning_page(table())
+    page = shortcuts_page(report())
     assert "<i>" not in page.replace('<i style="width', "")
     assert "<b>" not in page
     assert "m&amp;m" in page
 
 
 def test_cells_are_sorted_by_numbers() -> None:
-    page = leaning_page(table())
+    page = shortcuts_page(report())
     rows = re.findall(r"<tr>(<td.*?)</tr>", page)
     values = [re.findall(r'data-v="([^"]*)"', row) for row in rows]
     assert values[0] == ["1", "&lt;i&gt;", "40", "30", "0.5", "5.0", "5.06", "-0.5", "1.5"]
@@ -71,23 +79,18 @@ def test_cells_are_sorted_by_numbers() -> None:
     assert "▶" not in rows[1]
 
 
-def test_sides_have_a_column_and_methods_a_table() -> None:
-    sided = replace(LEANING, words=tuple(replace(word, side="premise") for word in WORDS))
-    page = leaning_page({"attcat": table(sided), "rollout": table(sided, "rollout")})
+def test_sides_have_a_column_and_methods_a_report() -> None:
+    sided = tuple(replace(word, side="premise") for word in WORDS)
+    page = shortcuts_page({"attcat": report(sided), "rollout": report(sided, "rollout")})
     assert page.count("<button>side</button>") == 2
     assert page.count(">premise<") == 4
     assert len(re.findall(r'id="row-3"', page)) == 1  # one card, a line for each method
     assert page.count("<th>rollout</th>") == 2
 
 
-def test_sums_have_no_page() -> None:
-    with pytest.raises(BadInput, match="here are sums alone"):
-        leaning_page(table(None))
-
-
 def test_the_terminal() -> None:
-    lines = table().to_text(3, 2).splitlines()
-    assert lines[:2] == ["attcat: the words that the model leans on", "m&m · d · 100 texts"]
+    lines = report().to_text(2).splitlines()
+    assert lines[:2] == ["attcat: the words that the model relies on", "m&m · d · 100 texts"]
     assert re.split(r"\s{3,}", lines[3].strip()) == [
         *("word", "texts", "strongest", "share", "says", "without it", "in the data", "rows")
     ]
@@ -96,8 +99,8 @@ def test_the_terminal() -> None:
     ]
     assert re.split(r"\s{3,}", lines[5].strip())[-2:] == ["–", "3"]
     assert "▶ look here: a strongest word in 5 % of a class's texts or more" in "\n".join(lines)
-    plain = replace(LEANING, words=tuple(replace(w, label=None, effect=None, look=False) for w in WORDS), wrong=True)
-    shown = table(plain).to_text(3, 2)
+    plain = tuple(replace(word, label=None, effect=None, look=False) for word in WORDS)
+    shown = replace(report(plain), wrong=True).to_text(2)
     assert "100 texts of which it is wrong" in shown
     assert "without it" not in shown
     assert "in the data" not in shown
@@ -105,14 +108,14 @@ def test_the_terminal() -> None:
 
 
 def test_markdown() -> None:
-    marked = table().to_markdown(3, 1).splitlines()
+    marked = report().to_markdown(1).splitlines()
     assert marked[3].startswith("|  | word | texts | strongest |")
     assert marked[5].startswith(r"| ▶ | \<i\> | 40 | 30 | 50 % | \<b\>yes |")
-    assert sum("attcat" in line for line in marked) == 2
+    assert sum("attcat" in line for line in marked) == 1
 
 
 def test_every_number_is_in_the_spreadsheet() -> None:
-    rows = list(csv.DictReader(str(table().render("csv")).splitlines()))
+    rows = list(csv.DictReader(str(report().render("csv")).splitlines()))
     assert [row["word"] for row in rows] == ["<i>", "bad"]
     first, second = rows
     assert (first["method"], first["look"], first["side"], first["texts"]) == ("attcat", "yes", "", "40")

@@ -26,7 +26,6 @@ from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
-from whyformer.evaluation.shortcuts import idf_called
 from whyformer.evaluation.table import Results
 from whyformer.explain.folders import KIND, PAGE
 from whyformer.explain.kept import kept_examples
@@ -67,9 +66,6 @@ def evaluate_command(
     ] = False,
     ceiling_rows: Annotated[int | None, typer.Option(help="For how many rows, from the first on.")] = None,
     beam: Annotated[int, typer.Option(help="How many orders the search for the ceiling follows.")] = 1,
-    idf: Annotated[
-        str | None, typer.Option(help="How token_overlap weighs words: a table FILE, data, corpus:DATA or none.")
-    ] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
     chunk: Annotated[int | None, typer.Option(help="Rows that are measured and journalled together.")] = None,
@@ -103,8 +99,7 @@ def evaluate_command(
     searched = ceiling_rows if ceiling_rows is not None else EVERY_ROW if ceiling else 0
     dataset = opened(subject, data, text, label, **vars(rows))
     try:
-        weights = None if idf is None else idf_called(idf, dataset)
-        table = evaluate(subject, dataset, methods, metric_names, out=out, ceiling=searched, idf=weights, **options)
+        table = evaluate(subject, dataset, methods, metric_names, out=out, ceiling=searched, **options)
     except KeyboardInterrupt:
         say("nothing was kept: give --out" if out is None else left_in(out))
         raise

@@ -214,7 +214,6 @@ class ChunkRun:
             self.outcomes,
             [item.annotation for item in explained.items],
             scores_for=partial(explained.scores, method) if method.class_specific else None,
-            idf=self.plan.idf,
             ranks=scores.ranks,
             pixels=scores.diagnostics.get(PIXELS),
             signed=bool(scores.signed),

@@ -21,7 +21,6 @@ from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import SHORT, MethodSpec
-from whyformer.metrics.idf import Idf
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected
@@ -92,7 +91,6 @@ def evaluate(
     ceiling: bool | int = False,
     beam: Annotated[int, Count(1, 1000, "each order is searched for in as many runs of the model")] = 1,
     effort: str | None = None,
-    idf: Idf | None = None,
     engine: str = "local",
     workers: int | None = None,
     rows_per_chunk: Annotated[int | None, Count(1)] = None,
@@ -124,7 +122,6 @@ def evaluate(
     | | grid of 8 × 8, and the mean of 20 random orders: True for all rows, or a number for the rows before it |
     | `beam` | how many orders that search follows |
     | `effort` | that of `auto` |
-    | `idf` | how words are weighted by metrics that need it; by default the bundled table |
     | `engine`, `workers` | `local`, or `ray` with its workers |
     | `rows_per_chunk` | how many rows are measured and journalled together |
     | `tokens_per_batch` | how many tokens are in one run of the model |
@@ -167,9 +164,7 @@ def evaluate(
     chosen = (
         _fitting(subject, data, named, hiding=not long.merge) if names_of(metrics) == ["all"] else metric_specs(metrics)
     )
-    if idf is None and any("idf" in metric.of.needs for metric in chosen):
-        idf = Idf.bundled()
-    plan = Plan(subject, named, chosen, settings, idf)
+    plan = Plan(subject, named, chosen, settings)
     size = rows_per_chunk or plan.rows_at_once(data, engine)
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 
@@ -194,7 +189,6 @@ def _fitting(
         "gold": gold,
         "rationale": first is not None and first.rationale is not None and gold,
         "answer": first is not None and first.answers is not None and subject.task == "answer",
-        "idf": True,
         "classes": len(subject.labels) <= MANY_CLASSES and any(method.of.class_specific for method in methods),
         "signs": any(method.signed for method in methods),
         "mask": first is not None and first.mask is not None,

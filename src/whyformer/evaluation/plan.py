@@ -14,7 +14,6 @@ from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
-from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import NEEDS, list_metrics
 from whyformer.metrics.specs import MetricSpec
 from whyformer.models.limits import CPU, limits_of
@@ -87,7 +86,6 @@ class Plan:
     methods: tuple[MethodSpec, ...]
     metrics: tuple[MetricSpec, ...]
     settings: Settings = field(default_factory=Settings)
-    idf: Idf | None = None
 
     def __post_init__(self) -> None:
         self._check_images()
@@ -218,9 +216,8 @@ class Plan:
 
     @cached_property
     def _facts_of(self) -> dict[str, Any]:
-        words = None if self.idf is None else hashed(sorted(self.idf.values.items()))
         ways = {CHANCE: {"name": CHANCE, "orders": ORDERS}, CEILING: {"name": CEILING, "beam": self.settings.beam}}
-        metrics = {m.label: m.facts | ({"idf": words} if "idf" in m.of.needs else {}) for m in self.metrics}
+        metrics = {m.label: m.facts for m in self.metrics}
         kept = {KEPT: {"name": KEPT, "version": VERSION}}
         return {method.label: method.facts for method in self.methods} | metrics | ways | kept
 

@@ -46,7 +46,7 @@ def reference_cases(
         return  # a batch holds items of one kind
     chance, annotations = method_named("random"), [item.annotation for item in items]
     orders = [chance(prediction, seed=seed).total for seed in range(ORDERS)]
-    cases = [Case(prediction, order, outcomes, annotations, idf=plan.idf) for order in orders]
+    cases = [Case(prediction, order, outcomes, annotations) for order in orders]
     searched: dict[Way, Case] = {}
     for metric in plan.metrics:
         if not metric.of.ceiling:

@@ -1,8 +1,10 @@
-"""Tallying: a model's words by predicted class, over a data set, for several methods from one forward pass each."""
+"""Shortcuts: the words that a model relies on over a data set, for several methods from one forward pass each."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
@@ -11,58 +13,111 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
 from whyformer.evaluation.word_effects import checked_words
-from whyformer.evaluation.word_table import TokenTable
 from whyformer.methods.default import methods_for
-from whyformer.metrics.idf import Idf
-from whyformer.metrics.overlap import Counting, WordSums
-from whyformer.metrics.registry import metric_named
-from whyformer.metrics.specs import MetricSpec
 from whyformer.models.loading import Subject
 from whyformer.progress import report
+from whyformer.registry.arguments import validated
 from whyformer.registry.specs import Written
 from whyformer.results.kept import KEPT, KeptRow
 from whyformer.results.records import Chunk, Record
-from whyformer.results.shortcuts import EXAMPLES, PARTS, ExplainedText, LeaningSums
-from whyformer.results.word_table import METRIC, WORDS_EACH
+from whyformer.results.shortcuts import (
+    EXAMPLES,
+    PARTS,
+    REPORT,
+    REPORTS,
+    SCHEMA_OF_SEVERAL,
+    SCHEMA_VERSION,
+    ExplainedText,
+    ShortcutCounter,
+    ShortcutReportData,
+)
+from whyformer.show.render import Shown, text_of
+from whyformer.show.shortcuts import LINES
+from whyformer.storage.files import read_json, write
 from whyformer.tasks.task import TASKS
 
 CHECK = 5  # texts, of those that hold a word, from which it is deleted
 MOST_CHECKED = 100
-OWN, NONE, CORPUS = "data", "none", "corpus:"  # what an idf may be called, beside the path of a file
 
 
-def token_tables(
+@dataclass(frozen=True, kw_only=True)
+class ShortcutReport(Shown, ShortcutReportData):
+    """The words that a model relies on over many texts, the ones that it relies on most first, by one method.
+
+    A word is what `units.join_words` calls one, lower-cased: a run of letters and digits, or a punctuation mark or
+    sign. Special tokens are no words. `texts` counts the texts of each predicted class, by its index in `labels`, and
+    `golds` those of each gold label, where they are known. `examples` has texts that hold the words, by row. With
+    `wrong`, the texts are those alone of which the model says another class than their label.
+    """
+
+    @classmethod
+    @validated
+    def load(cls, path: str | Path) -> "ShortcutReport":
+        """Read what `save` wrote as JSON."""
+        reports = load_reports(path)
+        if len(reports) != 1:
+            raise BadInput(
+                f"{str(path)!r} holds {len(reports)} reports ({', '.join(reports)}): read it with load_reports"
+            )
+        return next(iter(reports.values()))
+
+    @validated
+    def to_markdown(self, lines: int = LINES) -> str:
+        """The words as a table."""
+        return text_of(self, "markdown", lines=lines)
+
+    @validated
+    def to_text(self, lines: int = LINES) -> str:
+        """The same for a terminal."""
+        return text_of(self, "text", lines=lines)
+
+
+def save_reports(reports: Mapping[str, ShortcutReport], path: str | Path) -> Path:
+    """Write the reports of several methods to one JSON file."""
+    several = [one.to_dict() for one in reports.values()]
+    data = {"schema": SCHEMA_OF_SEVERAL, "version": SCHEMA_VERSION, "reports": several}
+    return write(path, json.dumps(data, ensure_ascii=False, indent=1))
+
+
+def load_reports(path: str | Path) -> dict[str, ShortcutReport]:
+    """Read what `save_reports` or `ShortcutReport.save` wrote, by method."""
+    data = read_json(path, REPORT.kind)
+    if isinstance(data, dict) and data.get("schema") == SCHEMA_OF_SEVERAL:
+        several = REPORTS.checked(data, path)["reports"]
+    else:
+        several = [REPORT.checked(data, path)]
+    return {one.method: one for one in map(ShortcutReport.of_checked, several)}
+
+
+def shortcuts(
     subject: Subject,
     data: Dataset | Data,
     methods: Written = "auto",
     *,
-    idf: Idf | None = None,
-    counting: Counting = WORDS_EACH,
     wrong: bool = False,
     check: int = CHECK,
     rows_at_once: int | None = None,
     engine: str = "local",
     workers: int | None = None,
     **options: Any,
-) -> dict[str, TokenTable]:
-    """The words of each predicted class with their scores, summed over a data set, by method.
+) -> dict[str, ShortcutReport]:
+    """The words that a model relies on, counted over a data set, by method.
 
-    The methods share one forward pass of each batch. A few rows are held at a time, some as examples, and the sums. In
-    the sums words are weighted by the bundled table by default, or by an `idf`. With another `counting`, tokens are
-    summed, or each distinct word of a text once. Labels are read where the data has them, and are those of the model;
-    `wrong` counts the texts alone of which the model says another class. `leaning` has the words that the model leans
-    on: each is deleted from `check` texts that hold it, to see what the model says then; 0 leaves that out. Options
-    are those of `open_dataset`. What is done is reported after each few rows (see `whyformer.progress`). Ctrl-C ends
-    it: the tables are of the rows that were done until then, and their provenance says `interrupted`. The table of a
-    method that refuses texts is of the others, and its provenance says why.
+    The methods share one forward pass of each batch. A few rows are held at a time, some as examples, and the counts.
+    Labels are read where the data has them, and are those of the model; `wrong` counts the texts alone of which the
+    model says another class. Each word is deleted from `check` texts that hold it, to see what the model says then; 0
+    leaves that out. Options are those of `open_dataset`. What is done is reported after each few rows (see
+    `whyformer.progress`). Ctrl-C ends it: the reports are of the rows that were done until then, and their provenance
+    says `interrupted`. The report of a method that refuses texts is of the others, and its provenance says why.
     """
-    _check(subject, rows_at_once, check)
+    check_model(subject, rows_at_once)
+    if not 0 <= check <= MOST_CHECKED:
+        raise BadOption(
+            f"check={check}: a word is deleted from 0 (it is not checked) to {MOST_CHECKED} texts that hold it"
+        )
     whole = opened(data, **options)
-    texts, golds = _only_texts(whole), _Golds(whole, subject.labels, wrong)
-    weights = Idf.bundled() if idf is None else idf
-    metric = MetricSpec(metric_named(METRIC), counting._asdict())
-    specs = methods_for(subject, methods)
-    plan = Plan(subject, specs, (metric,), Settings.of(texts, keep_scores=True), weights)
+    texts, golds = only_texts(whole), _Golds(whole, subject.labels, wrong)
+    plan = Plan(subject, methods_for(subject, methods), (), Settings.of(texts, keep_scores=True))
     ranges = list(texts.chunks(rows_at_once or plan.rows_at_once(texts, engine)))
     sides = texts.columns.text if len(texts.columns.text) == len(PARTS) else PARTS
     tally = _Tally(golds, sides, max(check, EXAMPLES), wrong)
@@ -72,48 +127,28 @@ def token_tables(
             tally.add(chunk)
             report(done, len(ranges))
     except KeyboardInterrupt:
-        if not tally.sums:
+        if not tally.counters:
             raise
         tally.interrupted = True
     about = {**subject.provenance, "fingerprint": subject.fingerprint, "data": texts.name, "digest": texts.digest}
-    about |= {"idf": weights.source, **counting.provenance, **golds.provenance}
-    tables = tally.tables([spec.label for spec in plan.methods], subject.labels, about)
-    return tables if not check or tally.interrupted else _checked(subject, tables, sides, check)
+    reports = tally.reports([spec.label for spec in plan.methods], subject.labels, {**about, **golds.provenance})
+    return reports if not check or tally.interrupted else _checked(subject, reports, sides, check)
 
 
 def _checked(
-    subject: Subject, tables: dict[str, TokenTable], sides: Sequence[str], check: int
-) -> dict[str, TokenTable]:
-    """The tables with the effects of their words; Ctrl-C leaves out what is missing."""
-    done = dict(tables)
+    subject: Subject, reports: dict[str, ShortcutReport], sides: Sequence[str], check: int
+) -> dict[str, ShortcutReport]:
+    """The reports with the effects of their words; Ctrl-C leaves out what is missing."""
+    done = dict(reports)
     try:
-        for method, table in tables.items():
-            assert table.leaning is not None
-            done[method] = replace(table, leaning=checked_words(subject, table.leaning, sides, check))
+        for method, one in reports.items():
+            done[method] = checked_words(subject, one, sides, check)
     except KeyboardInterrupt:
-        return {m: replace(table, provenance={**table.provenance, "interrupted": True}) for m, table in done.items()}
+        return {m: replace(one, provenance={**one.provenance, "interrupted": True}) for m, one in done.items()}
     return done
 
 
-def idf_called(written: str | None, data: Dataset) -> Idf:
-    """Word frequencies as they are named on the command line.
-
-    None for the bundled table; `data`: counted in the data itself; `corpus:DATA`: counted in the texts
-    of another data set; `none`: every word weighs 1; or the path of a table, see `Idf.read`.
-    """
-    if written is None:
-        return Idf.bundled()
-    if written == NONE:
-        return Idf({}, "nothing")
-    if written == OWN:
-        return Idf.of(_texts(_only_texts(data)), "their frequency in the data")
-    if written.startswith(CORPUS):
-        corpus = _only_texts(written.removeprefix(CORPUS), on_error="skip")
-        return Idf.of(_texts(corpus), f"their frequency in {corpus.name}")
-    return Idf.read(written)
-
-
-def _only_texts(data: Dataset | Data, **options: Any) -> Dataset:
+def only_texts(data: Dataset | Data, **options: Any) -> Dataset:
     """A data set, opened unless it is open, of which the texts alone are looked at."""
     whole = opened(data, **options)
     if whole.choice.keep:  # rows are chosen by their labels
@@ -122,22 +157,15 @@ def _only_texts(data: Dataset | Data, **options: Any) -> Dataset:
     return Dataset(whole.source, columns, name=whole.name, choice=whole.choice, on_error=whole.on_error)
 
 
-def _texts(data: Dataset) -> Iterator[str]:
-    return (example.text if isinstance(example.text, str) else " ".join(example.text) for example in data)
-
-
-def _check(subject: Subject, rows_at_once: int | None, check: int) -> None:
+def check_model(subject: Subject, rows_at_once: int | None) -> None:
+    """Raise if words cannot be counted by the class that a model predicts."""
     if subject.task != "classes":
         does = TASKS[subject.task].does
-        raise BadInput(f"words are summed by predicted class, and this model {does}: a classifier is needed")
+        raise BadInput(f"words are counted by predicted class, and this model {does}: a classifier is needed")
     if len(subject.labels) == 1:
-        raise BadInput("words are summed by predicted class, and this model has one output: a classifier is needed")
+        raise BadInput("words are counted by predicted class, and this model has one output: a classifier is needed")
     if rows_at_once is not None and rows_at_once < 1:
         raise BadOption(f"rows_at_once={rows_at_once}: at least 1 is needed")
-    if not 0 <= check <= MOST_CHECKED:
-        raise BadOption(
-            f"check={check}: a word is deleted from 0 (it is not checked) to {MOST_CHECKED} texts that hold it"
-        )
 
 
 class _Golds:
@@ -155,7 +183,7 @@ class _Golds:
         self.labels, self.by_row = labels, dict[int, int]()
         self.known = self.unknown = 0
         self.first: str | None = None  # of the rows without a label, and why
-        columns = replace(_only_texts(data).columns, label=data.columns.label)
+        columns = replace(only_texts(data).columns, label=data.columns.label)
         self.data = Dataset(data.source, columns, name=data.name, choice=data.choice, on_error="skip")
 
     def noted(self, pending: Iterable[PendingChunk]) -> Iterator[PendingChunk]:
@@ -198,63 +226,85 @@ class _Golds:
 
 
 class _Tally:
-    """The sums of each method, as chunks come in, and what was left out."""
+    """The counts of each method, as chunks come in, and what was left out."""
 
     def __init__(self, golds: _Golds, sides: Sequence[str], examples: int, wrong: bool) -> None:
         self.golds, self.wrong = golds, wrong
-        self.sums: defaultdict[str, WordSums] = defaultdict(WordSums)
-        self.leaning = defaultdict[str, LeaningSums](lambda: LeaningSums(sides, wrong=wrong, examples=examples))
-        self.refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.skipped: dict[int, str] = {}
-        self.rows = self.cut = 0
+        self.counters = defaultdict[str, ShortcutCounter](
+            lambda: ShortcutCounter(sides, wrong=wrong, examples=examples)
+        )
+        self.left_out = LeftOut()
         self.interrupted = False
 
     def add(self, chunk: Chunk) -> None:
         rows = {facts["row"]: {**facts, "gold": self.golds.of(facts["row"])} for facts in chunk.examples}
+        for record in self.left_out.rest(chunk):
+            self._count(record, rows[record.row])
+
+    def _count(self, record: Record, facts: Mapping[str, Any]) -> None:
+        assert record.metric == KEPT
+        kept = KeptRow(facts, {}, "this run")
+        words, signed = kept.words(record.method, record.detail), record.detail["signed"]
+        texts, gold = tuple(facts["kept"]["texts"]), facts["gold"]
+        explained = ExplainedText(
+            kept.row, texts, words, facts["predicted"], facts["probability"], gold=gold, signed=signed
+        )
+        self.counters[record.method].add(explained)
+
+    def reports(self, names: list[str], labels: tuple[str, ...], about: dict[str, Any]) -> dict[str, ShortcutReport]:
+        counted = [name for name in names if name in self.counters and self.counters[name].texts]
+        if not counted:
+            raise BadInput(f"there is no text to count words in: {self._reason(names)} (of {about['data']})")
+        about |= {**self.left_out.provenance, "interrupted": self.interrupted}
+        return {
+            name: self.counters[name].report(
+                ShortcutReport, name, labels, {**about, "refused": dict(self.left_out.refused[name])}
+            )
+            for name in counted
+        }
+
+    def _reason(self, names: list[str]) -> str:
+        """Why there is nothing to count."""
+        if self.wrong and self.left_out.rows and self.counters:
+            if self.golds.known:
+                return f"the model is right on all {self.golds.known} texts that have a label"
+            first = self.golds.provenance["first_unlabelled"]
+            return f"none of the {self.left_out.rows} texts has a label of the model's ({first})"
+        return self.left_out.reason(names)
+
+
+class LeftOut:
+    """Which rows were skipped, cut or refused, as chunks come in."""
+
+    def __init__(self) -> None:
+        self.refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.skipped: dict[int, str] = {}
+        self.rows = self.cut = 0
+
+    def rest(self, chunk: Chunk) -> Iterator[Record]:
+        """The records that were not refused; the others are counted, once for a row and a method."""
         refused = set()
         for record in chunk.records:
             if record.refused is None:
-                self._count(record, rows[record.row])
-            elif (record.row, record.method) not in refused:  # its sums, or its scores, or both
+                yield record
+            elif (record.row, record.method) not in refused:
                 refused.add((record.row, record.method))
                 self.refused[record.method][record.refused] += 1
         self.skipped |= chunk.skipped
         self.rows += len(chunk.examples)
         self.cut += sum(bool(example.get("dropped")) for example in chunk.examples)
 
-    def _count(self, record: Record, facts: Mapping[str, Any]) -> None:
-        if record.metric == KEPT:
-            kept = KeptRow(facts, {}, "this run")
-            words, signed = kept.words(record.method, record.detail), record.detail["signed"]
-            texts, gold = tuple(facts["kept"]["texts"]), facts["gold"]
-            explained = ExplainedText(
-                kept.row, texts, words, facts["predicted"], facts["probability"], gold=gold, signed=signed
-            )
-            self.leaning[record.method].add(explained)
-        elif not self.wrong or facts["gold"] not in (None, facts["predicted"]):
-            self.sums[record.method].add(record.detail)
-
-    def tables(self, names: list[str], labels: tuple[str, ...], about: dict[str, Any]) -> dict[str, TokenTable]:
-        if not self.sums:
-            raise BadInput(f"there is no text to sum up: {self._reason(names)} (of {about['data']})")
-        about |= {"rows": self.rows, "cut": self.cut, "skipped": len(self.skipped), "interrupted": self.interrupted}
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """How many rows there were, were cut and were skipped."""
+        about: dict[str, Any] = {"rows": self.rows, "cut": self.cut, "skipped": len(self.skipped)}
         if self.skipped:
             row, reason = min(self.skipped.items())
             about["first_skipped"] = f"row {row}: {reason}"
-        tables = {}
-        for name in (name for name in names if name in self.sums):
-            sums, provenance = self.sums[name], {**about, "refused": dict(self.refused[name])}
-            leaning = self.leaning[name].leaning()
-            tables[name] = TokenTable(sums.totals, labels, name, dict(sums.texts), provenance, leaning)
-        return tables
+        return about
 
-    def _reason(self, names: list[str]) -> str:
-        """Why there is nothing to sum up."""
+    def reason(self, names: list[str]) -> str:
+        """Why nothing is left."""
         reasons = [f"{name}: {reason}" for name in names for reason in self.refused[name]]
         reasons += [f"row {row}: {reason}" for row, reason in sorted(self.skipped.items())]
-        if self.wrong and self.rows and not reasons:
-            if self.golds.known:
-                return f"the model is right on all {self.golds.known} texts that have a label"
-            first = self.golds.provenance["first_unlabelled"]
-            return f"none of the {self.rows} texts has a label of the model's ({first})"
         return reasons[0] if reasons else "it has no rows"

@@ -1,10 +1,10 @@
-"""Checking words: what a model says of texts once a word that it leans on is deleted."""
+"""Checking words: what a model says of texts once a word that it relies on is deleted."""
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,15 +15,16 @@ from whyformer.inputs.input import TensorInput
 from whyformer.models.loading import Subject
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.progress import listening
-from whyformer.results.shortcuts import ExplainedText, Leaning, LeanWord, WordEffect
+from whyformer.results.shortcuts import ExplainedText, ShortcutReportData, ShortcutWord, WordEffect
 
 DELETE = hide_named("delete")
+ReportOf = TypeVar("ReportOf", bound=ShortcutReportData)
 
 
 class Question(NamedTuple):
     """A text with and without a word, and the class that the model says of it."""
 
-    word: LeanWord
+    word: ShortcutWord
     predicted: int
     whole: TensorInput
     without: TensorInput
@@ -37,11 +38,11 @@ class Change(NamedTuple):
     log_odds: float
 
 
-def checked_words(subject: Subject, leaning: Leaning, sides: Sequence[str], texts: int) -> Leaning:
+def checked_words(subject: Subject, report: ReportOf, sides: Sequence[str], texts: int) -> ReportOf:
     """With the effect of deleting each word, wherever it stands on its side, from so many of the texts that hold it."""
-    questions = list(_questions(subject, leaning, sides, texts))
+    questions = list(_questions(subject, report, sides, texts))
     if not questions:
-        return leaning
+        return report
     engine = Outcomes(subject.model)
     asked = [one for question in questions for one in (question.whole, question.without)]
     with listening(None):  # whoever counts texts is not told of these
@@ -54,15 +55,15 @@ def checked_words(subject: Subject, leaning: Leaning, sides: Sequence[str], text
         before, after = shares[two, predicted].tolist()
         with_it, without = engine.task.log_odds(logits[two], torch.tensor(predicted)).tolist()
         changes[word.side, word.word].append(Change(before, after, with_it - without))
-    return leaning.with_effects({key: _mean(measured) for key, measured in changes.items()})
+    return report.with_effects({key: _mean(measured) for key, measured in changes.items()})
 
 
-def _questions(subject: Subject, leaning: Leaning, sides: Sequence[str], texts: int) -> Iterator[Question]:
+def _questions(subject: Subject, report: ShortcutReportData, sides: Sequence[str], texts: int) -> Iterator[Question]:
     fillers = Fillers.of(subject.model, subject.tokenizer)
     inputs: dict[int, TextInput] = {}
-    for word in leaning.words:
-        for row in [row for row in word.rows if row in leaning.examples][:texts]:
-            text = leaning.examples[row]
+    for word in report.words:
+        for row in [row for row in word.rows if row in report.examples][:texts]:
+            text = report.examples[row]
             if row not in inputs:
                 inputs[row] = _input(subject, text, fillers)
             places = _places(inputs[row], word, sides)
@@ -76,7 +77,7 @@ def _input(subject: Subject, text: ExplainedText, fillers: Fillers) -> TextInput
     return replace(whole, tensors={**whole.tensors, **attended}, fillers=fillers)
 
 
-def _places(whole: TextInput, word: LeanWord, sides: Sequence[str]) -> list[int]:
+def _places(whole: TextInput, word: ShortcutWord, sides: Sequence[str]) -> list[int]:
     """Where the tokens of a word stand, on its side."""
     part = None if word.side is None else list(sides).index(word.side)
     same = (at for unit, at in whole.words if unit.text.lower() == word.word and part in (None, unit.part))

@@ -2,7 +2,6 @@
 
 from whyformer.metrics import confidence as confidence
 from whyformer.metrics import faithfulness as faithfulness
-from whyformer.metrics import overlap as overlap
 from whyformer.metrics import perturbation as perturbation
 from whyformer.metrics import plausibility as plausibility
 from whyformer.metrics import segmentation as segmentation
@@ -12,4 +11,3 @@ from whyformer.metrics.case import Case as Case
 from whyformer.metrics.case import Rationale as Rationale
 from whyformer.metrics.case import answer_tokens as answer_tokens
 from whyformer.metrics.case import measure as measure
-from whyformer.metrics.idf import Idf as Idf

@@ -17,7 +17,6 @@ from whyformer.inputs.images import ImageInput, upsampled
 from whyformer.inputs.input import Flags, Kind, Places, TensorInput, flags_of
 from whyformer.inputs.units import Span
 from whyformer.methods.registry import Scores
-from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, Metric
 from whyformer.perturb import Outcomes, Search, best_orders, hide_named
 from whyformer.prediction import Prediction
@@ -77,7 +76,6 @@ class Case:
     outcomes: Outcomes
     annotations: Sequence[Annotation] = ()
     scores_for: Callable[[Tensor], Tensor | Scores] | None = None
-    idf: Idf | None = None
     ranks: bool = False
     pixels: Tensor | None = None
     signed: bool = True
@@ -103,7 +101,6 @@ class Case:
             "gold": bool(annotations) and all(a.gold is not None for a in annotations),
             "answer": any(a.answer is not None or a.unanswered or a.answer_length for a in annotations),
             "rationale": any(a.rationale is not None for a in annotations),
-            "idf": self.idf is not None,
             "classes": self.scores_for is not None,
             "signs": self.signed and not self.ranks,
             "mask": any(a.mask is not None for a in annotations),

@@ -42,7 +42,6 @@ NEEDS = {  # what a metric may need of a data set, or of a method
     "rationale": "a human rationale for each example",
     "answer": "the gold answer of each question",
     "mask": "the mask of an image, which says where what it shows is",
-    "idf": "the inverse document frequency of words",
     "classes": "a method whose scores depend on the class",
     "signs": "a method whose scores have signs",
 }

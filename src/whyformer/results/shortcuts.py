@@ -1,16 +1,20 @@
-"""The words that a model leans on: how often each is among the strongest of a text, and what speaks for a shortcut."""
+"""The words that a model relies on: how often each is among the strongest of a text, and what makes it a shortcut."""
 
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
+from whyformer.errors import BadInput
 from whyformer.inputs.units import Span, Unit, join_words
+from whyformer.methods.registry import list_methods, method_named
+from whyformer.methods.specs import MethodSpec
 from whyformer.results.checked import LITTLE
-from whyformer.results.explanation import Array
+from whyformer.results.explanation import Array, ExplanationData
 from whyformer.storage.forms import (
+    Format,
     both,
     count,
     every,
@@ -21,10 +25,15 @@ from whyformer.storage.forms import (
     named,
     number,
     optional,
+    plain,
     span,
     text,
     whole,
 )
+
+SCHEMA, SCHEMA_OF_SEVERAL = "whyformer/shortcut-report", "whyformer/shortcut-reports"
+SCHEMA_VERSION = 1
+MOST_CLASSES = 1_000_000  # of a model whose labels are not known
 
 WORDS = 20  # that are shown, checked and have examples
 EXAMPLES = 5  # texts that are named for each of them
@@ -74,7 +83,7 @@ def scored_words(units: Sequence[Unit], texts: Sequence[str], scores: Array, ran
 
 
 @dataclass(frozen=True)
-class OfClass:
+class ClassStats:
     """A word in the texts of one predicted class: how many these are, and the sum of its scores there."""
 
     texts: int
@@ -113,8 +122,8 @@ class WordEffect:
 
 
 @dataclass(frozen=True)
-class LeanWord:
-    """A word (of one side of a pair) that the model leans on.
+class ShortcutWord:
+    """A word (of one side of a pair) that the model relies on.
 
     It stands in `texts` texts, and is among the `STRONGEST` words of `strongest` of them. `share` is its part of the
     explanation, of all magnitudes in a text, on average; `lift` is how many times as much as an average word of these
@@ -130,7 +139,7 @@ class LeanWord:
     share: float
     lift: float
     reliance: float
-    classes: Mapping[int, OfClass]
+    classes: Mapping[int, ClassStats]
     rows: tuple[int, ...]
     label: Association | None = None
     effect: WordEffect | None = None
@@ -147,35 +156,74 @@ class LeanWord:
         return max(self.classes, key=lambda index: (self.classes[index].strongest, self.classes[index].texts, -index))
 
 
-@dataclass(frozen=True)
-class Leaning:
-    """The words that a model leans on, the ones that it leans on most first, with texts that hold them.
+@dataclass(frozen=True, kw_only=True)
+class ShortcutReportData:
+    """What a `ShortcutReport` is made of, which says what the fields mean, and what is computed from it."""
 
-    `texts` counts the texts of each predicted class, `labels` those of each gold label, where they are known.
-    """
-
-    words: tuple[LeanWord, ...]
+    method: str
+    labels: tuple[str, ...]
+    words: tuple[ShortcutWord, ...]
     texts: Mapping[int, int]
-    labels: Mapping[int, int] = field(default_factory=dict)
+    golds: Mapping[int, int] = field(default_factory=dict)
     examples: Mapping[int, ExplainedText] = field(default_factory=dict)
     wrong: bool = False
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.texts:
+            raise BadInput("a report on shortcuts needs at least one text")
+
+    @classmethod
+    def of(cls, explanations: Iterable[ExplanationData]) -> Self:
+        """Count the words of explanations of what a model predicted, by one method; they may come as a stream."""
+        counter = ShortcutCounter()
+        method, labels, provenance = "", tuple[str, ...](), dict[str, Any]()
+        for row, explanation, predicted in of_one_method(explanations):
+            if not row:
+                method, labels = written(explanation), explanation.prediction.labels
+                provenance = dict(explanation.provenance)
+            counter.add(_explained(row, predicted, explanation))
+        return counter.report(cls, method, labels, provenance)
+
+    def name_of(self, index: int) -> str:
+        """The name of a class; its index where there are no names."""
+        return self.labels[index] if index < len(self.labels) else str(index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data, as `save` writes it."""
         return {
+            "schema": SCHEMA,
+            "version": SCHEMA_VERSION,
+            "method": self.method,
+            "labels": list(self.labels),
             "texts": {str(index): n for index, n in sorted(self.texts.items())},
-            "labels": {str(index): n for index, n in sorted(self.labels.items())},
+            "golds": {str(index): n for index, n in sorted(self.golds.items())},
             "wrong": self.wrong,
             "words": [_plain(word) for word in self.words],
             "examples": [asdict(example) for example in self.examples.values()],
+            "provenance": dict(self.provenance),
         }
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Any) -> Self:
+        """The report that `to_dict` gave."""
+        return cls.of_checked(REPORT.checked(data))
+
+    @classmethod
+    def of_checked(cls, data: Mapping[str, Any]) -> Self:
         """From data that was checked."""
-        texts, labels = ({int(index): n for index, n in data[name].items()} for name in ("texts", "labels"))
+        texts, golds = ({int(index): n for index, n in data[name].items()} for name in ("texts", "golds"))
         examples = {example["row"]: _example(example) for example in data["examples"]}
-        return cls(tuple(map(_word, data["words"])), texts, labels, examples, data["wrong"])
+        return cls(
+            method=data["method"],
+            labels=tuple(data["labels"]),
+            words=tuple(map(_word, data["words"])),
+            texts=texts,
+            golds=golds,
+            examples=examples,
+            wrong=data["wrong"],
+            provenance=data["provenance"],
+        )
 
     def with_effects(self, effects: Mapping[tuple[str | None, str], WordEffect]) -> Self:
         """With what the model says without some words, given by their sides and themselves."""
@@ -184,7 +232,56 @@ class Leaning:
         return replace(self, words=judged)
 
 
-def is_striking(word: LeanWord, texts: Mapping[int, int]) -> bool:
+R = TypeVar("R", bound=ShortcutReportData)
+
+
+def of_one_method(explanations: Iterable[ExplanationData]) -> Iterator[tuple[int, ExplanationData, int]]:
+    """Explanations with their place and the class that was predicted and explained; all by one method, of one model."""
+    first: tuple[Any, ...] = ()
+    for row, explanation in enumerate(explanations):
+        predicted, found = _predicted(explanation), (written(explanation), explanation.prediction.labels)
+        first = first or found
+        if found != first:
+            raise BadInput(
+                f"words are counted for one method and one model; found explanations by {first[0]} for the classes "
+                f"{', '.join(first[1])} and by {found[0]} for {', '.join(found[1])}"
+            )
+        yield row, explanation, predicted
+    if not first:
+        raise BadInput("there is no explanation to count")
+
+
+def written(explanation: ExplanationData) -> str:
+    """The method as it is written; one that is not registered here, with all its options."""
+    if explanation.method in list_methods():
+        return MethodSpec(method_named(explanation.method), explanation.options).label
+    options = ", ".join(f"{name}={value}" for name, value in sorted(explanation.options.items()))
+    return f"{explanation.method}({options})" if options else explanation.method
+
+
+def _predicted(explanation: ExplanationData) -> int:
+    """The index of the predicted class, which has to be the one that is explained."""
+    prediction, target = explanation.prediction, explanation.target
+    if prediction.index is None or prediction.probabilities is None:
+        raise BadInput(
+            "words are counted by predicted class: a model that answers questions, or has one output, has none"
+        )
+    if target.index != prediction.index or explanation.versus is not None:
+        raise BadInput(
+            f"words are counted by predicted class, here {prediction.label}, and this explains {target.name}"
+            f"{'' if explanation.versus is None else f' rather than {explanation.versus.name}'}: leave the target out"
+        )
+    return prediction.index
+
+
+def _explained(row: int, predicted: int, explanation: ExplanationData) -> ExplainedText:
+    """What words are counted in, of an explanation that stands at some place of a stream."""
+    words = scored_words(explanation.units, explanation.texts, explanation.scores, explanation.ranks)
+    probability = explanation.prediction.probability
+    return ExplainedText(row, explanation.texts, words, predicted, probability, signed=explanation.signed)
+
+
+def is_striking(word: ShortcutWord, texts: Mapping[int, int]) -> bool:
     """Whether a word is to be looked at.
 
     It is among the strongest words in at least one in twenty texts of a class (and in 5), takes a fifth of the
@@ -210,7 +307,7 @@ class _Sums:
         self.rows: list[tuple[int, int]] = []  # a heap
 
 
-class LeaningSums:
+class ShortcutCounter:
     """Counts words text by text. What is held grows with the number of words, not with that of the texts.
 
     With `wrong`, the texts count where the model is wrong; of the others the labels alone.
@@ -255,20 +352,33 @@ class LeaningSums:
         if (gone := _sampled(self._order, text.row, HELD)) is not None:
             del self._held[gone]
 
-    def leaning(self, words: int = WORDS) -> Leaning:
-        """The words that were leant on most, and all that are to be looked at."""
-        if not self.texts:
-            return Leaning((), {}, dict(self.labels), wrong=self.wrong)
+    def report(
+        self,
+        kind: type[R],
+        method: str,
+        labels: tuple[str, ...],
+        provenance: Mapping[str, Any] | None = None,
+        words: int = WORDS,
+    ) -> R:
+        """The words that were relied on most, and all that are to be looked at."""
         counted = {key: sums for key, sums in self._words.items() if sums.texts}
         every = sorted((self._word(*key, sums) for key, sums in counted.items()), key=_most_first)
         shown = tuple(word for place, word in enumerate(every) if place < words or word.look)
         rows = sorted({row for word in shown for row in word.rows})
-        examples = {row: self._held[row] for row in rows if row in self._held}
-        return Leaning(shown, dict(self.texts), dict(self.labels), examples, self.wrong)
+        return kind(
+            method=method,
+            labels=labels,
+            words=shown,
+            texts=dict(self.texts),
+            golds=dict(self.labels),
+            examples={row: self._held[row] for row in rows if row in self._held},
+            wrong=self.wrong,
+            provenance=provenance or {},
+        )
 
-    def _word(self, side: str | None, word: str, sums: _Sums) -> LeanWord:
-        classes = {i: OfClass(int(n), int(top), score) for i, (n, top, score) in sorted(sums.classes.items())}
-        made = LeanWord(
+    def _word(self, side: str | None, word: str, sums: _Sums) -> ShortcutWord:
+        classes = {i: ClassStats(int(n), int(top), score) for i, (n, top, score) in sorted(sums.classes.items())}
+        made = ShortcutWord(
             word,
             side,
             sums.texts,
@@ -303,21 +413,21 @@ def _sampled(heap: list[tuple[int, int]], row: int, size: int) -> int | None:
     return heapq.heappushpop(heap, entry)[1]
 
 
-def _most_first(word: LeanWord) -> tuple[Any, ...]:
+def _most_first(word: ShortcutWord) -> tuple[Any, ...]:
     return -word.reliance, word.side or "", word.word
 
 
-def _plain(word: LeanWord) -> dict[str, Any]:
+def _plain(word: ShortcutWord) -> dict[str, Any]:
     classes = {str(index): asdict(of) for index, of in word.classes.items()}
     return {**asdict(word), "classes": classes, "rows": list(word.rows)}
 
 
-def _word(data: Mapping[str, Any]) -> LeanWord:
-    classes = {int(index): OfClass(**of) for index, of in data["classes"].items()}
+def _word(data: Mapping[str, Any]) -> ShortcutWord:
+    classes = {int(index): ClassStats(**of) for index, of in data["classes"].items()}
     label = None if data["label"] is None else Association(**data["label"])
     effect = None if data["effect"] is None else WordEffect(**data["effect"])
     more = {"classes": classes, "rows": tuple(data["rows"]), "label": label, "effect": effect}
-    return LeanWord(**{name: data[name] for name in LeanWord.__dataclass_fields__} | more)
+    return ShortcutWord(**{name: data[name] for name in ShortcutWord.__dataclass_fields__} | more)
 
 
 def _example(data: Mapping[str, Any]) -> ExplainedText:
@@ -374,12 +484,42 @@ _WORD = fields(
         "look": flag,
     }
 )
-LEANING = fields(
+_REPORT = fields(
     {
+        "method": text,
+        "labels": every(text),
         "texts": named(whole(1), index),
-        "labels": named(whole(1), index),
+        "golds": named(whole(1), index),
         "wrong": flag,
         "words": every(_WORD),
         "examples": every(_EXAMPLE),
+        "provenance": both(plain, fields({}, {"refused": named(count)})),
     }
 )
+
+
+def _classes_are_known(data: Mapping[str, Any]) -> None:
+    """Every class that is named has a number of texts, and a name where there are names."""
+    counted = {int(at) for at in data["texts"]}
+    must(bool(counted), "has no class", "texts")
+    must(all(word["classes"] for word in data["words"]), "has a word of no class", "words")
+    named_there = {int(at) for word in data["words"] for at in word["classes"]}
+    must(named_there <= counted, "has a class that is not in 'texts'", "words")
+    must({e["predicted"] for e in data["examples"]} <= counted, "has a class that is not in 'texts'", "examples")
+    told = {word["label"]["label"] for word in data["words"] if word["label"]}
+    golds = {int(at) for at in data["golds"]} | told
+    golds |= {example["gold"] for example in data["examples"] if example["gold"] is not None}
+    labels = len(data["labels"]) or MOST_CLASSES
+    highest = max(counted | golds)
+    must(highest < labels, f"has a class {highest}, and there are {labels} labels", "texts")
+
+
+def _are_of_several_methods(data: Mapping[str, Any]) -> None:
+    methods = [report["method"] for report in data["reports"]]
+    must(len(set(methods)) == len(methods), "has two reports of one method", "reports")
+
+
+_WRITTEN_BY = ("version", "`whyformer tokens --out` writes one")
+REPORT = Format("saved report on shortcuts", SCHEMA, SCHEMA_VERSION, (_REPORT, _classes_are_known), *_WRITTEN_BY)
+_REPORTS = (fields({"reports": every(REPORT.check, at_least=1)}), _are_of_several_methods)
+REPORTS = Format("file of saved reports on shortcuts", SCHEMA_OF_SEVERAL, SCHEMA_VERSION, _REPORTS, *_WRITTEN_BY)

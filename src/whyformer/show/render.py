@@ -16,9 +16,9 @@ from whyformer.registry.plugins import Registry
 from whyformer.results.cost import CostTableData
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.explanations import ExplanationsData
+from whyformer.results.shortcuts import ShortcutReportData
 from whyformer.results.table import TableData
 from whyformer.results.trust import TrustData
-from whyformer.results.word_table import TokenTableData
 from whyformer.show.colours import Scale, written
 from whyformer.show.comparing import row_names
 from whyformer.show.grid import Grid, Words, as_csv, as_latex, as_markdown
@@ -150,7 +150,7 @@ def _explained_page(result: Explained, scale: Scale | None = None, tokens: bool 
     return page([result] if isinstance(result, ExplanationData) else result, scale, tokens)
 
 
-@JSON.of(ExplanationData, ComparisonData, ExplanationsData, TokenTableData, TrustData, CostTableData)
+@JSON.of(ExplanationData, ComparisonData, ExplanationsData, ShortcutReportData, TrustData, CostTableData)
 def _data(result: Any) -> str:
     return json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
 
@@ -233,10 +233,10 @@ MARKDOWN.of(TableData)(_later("tables", "as_markdown"))
 LATEX.of(TableData)(_later("tables", "as_latex"))
 HTML.of(TableData)(_later("curves", "report_page"))
 HTML.of(TrustData)(_later("html", "trust_page"))
-TEXT.of(TokenTableData)(_later("words", "as_text"))
-MARKDOWN.of(TokenTableData)(_later("words", "as_markdown"))
-CSV.of(TokenTableData)(_later("shortcuts", "as_csv"))
-HTML.of(TokenTableData)(_later("shortcuts_page", "leaning_page"))
+TEXT.of(ShortcutReportData)(_later("shortcuts", "as_text"))
+MARKDOWN.of(ShortcutReportData)(_later("shortcuts", "as_markdown"))
+CSV.of(ShortcutReportData)(_later("shortcuts", "as_csv"))
+HTML.of(ShortcutReportData)(_later("shortcuts_page", "shortcuts_page"))
 TEXT.of(CostTableData)(_later("costs", "as_text"))
 MARKDOWN.of(CostTableData)(_later("costs", "as_markdown"))
 CSV.of(CostTableData)(_later("costs", "as_csv"))

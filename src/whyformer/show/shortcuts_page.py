@@ -1,26 +1,23 @@
-"""The words that a model leans on as one self-contained page: a table that can be sorted, and the texts behind it."""
+"""The words that a model relies on as one self-contained page: a table that can be sorted, and the texts behind it."""
 
 from collections.abc import Mapping
 from html import escape
 
 import numpy as np
 
-from whyformer.errors import BadInput
 from whyformer.escapes import visible
 from whyformer.inputs.units import Unit
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.kept import KeptExample
-from whyformer.results.shortcuts import ExplainedText, Leaning, LeanWord
-from whyformer.results.word_table import TokenTableData
-from whyformer.show import layout
-from whyformer.show import shortcuts as leant
+from whyformer.results.shortcuts import ExplainedText, ShortcutReportData, ShortcutWord
+from whyformer.show import layout, shortcuts
 from whyformer.show.grid import NONE
 from whyformer.show.html import PAGE, STYLE, legend_line, marked_text
 from whyformer.tasks.label import Label, Predicted
 
-Tables = Mapping[str, TokenTableData]
+Reports = Mapping[str, ShortcutReportData]
 
-TITLE = "The words that the model leans on"
+TITLE = "The words that the model relies on"
 MOST_CLASSES = 6  # that have a column
 LOOK = """
 body{max-width:84em}.why.words{max-width:none}.words table{width:100%}
@@ -48,17 +45,11 @@ document.querySelectorAll(".words th button").forEach(button => button.addEventL
 </script>"""
 
 
-def leaning_page(tables: TokenTableData | Tables) -> str:
+def shortcuts_page(reports: ShortcutReportData | Reports) -> str:
     """A table for each method, and under them the texts that are named there."""
-    several = {tables.method: tables} if isinstance(tables, TokenTableData) else dict(tables)
-    leanings = {method: table.leaning for method, table in several.items() if table.leaning is not None}
-    if not leanings:
-        raise BadInput(
-            "a page shows words with the texts that hold them, and here are sums alone, as of an evaluation: explain "
-            "the texts (`whyformer tokens --data …`)"
-        )
-    parts = [_table(several[method], leaning) for method, leaning in leanings.items()]
-    examples = _examples({method: several[method] for method in leanings})
+    several = {reports.method: reports} if isinstance(reports, ShortcutReportData) else dict(reports)
+    parts = [_table(report) for report in several.values()]
+    examples = _examples(several)
     shown = {e.signed: e for example in examples for e in example.explanations}
     parts += [f'<section class="why words">{legend_line(list(shown.values()))}</section>'] if shown else []
     parts += [_card(example) for example in examples]
@@ -66,34 +57,34 @@ def leaning_page(tables: TokenTableData | Tables) -> str:
     return visible(PAGE.format(title=TITLE, body="\n".join((style, *parts, SCRIPT))))
 
 
-def _table(table: TokenTableData, leaning: Leaning) -> str:
-    first, about = leant.title(table, leaning)
-    classes = sorted(leaning.texts)[:MOST_CLASSES]
-    sides = any(word.side for word in leaning.words)
+def _table(report: ShortcutReportData) -> str:
+    first, about = shortcuts.title(report)
+    classes = sorted(report.texts)[:MOST_CLASSES]
+    sides = any(word.side for word in report.words)
     titles = ["look", "word", *(["side"] if sides else []), "texts", "strongest", "share", "without it", "in the data"]
-    scores = [f"score, {table.name_of(index)}" for index in classes]
+    scores = [f"score, {report.name_of(index)}" for index in classes]
     head = "".join(map(_head, titles)) + '<th scope="col">rows</th>' + "".join(map(_head, scores))
-    body = "".join(_row(table, leaning, word, classes, sides) for word in leaning.words)
-    told = "".join(f'<p class="soft">{escape(line)}</p>' for line in leant.key(leaning))
+    body = "".join(_row(report, word, classes, sides) for word in report.words)
+    told = "".join(f'<p class="soft">{escape(line)}</p>' for line in shortcuts.key(report))
     above = f'<h2>{escape(first)}</h2><p class="soft">{escape(about)}</p>'
     grid = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<section class="why words">{above}<div class="scroll">{grid}</div>{told}</section>'
 
 
-def _row(table: TokenTableData, leaning: Leaning, word: LeanWord, classes: list[int], sides: bool) -> str:
+def _row(report: ShortcutReportData, word: ShortcutWord, classes: list[int], sides: bool) -> str:
     bar = f'<span class="bar"><i style="width:{100 * min(1.0, word.share):.0f}%"></i></span>'
     effect, label = word.effect, word.label
     cells = [
-        _cell(leant.LOOK if word.look else "", int(word.look)),
+        _cell(shortcuts.LOOK if word.look else "", int(word.look)),
         _cell(word.word, word.word, "look" if word.look else ""),
         *([_cell(word.side or "", word.side or "")] if sides else []),
         _cell(f"{word.texts:,}", word.texts, "n"),
         _cell(f"{word.strongest:,}", word.strongest, "n"),
-        _cell(leant.whole_percent(word.share), word.share, "n", bar),
-        _cell(leant.effect_text(effect), effect.log_odds if effect else 0, "n"),
-        _cell(leant.label_text(table, label), label.z if label else 0),
+        _cell(shortcuts.whole_percent(word.share), word.share, "n", bar),
+        _cell(shortcuts.effect_text(effect), effect.log_odds if effect else 0, "n"),
+        _cell(shortcuts.label_text(report, label), label.z if label else 0),
     ]
-    cells.append(f"<td>{', '.join(_link(row, leaning) for row in word.rows)}</td>")
+    cells.append(f"<td>{', '.join(_link(row, report) for row in word.rows)}</td>")
     for index in classes:
         of = word.classes.get(index)
         cells.append(_cell(f"{of.mean:+.3g}" if of else NONE, of.mean if of else 0, "n"))
@@ -123,30 +114,30 @@ def _card(example: KeptExample[ComparisonData[ExplanationData]]) -> str:
     return f'<section class="why ex{wrong}" id="row-{example.row}">{heading}{table}</section>'
 
 
-def _link(row: int, leaning: Leaning) -> str:
-    return f'<a href="#row-{row}">{row}</a>' if row in leaning.examples else str(row)
+def _link(row: int, report: ShortcutReportData) -> str:
+    return f'<a href="#row-{row}">{row}</a>' if row in report.examples else str(row)
 
 
-def _examples(tables: Tables) -> list[KeptExample[ComparisonData[ExplanationData]]]:
+def _examples(reports: Reports) -> list[KeptExample[ComparisonData[ExplanationData]]]:
     """The texts that are named, each with what every method says of it, in order of their rows."""
-    by_row: dict[int, list[tuple[TokenTableData, ExplainedText]]] = {}
-    for table in tables.values():
-        for row, text in (table.leaning.examples if table.leaning else {}).items():
-            by_row.setdefault(row, []).append((table, text))
+    by_row: dict[int, list[tuple[ShortcutReportData, ExplainedText]]] = {}
+    for report in reports.values():
+        for row, text in report.examples.items():
+            by_row.setdefault(row, []).append((report, text))
     examples = []
     for row, explained in sorted(by_row.items()):
-        (table, text), *_ = explained
-        gold = None if text.gold is None else table.name_of(text.gold)
+        (report, text), *_ = explained
+        gold = None if text.gold is None else report.name_of(text.gold)
         right = None if text.gold is None else not text.is_wrong
         shown = ComparisonData(tuple(_explanation(*one) for one in explained))
         examples.append(KeptExample(row, gold, right, shown))
     return examples
 
 
-def _explanation(table: TokenTableData, text: ExplainedText) -> ExplanationData:
+def _explanation(report: ShortcutReportData, text: ExplainedText) -> ExplanationData:
     """The words of a text with their scores, as cards are made of."""
     units = tuple(Unit(word.text, "word", word.span, word.part) for word in text.words)
-    label = table.name_of(text.predicted)
-    said = Predicted(label, text.predicted, text.probability, (), None, tuple(table.labels))
+    label = report.name_of(text.predicted)
+    said = Predicted(label, text.predicted, text.probability, (), None, tuple(report.labels))
     scores, target = np.array([word.score for word in text.words]), Label(text.predicted, label)
-    return ExplanationData(units, scores, said, target, table.method, text.signed, text.texts)
+    return ExplanationData(units, scores, said, target, report.method, text.signed, text.texts)

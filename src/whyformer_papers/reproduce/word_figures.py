@@ -7,13 +7,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from whyformer.errors import BadInput
-from whyformer.evaluation.word_table import TokenTable, tables_of
-from whyformer.metrics.overlap import Counting
-from whyformer.results.word_table import TOP
-from whyformer.show.clouds import wordcloud_class
 from whyformer.show.grid import NONE, Grid, plain_grid
 from whyformer_papers.reproduce.result import Part, Reproduced, method_label
 from whyformer_papers.reproduce.tables import FIELDS, TableRecipe
+from whyformer_papers.words.clouds import wordcloud_class
+from whyformer_papers.words.overlap import Counting
+from whyformer_papers.words.table import TOP, WordTable, tables_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +34,7 @@ class Shared(NamedTuple):
     indices: tuple[int, int]
 
 
-def word_tables(part: Part) -> dict[str, TokenTable]:
+def word_tables(part: Part) -> dict[str, WordTable]:
     """The tokens of each class, by the rows of a column that were measured; none if no text could be explained."""
     if part.table is None:
         return {}
@@ -47,7 +46,7 @@ def word_tables(part: Part) -> dict[str, TokenTable]:
     return {row: by_method[method] for row, method in labels.items() if method in by_method}
 
 
-def compared_tables(part: Part) -> dict[str, TokenTable]:
+def compared_tables(part: Part) -> dict[str, WordTable]:
     """The tables that have several classes, which can be compared."""
     return {row: table for row, table in word_tables(part).items() if len(table.totals) > 1}
 
@@ -118,7 +117,7 @@ class OverlapFigure(TableRecipe):
 
     def column_drawing(self, part: Part) -> "Figure | None":
         """A curve of counts for each pair of classes, or a curve of shares for each row, if there are words."""
-        from whyformer.show.overlaps import overlap_figure, shared_figure
+        from whyformer_papers.words.curves import overlap_figure, shared_figure
 
         tables = compared_tables(part)
         if not tables:
@@ -171,7 +170,7 @@ class CloudFigure(TableRecipe):
 
     def column_drawing(self, part: Part) -> "Figure | None":
         """A cloud for each row and class, if there are words."""
-        from whyformer.show.clouds import clouds_figure
+        from whyformer_papers.words.clouds import clouds_figure
 
         tables = word_tables(part)
         return clouds_figure(tables) if tables else None

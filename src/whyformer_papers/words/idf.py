@@ -16,10 +16,9 @@ from typing import Any
 
 from whyformer.errors import BadInput, MissingExtra, WhyformerError, listed, reason_of, shown
 from whyformer.inputs.units import split_words
-from whyformer.models.loading import BUNDLED
 from whyformer.storage.files import parsed_json
 
-BUNDLED_WORDS = BUNDLED / "word_frequencies.tsv.gz"
+BUNDLED_WORDS = Path(__file__).parent / "frequencies.tsv.gz"
 WORD, VALUE, COUNT = "word", "idf", "doc_freq"  # the columns of a file
 MOST_DOCUMENTS = 10**15
 _DOCUMENTS = re.compile(r"#\s*documents\s*=\s*(\d{1,20})\s*")

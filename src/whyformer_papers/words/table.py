@@ -1,21 +1,25 @@
 """Which words speak for which class, summed over many explanations, and which words classes share."""
 
+import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, NamedTuple, Self
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from whyformer.datasets import label_index
 from whyformer.errors import BadInput, BadOption
-from whyformer.methods.registry import list_methods, method_named
-from whyformer.methods.specs import MethodSpec
-from whyformer.metrics.idf import Idf
-from whyformer.metrics.overlap import Counting, Totals, WordSums, shared_share, top_words
+from whyformer.metrics.registry import metric_named
 from whyformer.registry.arguments import validated
 from whyformer.results.explanation import ExplanationData
-from whyformer.results.shortcuts import LEANING, ExplainedText, Leaning, LeaningSums, scored_words
+from whyformer.results.shortcuts import of_one_method, written
+from whyformer.results.table import TableData
+from whyformer.show.render import JSON, MARKDOWN, TEXT, Shown, text_of
+from whyformer.storage.files import read_json, write
 from whyformer.storage.forms import (
     Format,
+    Misfit,
     both,
     count,
     every,
@@ -24,13 +28,14 @@ from whyformer.storage.forms import (
     must,
     named,
     number,
-    optional,
     plain,
     text,
     whole,
 )
+from whyformer_papers.words.idf import Idf
+from whyformer_papers.words.overlap import Counting, Totals, WordSums, shared_share, top_words
 
-SCHEMA, SCHEMA_OF_SEVERAL = "whyformer/token-table", "whyformer/token-tables"
+SCHEMA, SCHEMA_OF_SEVERAL = "whyformer/word-table", "whyformer/word-tables"
 SCHEMA_VERSION = 1
 MOST_CLASSES = 1_000_000  # of a model whose labels are not known
 TOP = 50  # words of each class, as in the paper
@@ -49,15 +54,21 @@ class Word(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TokenTableData:
-    """What a `TokenTable` is made of, which says what the fields mean, and what is computed from it."""
+class WordTable(Shown):
+    """Of each predicted class the words with the sums of their scores, times how rare they are.
+
+    A word is what `units.join_words` calls one, lower-cased: a run of letters and digits, or a punctuation mark or
+    sign. Its score in a text is the sum of its tokens' scores, weighted by its inverse document frequency (`Idf`). With
+    another `Counting`, which `provenance` then names, a word is a token, or counts once a text.
+    `totals` are by the index of the class that the model predicted; classes that it never predicted are not there.
+    `texts` counts the texts of each. Special tokens are no words.
+    """
 
     totals: Totals
     labels: tuple[str, ...]
     method: str
     texts: Mapping[int, int]
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    leaning: Leaning | None = None
 
     def __post_init__(self) -> None:
         if not self.totals or set(self.totals) != set(self.texts):
@@ -66,29 +77,40 @@ class TokenTableData:
     @classmethod
     def of(
         cls, explanations: Iterable[ExplanationData], *, idf: Idf | None = None, counting: Counting = WORDS_EACH
-    ) -> Self:
+    ) -> "WordTable":
         """Sum up explanations of what a model predicted, by one method; they may come as a stream.
 
         Without an `idf` words are weighted by the small table that comes along. `counting` may say to sum tokens, or
         each distinct word of a text once.
         """
-        weights, sums, leaning = Idf.bundled() if idf is None else idf, WordSums(), LeaningSums()
-        first: tuple[Any, ...] = ()
-        provenance: dict[str, Any] = {}
-        for row, explanation in enumerate(explanations):
-            index, method_and_labels = _predicted(explanation), (_called(explanation), explanation.prediction.labels)
-            first, provenance = first or method_and_labels, provenance or dict(explanation.provenance)
-            if method_and_labels != first:
-                raise BadInput(
-                    f"one table is of one method and one model; found explanations by {first[0]} for the classes "
-                    f"{', '.join(first[1])} and by {method_and_labels[0]} for {', '.join(method_and_labels[1])}"
-                )
-            sums.add(counting.record(index, explanation.units, explanation.texts, explanation.scores, weights))
-            leaning.add(_explained(row, index, explanation))
-        if not first:
-            raise BadInput("there is no explanation to sum up")
+        weights, sums = Idf.bundled() if idf is None else idf, WordSums()
+        method, labels, provenance = "", tuple[str, ...](), dict[str, Any]()
+        for row, explanation, predicted in of_one_method(explanations):
+            if not row:
+                method, labels = written(explanation), explanation.prediction.labels
+                provenance = dict(explanation.provenance)
+            sums.add(counting.record(predicted, explanation.units, explanation.texts, explanation.scores))
         provenance |= {"idf": weights.source, **counting.provenance}
-        return cls(sums.totals, first[1], first[0], dict(sums.texts), provenance, leaning.leaning())
+        return cls(sums.totals(weights), labels, method, dict(sums.texts), provenance)
+
+    @classmethod
+    @validated
+    def load(cls, path: str | Path) -> "WordTable":
+        """Read what `save` wrote as JSON."""
+        tables = load_tables(path)
+        if len(tables) != 1:
+            raise BadInput(f"{str(path)!r} holds {len(tables)} tables ({', '.join(tables)}): read it with load_tables")
+        return next(iter(tables.values()))
+
+    @validated
+    def to_markdown(self, k: int = TOP, lines: int = LINES) -> str:
+        """The highest words of each class, and the words among the top k that each two classes share."""
+        return text_of(self, "markdown", k=k, lines=lines)
+
+    @validated
+    def to_text(self, k: int = TOP, lines: int = LINES) -> str:
+        """The same for a terminal."""
+        return text_of(self, "text", k=k, lines=lines)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -145,21 +167,19 @@ class TokenTableData:
             "texts": {str(index): count for index, count in sorted(self.texts.items())},
             "totals": totals,
             "provenance": dict(self.provenance),
-            "leaning": None if self.leaning is None else self.leaning.to_dict(),
         }
 
     @classmethod
-    def from_dict(cls, data: Any) -> Self:
+    def from_dict(cls, data: Any) -> "WordTable":
         """The table that `to_dict` gave."""
-        return cls._of(TABLE.checked(data))
+        return cls.of_checked(TABLE.checked(data))
 
     @classmethod
-    def _of(cls, data: Mapping[str, Any]) -> Self:
+    def of_checked(cls, data: Mapping[str, Any]) -> "WordTable":
         """From data that was checked."""
         totals = {int(at): {word: float(score) for word, score in of.items()} for at, of in data["totals"].items()}
         texts = {int(at): texts for at, texts in data["texts"].items()}
-        leaning = None if data.get("leaning") is None else Leaning.of(data["leaning"])
-        return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"], leaning)
+        return cls(totals, tuple(data["labels"]), data["method"], texts, data["provenance"])
 
     @property
     def _compared(self) -> list[int]:
@@ -184,36 +204,6 @@ class TokenTableData:
         return index
 
 
-def _predicted(explanation: ExplanationData) -> int:
-    """The index of the predicted class, which has to be the one that is explained."""
-    prediction, target = explanation.prediction, explanation.target
-    if prediction.index is None or prediction.probabilities is None:
-        raise BadInput(
-            "words are summed by predicted class: a model that answers questions, or has one output, has none"
-        )
-    if target.index != prediction.index or explanation.versus is not None:
-        raise BadInput(
-            f"words are summed by predicted class, here {prediction.label}, and this explains {target.name}"
-            f"{'' if explanation.versus is None else f' rather than {explanation.versus.name}'}: leave the target out"
-        )
-    return prediction.index
-
-
-def _explained(row: int, predicted: int, explanation: ExplanationData) -> ExplainedText:
-    """What words are counted in, of an explanation that stands at some place of a stream."""
-    words = scored_words(explanation.units, explanation.texts, explanation.scores, explanation.ranks)
-    probability = explanation.prediction.probability
-    return ExplainedText(row, explanation.texts, words, predicted, probability, signed=explanation.signed)
-
-
-def _called(explanation: ExplanationData) -> str:
-    """The method as it is written; one that is not registered here, with all its options."""
-    if explanation.method in list_methods():
-        return MethodSpec(method_named(explanation.method), explanation.options).label
-    options = ", ".join(f"{name}={value}" for name, value in sorted(explanation.options.items()))
-    return f"{explanation.method}({options})" if options else explanation.method
-
-
 def _score(value: Any) -> None:
     """A word with its score."""
     must(isinstance(value, list) and len(value) == 2, "is not a word and its score")
@@ -228,24 +218,6 @@ def _is_numbered_alike(data: Mapping[str, Any]) -> None:
     must(known == {int(at) for at in data["texts"]}, "has other classes than 'texts'", "totals")
     labels = len(data["labels"]) or MOST_CLASSES
     must(max(known) < labels, f"has a class {max(known)}, and there are {labels} labels", "totals")
-    if leaning := data.get("leaning"):
-        must(_classes_of(leaning) <= known, "has a class that is not in 'totals'", "leaning")
-        numbered = {int(at) for at in leaning["labels"]} | _gold_of(leaning)
-        must(max(numbered, default=0) < labels, f"has a label {max(numbered, default=0)} of {labels}", "leaning")
-
-
-def _classes_of(leaning: Mapping[str, Any]) -> set[int]:
-    """The predicted classes that are named; every word has some, and all are counted."""
-    counted = {int(at) for at in leaning["texts"]}
-    named_there = {int(at) for word in leaning["words"] for at in word["classes"]}
-    must(named_there <= counted, "has a class that is not in 'texts'", "leaning")
-    must(all(word["classes"] for word in leaning["words"]), "has a word of no class", "leaning")
-    return counted | {example["predicted"] for example in leaning["examples"]}
-
-
-def _gold_of(leaning: Mapping[str, Any]) -> set[int]:
-    told = [word["label"]["label"] for word in leaning["words"] if word["label"]]
-    return {*told, *(example["gold"] for example in leaning["examples"] if example["gold"] is not None)}
 
 
 def _are_of_several_methods(data: Mapping[str, Any]) -> None:
@@ -253,7 +225,7 @@ def _are_of_several_methods(data: Mapping[str, Any]) -> None:
     must(len(set(methods)) == len(methods), "has two tables of one method", "tables")
 
 
-WORDS = fields({"class": count, "words": every(_score)})
+WORDS = fields({"class": count, "words": every(_score)}, {"letters": named(text)})
 _TABLE = fields(
     {
         "method": text,
@@ -261,10 +233,96 @@ _TABLE = fields(
         "texts": named(whole(1), index),
         "totals": named(named(number()), index),
         "provenance": both(plain, fields({}, {"refused": named(count)})),
-    },
-    {"leaning": optional(LEANING)},  # not there in tables that were made of an evaluation, or saved long ago
+    }
 )
-_WRITTEN_BY = ("version", "`whyformer tokens --out` writes one")
+_WRITTEN_BY = ("version", "`whyformer words --out` writes one")
 TABLE = Format("saved table of words", SCHEMA, SCHEMA_VERSION, (_TABLE, _is_numbered_alike), *_WRITTEN_BY)
 _TABLES = (fields({"tables": every(TABLE.check, at_least=1)}), _are_of_several_methods)
 TABLES = Format("file of saved tables of words", SCHEMA_OF_SEVERAL, SCHEMA_VERSION, _TABLES, *_WRITTEN_BY)
+
+
+def tables_of(results: TableData, counting: Counting | None = None, idf: Idf | None = None) -> dict[str, WordTable]:
+    """The tables of words of an evaluation that measured `token_overlap`, by method.
+
+    If it counted them in several ways, `counting` says which is meant. Words are weighted as `WordTable.of` does it.
+    """
+    measured = {m: _counting(facts) for m, facts in results.facts.items() if facts.get("name") == METRIC}
+    chosen = _chosen(measured.values(), counting)
+    about = results.run.get("about", {})
+    provenance = {name: about[name] for name in ("model", "revision", "data") if about.get(name)}
+    weights, tables = Idf.bundled() if idf is None else idf, dict[str, WordTable]()
+    for (method, metric), series in results.series.items():
+        if measured.get(metric) != chosen or method in tables or not series.details:
+            continue
+        sums = WordSums()
+        for row, detail in zip(series.rows, series.details, strict=True):
+            words = json.loads(zlib.decompress(detail))
+            try:
+                WORDS(words)
+            except Misfit as misfit:
+                raise BadInput(f"row {row} has no words of {method} by {metric}: {misfit}") from misfit
+            sums.add(words)
+        told = {**provenance, "idf": weights.source, **chosen.provenance}
+        tables[method] = WordTable(sums.totals(weights), tuple(about.get("labels", ())), method, dict(sums.texts), told)
+    if not tables:
+        raise BadInput(f"this evaluation has no words: every text was refused, or measure {METRIC}")
+    return {method: tables[method] for method in results.methods if method in tables}
+
+
+def _counting(facts: Mapping[str, Any]) -> Counting:
+    """How a metric counted; what is not said there has its default."""
+    stated = {name: value for name, value in facts.get("options", {}).items() if name in Counting._fields}
+    return Counting(**metric_named(METRIC).checked(stated))
+
+
+def _chosen(ways: Iterable[Counting], wanted: Counting | None) -> Counting:
+    """The way to count that is wanted, or the only one."""
+    distinct = list(dict.fromkeys(ways))
+    if not distinct:
+        raise BadInput(f"this evaluation has no words: measure {METRIC} (--metrics {METRIC})")
+    if wanted is None and len(distinct) > 1:
+        raise BadInput(
+            f"this evaluation counted {'; '.join(map(str, distinct))}: say which, with units and once "
+            "(--units word or token, --once or --no-once)"
+        )
+    if wanted is not None and wanted not in distinct:
+        once = str(wanted.once).lower()
+        raise BadInput(
+            f"this evaluation counted {'; '.join(map(str, distinct))}, not {wanted}: measure "
+            f"{METRIC}(units={wanted.units}, once={once})"
+        )
+    return wanted or distinct[0]
+
+
+def save_tables(tables: Mapping[str, WordTable], path: str | Path) -> Path:
+    """Write the tables of several methods to one JSON file."""
+    several = [table.to_dict() for table in tables.values()]
+    data = {"schema": SCHEMA_OF_SEVERAL, "version": SCHEMA_VERSION, "tables": several}
+    return write(path, json.dumps(data, ensure_ascii=False, indent=1))
+
+
+def load_tables(path: str | Path) -> dict[str, WordTable]:
+    """Read what `save_tables` or `WordTable.save` wrote, by method."""
+    data = read_json(path, TABLE.kind)
+    if isinstance(data, dict) and data.get("schema") == SCHEMA_OF_SEVERAL:
+        several = TABLES.checked(data, path)["tables"]
+    else:
+        several = [TABLE.checked(data, path)]
+    return {table.method: table for table in map(WordTable.of_checked, several)}
+
+
+JSON.of(WordTable)(lambda table: json.dumps(table.to_dict(), ensure_ascii=False, indent=1))
+
+
+@TEXT.of(WordTable)
+def _as_text(table: WordTable, **options: Any) -> str:
+    from whyformer_papers.words.text import as_text
+
+    return as_text(table, **options)
+
+
+@MARKDOWN.of(WordTable)
+def _as_markdown(table: WordTable, **options: Any) -> str:
+    from whyformer_papers.words.text import as_markdown
+
+    return as_markdown(table, **options)

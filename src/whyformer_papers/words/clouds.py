@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import BadInput, MissingExtra
 from whyformer.escapes import literal
-from whyformer.results.word_table import TOP, TokenTableData
 from whyformer.show.colours import IMPORTANCE, as_hex
+from whyformer_papers.words.table import TOP, WordTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ FRAME = "#d5d9de"
 
 
 def clouds_figure(
-    tables: TokenTableData | Mapping[str, TokenTableData],
+    tables: WordTable | Mapping[str, WordTable],
     k: int = TOP,
     *,
     seed: int = 0,
@@ -40,7 +40,7 @@ def clouds_figure(
 
     from whyformer.show.drawings import Drawing
 
-    several = {tables.method: tables} if isinstance(tables, TokenTableData) else dict(tables)
+    several = {tables.method: tables} if isinstance(tables, WordTable) else dict(tables)
     if not several:
         raise BadInput("there is no table of words to draw")
     cloud = wordcloud_class()
@@ -73,7 +73,7 @@ def wordcloud_class() -> Any:
         raise MissingExtra("word clouds need wordcloud: pip install wordcloud") from error
 
 
-def _shared(table: TokenTableData, index: int, k: int) -> set[str]:
+def _shared(table: WordTable, index: int, k: int) -> set[str]:
     others = [other for other in table.totals if other != index]
     return {word for other in others for word in table.shared(index, other, k)}
 

@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -11,12 +12,12 @@ import torch
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.units import Unit, join_words
 from whyformer.metrics.case import Case, Floats
-from whyformer.metrics.idf import Idf
 from whyformer.metrics.registry import Measured, metric
 from whyformer.registry.options import Added
+from whyformer_papers.words.idf import Idf
 
 Counted = Literal["word", "token"]
-Totals = dict[int, dict[str, float]]  # of each predicted class its words with their sums
+Totals = dict[int, dict[str, float]]  # of each predicted class its words with their weighted sums
 Scored = tuple[str, str, float]  # a word as it is summed, the letters that its rarity is looked up by, its score
 
 
@@ -37,13 +38,16 @@ class Counting(NamedTuple):
         """What a table says of it: nothing, if it is the default."""
         return {} if self == Counting() else {"counted": str(self)}
 
-    def record(
-        self, predicted: int, units: Sequence[Unit], texts: Sequence[str], scores: Floats, idf: Idf
-    ) -> dict[str, Any]:
-        """What one text adds to the sums: its class, and its words with their scores times the idf."""
+    def record(self, predicted: int, units: Sequence[Unit], texts: Sequence[str], scores: Floats) -> dict[str, Any]:
+        """What one text adds to the sums: its class, and its words with their scores.
+
+        Where a word is not spelled as its rarity is looked up, as of a token with marks, `letters` has both.
+        """
         scored = _tokens(units, scores) if self.units == "token" else _words(units, texts, scores)
-        weighted = [(word, score * idf[letters]) for word, letters, score in scored]
-        return {"class": predicted, "words": _means(weighted) if self.once else [list(word) for word in weighted]}
+        words = [(word, score) for word, _, score in scored]
+        record = {"class": predicted, "words": _means(words) if self.once else [list(word) for word in words]}
+        letters = {word: looked_up for word, looked_up, _ in scored if looked_up != word}
+        return {**record, "letters": letters} if letters else record
 
 
 def _words(units: Sequence[Unit], texts: Sequence[str], scores: Floats) -> list[Scored]:
@@ -76,31 +80,35 @@ def _means(weighted: Iterable[tuple[str, float]]) -> list[list[Any]]:
 
 
 class WordSums:
-    """Of each predicted class the sums of its words' weighted scores, and its number of texts, as records come in."""
+    """Of each predicted class the sums of its words' scores, and its number of texts, as records come in."""
 
     def __init__(self) -> None:
         self.texts: Counter[int] = Counter()
+        self._letters: dict[str, str] = {}
         self._sums: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in what `Counting.record` gave of one text."""
         self.texts[record["class"]] += 1
+        self._letters |= record.get("letters", {})
         sums = self._sums[record["class"]]
         for word, score in record["words"]:
             sums[word] += score
 
-    @property
-    def totals(self) -> Totals:
-        """The sums so far."""
-        return {index: dict(self._sums[index]) for index in sorted(self._sums)}
+    def totals(self, idf: Idf) -> Totals:
+        """The sums so far, each times how rare its word is."""
+        return {
+            index: {word: score * idf[self._letters.get(word, word)] for word, score in self._sums[index].items()}
+            for index in sorted(self._sums)
+        }
 
 
-def word_totals(records: Iterable[Mapping[str, Any]]) -> Totals:
-    """Of each class the words with the sum of their weighted scores; it feeds word clouds too."""
+def word_totals(records: Iterable[Mapping[str, Any]], idf: Idf) -> Totals:
+    """Of each class the words with the sum of their weighted scores."""
     sums = WordSums()
     for record in records:
         sums.add(record)
-    return sums.totals
+    return sums.totals(idf)
 
 
 def top_words(totals: Mapping[str, float], k: int) -> list[str]:
@@ -120,19 +128,21 @@ def _checked(k: int) -> int:
     return k
 
 
-def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10, **counting: Any) -> float:
+def shared_top_words(
+    records: Sequence[Mapping[str, Any]], *, k: int = 10, idf: Path | None = None, **counting: Any
+) -> float:
     """The share of the top k words that two classes have in common, from the records of all texts.
 
     How they were counted is in the records.
     """
-    return shared_share([top_words(totals, k) for totals in word_totals(records).values()], k)
+    weights = Idf.bundled() if idf is None else Idf.read(idf)
+    return shared_share([top_words(totals, k) for totals in word_totals(records, weights).values()], k)
 
 
 @metric(
     family="overlap",
     higher_is_better=False,
     bounds=(0, 1),
-    needs={"idf"},
     level="corpus",
     reduce=shared_top_words,
     takes="texts",
@@ -140,19 +150,21 @@ def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10, **cou
     paper="Decoded layer saliency 2023",
 )
 def token_overlap(
-    case: Case, *, k: int = 10, units: Annotated[Counted, Added()] = "word", once: Annotated[bool, Added()] = False
+    case: Case,
+    *,
+    k: int = 10,
+    units: Annotated[Counted, Added()] = "word",
+    once: Annotated[bool, Added()] = False,
+    idf: Annotated[Path | None, Added()] = None,
 ) -> Measured:
     """Share of the k highest words of each predicted class that two classes have in common.
 
     Scores are summed per lower-cased word over all examples of a predicted class, times the word's inverse document
-    frequency. `units="token"` sums tokens as the tokenizer spells them, and `once` counts each distinct one of a text
-    once, with the mean of its scores there: both together are the paper's own reading. There is no number for a single
-    example.
+    frequency, of the table that comes along or of the file `idf`. `units="token"` sums tokens as the tokenizer spells
+    them, and `once` counts each distinct one of a text once, with the mean of its scores there: both together are the
+    paper's own reading. There is no number for a single example.
     """
-    assert case.idf is not None
     predicted, counting = case.chosen("predicted"), Counting(units, once)
     examples = zip(predicted.tolist(), case.scores_of(predicted), case.examples, strict=True)
-    records = tuple(
-        counting.record(index, text.units, text.texts, scores, case.idf) for index, scores, text in examples
-    )
+    records = tuple(counting.record(index, text.units, text.texts, scores) for index, scores, text in examples)
     return Measured(torch.full((len(case),), torch.nan, dtype=torch.float64), records=records)

@@ -1,4 +1,4 @@
-"""What the classes of a token table share, as matplotlib figures."""
+"""What the classes of a word table share, as matplotlib figures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from matplotlib.ticker import MaxNLocator
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.escapes import literal
-from whyformer.results.word_table import TOP, TokenTableData
 from whyformer.show.colours import IMPORTANCE, as_hex, ink
 from whyformer.show.curves import MARKERS, thin_look
 from whyformer.show.drawings import Drawing
 from whyformer.show.pictures import curve_legend, ruled, tiled
+from whyformer_papers.words.table import TOP, WordTable
 
-Tables = Mapping[str, TokenTableData]
+Tables = Mapping[str, WordTable]
 
 MOST = 2000  # words of a class; a curve has a point for each
 LONG = 40  # characters; of longer names no two stand side by side
@@ -62,7 +62,7 @@ def shared_figure(tables: Tables, k: int = TOP) -> Figure:
     return drawn
 
 
-def _any(tables: Tables) -> list[tuple[str, TokenTableData]]:
+def _any(tables: Tables) -> list[tuple[str, WordTable]]:
     if not tables:
         raise BadInput("there is no table of words to draw")
     if len({table.classes for table in tables.values()}) > 1:

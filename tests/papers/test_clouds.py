@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyformer import BadInput, MissingExtra, TokenTable
-from whyformer.show import clouds
-from whyformer.show.clouds import OWN, SHARED, clouds_figure
-from whyformer.show.overlaps import overlap_figure, shared_figure
+from whyformer import BadInput, MissingExtra
+from whyformer_papers.words import WordTable, clouds
+from whyformer_papers.words.clouds import OWN, SHARED, clouds_figure
+from whyformer_papers.words.curves import overlap_figure, shared_figure
 
 TOTALS = {
     0: {"war": 90.0, "peace": 22.5, "the": 22.5, "film": 6.0, "never": -1.0},
@@ -21,11 +21,11 @@ TOTALS = {
 
 def table(
     method: str = "attcat", totals: Any = TOTALS, labels: tuple[str, ...] = ("World", "Sports", "$5")
-) -> TokenTable:
-    return TokenTable(totals, labels, method, dict.fromkeys(totals, 1))
+) -> WordTable:
+    return WordTable(totals, labels, method, dict.fromkeys(totals, 1))
 
 
-def other() -> TokenTable:
+def other() -> WordTable:
     words = {f"word{n}": float(50 - n) for n in range(50)}
     return table("random(seed=$1)", {0: words, 1: {**words, "new": 99.0}, 2: {"x": 1.0}})
 

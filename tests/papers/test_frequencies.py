@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from whyformer import BadInput, MissingExtra
-from whyformer.metrics.idf import BUNDLED_WORDS, Idf, rarity
+from whyformer_papers.words.idf import BUNDLED_WORDS, Idf, rarity
 
 
 def weight(count: int, documents: int) -> float:

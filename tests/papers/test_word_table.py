@@ -14,22 +14,22 @@ import transformers as hf
 import whyformer
 from tests.helpers import cases, evaluated, families
 from tests.helpers.evaluated import in_order, own_registry, registered
-from whyformer import BadInput, BadOption, Explainer, Explanation, TokenTable
+from whyformer import BadInput, BadOption, Explainer, Explanation
 from whyformer.datasets import open_dataset
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.shortcuts import idf_called, token_tables
 from whyformer.evaluation.table import Results
-from whyformer.evaluation.word_table import load_tables, save_tables, tables_of
 from whyformer.inputs.units import Unit
-from whyformer.metrics.idf import Idf
-from whyformer.metrics.overlap import Counting
 from whyformer.metrics.registry import metric_named
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.tasks.label import Label, Predicted
+from whyformer_papers.words.idf import Idf
+from whyformer_papers.words.overlap import Counting
+from whyformer_papers.words.table import WordTable, load_tables, save_tables, tables_of
+from whyformer_papers.words.tally import idf_called, word_tables
 
 TOTALS = {
     0: {"war": 9.0, "the": 8.0, "peace": 7.0, "film": 6.0, ".": -1.0},
@@ -39,8 +39,8 @@ TOTALS = {
 LABELS = ("World", "Sports", "Business", "Culture")
 
 
-def table(totals: Any = TOTALS, method: str = "attcat", **provenance: Any) -> TokenTable:
-    return TokenTable(totals, LABELS, method, {index: 2 + index for index in totals}, provenance)
+def table(totals: Any = TOTALS, method: str = "attcat", **provenance: Any) -> WordTable:
+    return WordTable(totals, LABELS, method, {index: 2 + index for index in totals}, provenance)
 
 
 # What a table says
@@ -104,7 +104,7 @@ def test_classes_and_numbers_that_are_not_there() -> None:
     for ask in (lambda: found.top(0, 0), lambda: found.overlap(0), lambda: found.shared(0, 1, -1)):
         with pytest.raises(BadOption, match="k must be at least 1"):
             ask()
-    assert TokenTable({7: {"a": 1.0}}, (), "m", {7: 1}).top(1, "7") == [("a", 1.0)]
+    assert WordTable({7: {"a": 1.0}}, (), "m", {7: 1}).top(1, "7") == [("a", 1.0)]
 
 
 def test_one_class_has_words_and_nothing_to_compare_them_with() -> None:
@@ -166,7 +166,7 @@ def test_sums_of_explanations_by_hand() -> None:
         made("good FILM the the", [99.0, 4.0, 0.5, 1.0, 1.0]),
         made("good boring", [99.0, -1.0, 2.0], index=0),
     ]
-    found = TokenTable.of(iter(given), idf=idf)
+    found = WordTable.of(iter(given), idf=idf)
     assert found.totals == {
         0: {"good": -3.0, "boring": 6.0},
         1: {"the": 0.5 * 3, "film": 2.0 * 2.5, "good": 12.0},
@@ -175,7 +175,7 @@ def test_sums_of_explanations_by_hand() -> None:
     assert found.labels == ("no", "yes")
     assert found.method == "made"
     assert found.provenance["idf"] == "by hand"
-    by_word = TokenTable.of((one.by_word() for one in given), idf=idf)
+    by_word = WordTable.of((one.by_word() for one in given), idf=idf)
     assert by_word.totals == found.totals
 
 
@@ -184,9 +184,9 @@ def test_tokens_of_a_word_are_added_up() -> None:
     one = Explanation(
         units, np.array([1.0, 2.0, 4.0]), made("x", [0, 0]).prediction, Label(1, "yes"), "m", True, ("Acting!",)
     )
-    assert TokenTable.of([one], idf=Idf({})).totals == {1: {"acting": 3.0, "!": 4.0}}
+    assert WordTable.of([one], idf=Idf({})).totals == {1: {"acting": 3.0, "!": 4.0}}
     weights = Idf.bundled()
-    assert TokenTable.of([one]).totals[1]["!"] == pytest.approx(4 * weights.smallest)
+    assert WordTable.of([one]).totals[1]["!"] == pytest.approx(4 * weights.smallest)
 
 
 def test_explanations_that_cannot_be_summed_up() -> None:
@@ -204,7 +204,7 @@ def test_explanations_that_cannot_be_summed_up() -> None:
     ]
     for given, said in cases_of:
         with pytest.raises(BadInput, match=said):
-            TokenTable.of(given)
+            WordTable.of(given)
 
 
 # Over a data set
@@ -242,7 +242,7 @@ def test_the_sums_over_a_data_set(data: Path) -> None:
     own = cases.subject()
     told: list[tuple[int, int]] = []
     with listening(lambda *at: told.append(at)):
-        found = token_tables(own, data, "attcat(states=inputs),rollout", idf=IDF, rows_at_once=3)
+        found = word_tables(own, data, "attcat(states=inputs),rollout", idf=IDF, rows_at_once=3)
     assert list(found) == ["attcat(states=inputs)", "rollout"]
     for name, options in (("attcat", {"states": "inputs"}), ("rollout", {})):
         expected = literal_totals(own, name, **options)
@@ -261,19 +261,20 @@ def test_the_sums_over_a_data_set(data: Path) -> None:
 
 def test_the_share_is_that_of_the_metric_and_of_explanations(data: Path, tmp_path: Path) -> None:
     own = cases.subject()
-    found = token_tables(own, data, "attcat", idf=IDF)["attcat"]
+    found = word_tables(own, data, "attcat", idf=IDF)["attcat"]
     texts = evaluated.written(tmp_path / "plain.csv", [[text] for text in TEXTS], ["text"])
-    metrics = [f"token_overlap(k={k})" for k in (1, 2, 3, 5)]
-    results = evaluate(own, texts, "attcat", metrics, idf=IDF, progress=False, out=tmp_path / "run")
-    for k, metric in zip((1, 2, 3, 5), metrics, strict=True):
+    (tmp_path / "idf.json").write_text(json.dumps(dict(IDF.values)))
+    metrics = [f"token_overlap(k={k}, idf={tmp_path / 'idf.json'})" for k in (1, 2, 3, 5)]
+    results = evaluate(own, texts, "attcat", metrics, progress=False, out=tmp_path / "run")
+    for k, metric in zip((1, 2, 3, 5), map(str, results.metrics), strict=True):
         cell = results["attcat", metric]
         assert cell is not None
         assert found.overlap(k) == pytest.approx(cell.mean, abs=1e-12)
     records = [record.detail for chunk in evaluated.journalled(tmp_path / "run") for record in chunk.records]
-    assert metric_named("token_overlap").reduced(records, k=4) == found.overlap(4)
-    of_explanations = TokenTable.of(Explainer(own).stream(TEXTS, "attcat", batch_size=3), idf=IDF)
+    assert metric_named("token_overlap").reduced(records, k=4, idf=tmp_path / "idf.json") == found.overlap(4)
+    of_explanations = WordTable.of(Explainer(own).stream(TEXTS, "attcat", batch_size=3), idf=IDF)
     journal = Journal.read(tmp_path / "run")
-    of_journal = tables_of(Results.of(journal.chunks(), journal.run).table())
+    of_journal = tables_of(Results.of(journal.chunks(), journal.run).table(), idf=IDF)
     assert list(of_journal) == ["attcat"]
     for other in (of_explanations, of_journal["attcat"]):
         assert (other.method, other.labels, other.texts) == (found.method, found.labels, found.texts)
@@ -284,14 +285,16 @@ def test_the_share_is_that_of_the_metric_and_of_explanations(data: Path, tmp_pat
 def test_several_ways_to_count_are_told_apart(data: Path, tmp_path: Path) -> None:
     own = cases.subject()
     texts = evaluated.written(tmp_path / "plain.csv", [[text] for text in TEXTS], ["text"])
-    metrics = ["token_overlap(k=2)", "token_overlap(k=3)", "token_overlap(k=2, units=token, once=true)"]
-    results = evaluate(own, texts, "attcat", metrics, idf=IDF, progress=False)
+    (tmp_path / "idf.json").write_text(json.dumps(dict(IDF.values)))
+    more = ("k=2", "k=3", "k=2, units=token, once=true")
+    metrics = [f"token_overlap({options}, idf={tmp_path / 'idf.json'})" for options in more]
+    results = evaluate(own, texts, "attcat", metrics, progress=False)
     paper = Counting("token", once=True)
     for counting, metric, told in ((Counting(), metrics[0], None), (paper, metrics[2], "tokens, each once a text")):
-        found = tables_of(results, counting)["attcat"]
-        direct = token_tables(own, data, "attcat", idf=IDF, counting=counting)["attcat"]
+        found = tables_of(results, counting, IDF)["attcat"]
+        direct = word_tables(own, data, "attcat", idf=IDF, counting=counting)["attcat"]
         stream = Explainer(own).stream(TEXTS, "attcat", batch_size=3)
-        for other in (direct, TokenTable.of(stream, idf=IDF, counting=counting)):
+        for other in (direct, WordTable.of(stream, idf=IDF, counting=counting)):
             assert found.totals.keys() == other.totals.keys()
             for index, words in found.totals.items():
                 assert other.totals[index] == pytest.approx(words, abs=1e-9)
@@ -317,7 +320,7 @@ def test_methods_share_the_forward_pass(data: Path) -> None:
     calls = []
     hook = own.model.register_forward_hook(lambda *_: calls.append(1))
     try:
-        token_tables(own, data, "rollout,attcat,cat,raw_attention", idf=IDF, rows_at_once=4, check=0)
+        word_tables(own, data, "rollout,attcat,cat,raw_attention", idf=IDF, rows_at_once=4)
     finally:
         hook.remove()
     assert len(calls) == 2  # two times four rows
@@ -341,22 +344,22 @@ def test_an_interruption_keeps_what_is_done(data: Path) -> None:
     own = cases.subject()
     with own_registry():
         registered(stops(2))
-        found = token_tables(own, data, "rollout,stopping", idf=IDF, rows_at_once=2)
+        found = word_tables(own, data, "rollout,stopping", idf=IDF, rows_at_once=2)
     assert list(found) == ["rollout", "stopping"]
     first = open_dataset(data, limit=4)
-    expected = token_tables(own, first, "rollout", idf=IDF, rows_at_once=2)["rollout"].totals
+    expected = word_tables(own, first, "rollout", idf=IDF, rows_at_once=2)["rollout"].totals
     assert evaluated.alike(found["rollout"].totals, expected)
     assert all(one.provenance["interrupted"] and one.provenance["rows"] == 4 for one in found.values())
     with own_registry():
         registered(stops(0))
         with pytest.raises(KeyboardInterrupt):
-            token_tables(own, data, "rollout,stopping", idf=IDF, rows_at_once=2)
+            word_tables(own, data, "rollout,stopping", idf=IDF, rows_at_once=2)
 
 
 def test_what_methods_report_does_not_move_the_count_of_rows(data: Path) -> None:
     told: list[tuple[int, int]] = []
     with listening(lambda *reported: told.append(reported)):
-        token_tables(cases.subject(), open_dataset(data, limit=4), "stepwise,occlusion", idf=IDF, rows_at_once=2)
+        word_tables(cases.subject(), open_dataset(data, limit=4), "stepwise,occlusion", idf=IDF, rows_at_once=2)
     assert told == [(1, 2), (2, 2)]
 
 
@@ -377,7 +380,7 @@ def test_texts_that_a_method_refuses(data: Path) -> None:
     with own_registry():
         registered(choosy)
         registered(never)
-        found = token_tables(own, data, "choosy,rollout,never", idf=IDF)
+        found = word_tables(own, data, "choosy,rollout,never", idf=IDF)
         assert list(found) == ["choosy", "rollout"]
         short = [text for text in TEXTS if len(own.tokenizer(text)["input_ids"]) <= 8]
         assert 0 < len(short) < len(TEXTS)
@@ -385,40 +388,40 @@ def test_texts_that_a_method_refuses(data: Path) -> None:
         assert found["choosy"].provenance["refused"] == {"too long for me": len(TEXTS) - len(short)}
         assert sum(found["rollout"].texts.values()) == len(TEXTS)
         with pytest.raises(BadInput, match="no text to sum up: never: not for me"):
-            token_tables(own, data, "never", idf=IDF)
+            word_tables(own, data, "never", idf=IDF)
 
 
 def test_bad_rows(tmp_path: Path) -> None:
     path = evaluated.written(tmp_path / "texts.csv", [("a film", "x"), ("", "y"), ("a bad film", "")])
     with pytest.raises(BadInput, match=r"row 1 .*'text' is empty"):
-        token_tables(cases.subject(), path, "rollout")
-    found = token_tables(cases.subject(), path, "rollout", on_error="skip")["rollout"]
+        word_tables(cases.subject(), path, "rollout")
+    found = word_tables(cases.subject(), path, "rollout", on_error="skip")["rollout"]
     assert sum(found.texts.values()) == 2  # a label is not looked at
     assert found.provenance["skipped"] == 1
     with pytest.raises(BadOption, match="limit= is for a file or name"):
-        token_tables(cases.subject(), open_dataset(path), "rollout", limit=1)
+        word_tables(cases.subject(), open_dataset(path), "rollout", limit=1)
     with pytest.raises(BadOption, match="rows_at_once=0"):
-        token_tables(cases.subject(), path, "rollout", rows_at_once=0)
+        word_tables(cases.subject(), path, "rollout", rows_at_once=0)
 
 
 def test_texts_that_are_cut_are_counted(tmp_path: Path) -> None:
     path = evaluated.written(tmp_path / "texts.csv", [["a film"], ["the film is fine, " * 40]], ["text"])
-    assert token_tables(cases.subject(), path, "rollout")["rollout"].provenance["cut"] == 1
+    assert word_tables(cases.subject(), path, "rollout")["rollout"].provenance["cut"] == 1
 
 
 def test_models_without_classes(data: Path) -> None:
     with pytest.raises(BadInput, match="answers questions: a classifier is needed"):
-        token_tables(evaluated.answering(), data, "rollout")
+        word_tables(evaluated.answering(), data, "rollout")
     config = families.CONFIGS["bert"]()
     config.num_labels, config.vocab_size = 1, len(cases.wordpiece())
     one = subject_of(hf.BertForSequenceClassification(config).eval(), cases.wordpiece())
     with pytest.raises(BadInput, match="has one output: a classifier is needed"):
-        token_tables(one, data, "rollout")
+        word_tables(one, data, "rollout")
 
 
 def test_pairs_of_texts(tmp_path: Path) -> None:
     path = evaluated.written(tmp_path / "pairs.csv", [("the film", "a film is fine")], ["premise", "hypothesis"])
-    found = token_tables(cases.subject(), path, "rollout", idf=Idf({}))["rollout"]
+    found = word_tables(cases.subject(), path, "rollout", idf=Idf({}))["rollout"]
     (words,) = found.totals.values()
     assert set(words) == {"the", "film", "a", "is", "fine"}
 
@@ -442,16 +445,16 @@ def test_the_names_of_word_frequencies(data: Path, tmp_path: Path) -> None:
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     found = table(model="m", idf="words")
-    assert TokenTable.load(found.save(tmp_path / "one.json")) == found
+    assert WordTable.load(found.save(tmp_path / "one.json")) == found
     saved = json.loads((tmp_path / "one.json").read_text())
-    assert (saved["schema"], saved["version"]) == ("whyformer/token-table", 1)
+    assert (saved["schema"], saved["version"]) == ("whyformer/word-table", 1)
     assert list(saved["totals"]["3"]) == ["film", "peace", "the", "war"]
     several = {"attcat": found, "rollout": table({0: {"a": 1.0}}, "rollout")}
     save_tables(several, tmp_path / "two.json")
     assert load_tables(tmp_path / "two.json") == several
     assert load_tables(tmp_path / "one.json") == {"attcat": found}
     with pytest.raises(BadInput, match=r"holds 2 tables \(attcat, rollout\): read it with load_tables"):
-        TokenTable.load(tmp_path / "two.json")
+        WordTable.load(tmp_path / "two.json")
 
 
 def damaged() -> Iterator[tuple[str, str]]:
@@ -460,7 +463,7 @@ def damaged() -> Iterator[tuple[str, str]]:
     yield "[]", "no saved table of words"
     yield json.dumps({**saved, "schema": "whyformer/explanation"}), "schema 'whyformer/explanation'"
     yield json.dumps({**saved, "version": 2}), "has version 2"
-    yield json.dumps({"schema": "whyformer/token-tables", "version": 9, "tables": [saved]}), "has version 9"
+    yield json.dumps({"schema": "whyformer/word-tables", "version": 9, "tables": [saved]}), "has version 9"
     yield json.dumps({key: value for key, value in saved.items() if key != "texts"}), "damaged .*'texts'"
     yield json.dumps({**saved, "totals": {"x": {}}}), "damaged"
     yield json.dumps({**saved, "totals": {"0": {"war": "much"}}}), "damaged"
@@ -470,8 +473,8 @@ def damaged() -> Iterator[tuple[str, str]]:
 def test_files_that_are_no_tables(content: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(BadInput, match=said):
-        TokenTable.load(tmp_path / "t.json")
+        WordTable.load(tmp_path / "t.json")
     with pytest.raises(BadInput, match="could not read"):
-        TokenTable.load(tmp_path / "none.json")
+        WordTable.load(tmp_path / "none.json")
     with pytest.raises(BadInput, match="could not write"):
         table().save(tmp_path / "no" / "t.json")
