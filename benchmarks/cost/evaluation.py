@@ -5,14 +5,15 @@
 
 AOPC and log-odds of ten methods. The loop explains and runs one text at a time, without padding and without
 remembering anything, as ferret, interpreto and Quantus do; its numbers are compared with the evaluation's. Both
-are timed in one run, in turns of a few texts, so that a slow moment of the machine falls on both. With `--profile`,
-what a GPU did during `evaluate` is told: how long it computed, when it had nothing to do, what Python waited for.
+are timed in one run, in turns of a few texts, so that a slow moment of the machine affects both. `--profile` prints
+for how long a GPU was busy during `evaluate`, and torch's table of kernels.
 """
 
 import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,9 +23,9 @@ if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).parents[2])
 
 import torch
+from torch.profiler import DeviceType
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from benchmarks.cost.kernels import profiled
 from whyformer.datasets import Example, open_dataset
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
@@ -47,6 +48,7 @@ METHODS = [
 HIDES = {"aopc": "delete", "log_odds": "pad_attended"}
 TENTHS = [step / 10 for step in range(11)]
 TURN = 16  # texts
+KERNELS = 20  # rows of the table that --profile prints
 
 
 @dataclass
@@ -124,6 +126,23 @@ def base(tokenizer: str | Path, device: str) -> Subject:
     return subject_of(model.to(device).eval(), words)
 
 
+def profile(call: Callable[[], object]) -> None:
+    """Print for how long a GPU was busy during a call, and the kernels that took longest."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        begun = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        taken = time.perf_counter() - begun
+    kernels = [event for event in profiler.profiler.kineto_results.events() if event.device_type() == DeviceType.CUDA]
+    busy = 0.0
+    last_end = 0.0
+    for start, end in sorted((kernel.start_ns(), kernel.start_ns() + kernel.duration_ns()) for kernel in kernels):
+        busy += max(0.0, end - max(start, last_end))
+        last_end = max(last_end, end)
+    print(f"the GPU was busy for {busy / 1e9:.2f} s of {taken:.2f} s")
+    print(profiler.key_averages().table(sort_by="self_device_time_total", row_limit=KERNELS, max_name_column_width=80))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -134,10 +153,10 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tf32", action="store_true", help="let a GPU multiply float32 matrices with 10 bits")
     parser.add_argument("--skip-loop", action="store_true", help="time `evaluate` with its journal, without the loop")
-    parser.add_argument("--profile", action="store_true", help="with --skip-loop, on a GPU: what it did meanwhile")
+    parser.add_argument("--profile", action="store_true", help="with --skip-loop, on a GPU: print its kernels")
     chosen = parser.parse_args()
     if chosen.profile and (chosen.device == "cpu" or not chosen.skip_loop):
-        parser.error("--profile tells what a GPU does during `evaluate`: give --device cuda --skip-loop")
+        parser.error("--profile needs --device cuda --skip-loop")
     torch.backends.cuda.matmul.allow_tf32 = chosen.tf32
     subject = load(chosen.model, device=chosen.device, dtype="float32")
     if chosen.size == "base":
@@ -150,7 +169,8 @@ def main() -> None:
     if chosen.skip_loop:
         run = partial(evaluate, subject, data, METHODS, list(HIDES), out=tempfile.mkdtemp(), progress=False)
         if chosen.profile:
-            print(what, *profiled(run).lines(), sep="\n")
+            print(what)
+            profile(run)
             return
         begun = time.perf_counter()
         run()

@@ -31,8 +31,7 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.cost.checking import tokenizer_of
-from benchmarks.cost.timing import resident
+from benchmarks.cost.timing import resident, word_tokenizer
 from whyformer import Explainer
 from whyformer.registry.specs import names_of
 
@@ -47,7 +46,7 @@ Readings = dict[str, float]  # bytes that are held, by where
 def explainer_of(device: str) -> Explainer:
     """A tiny BERT with random weights."""
     torch.manual_seed(0)
-    tokenizer = tokenizer_of(WORDS)
+    tokenizer = word_tokenizer(WORDS)
     sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     model: Any = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), intermediate_size=64, **sizes))
     return Explainer(model.to(device).eval(), tokenizer)
@@ -57,7 +56,7 @@ def texts() -> Iterator[str]:
     """Random words without end."""
     generator = random.Random(0)
     while True:
-        yield " ".join(f"w{generator.randrange(WORDS // 2)}" for _ in range(generator.randint(1, LONGEST)))
+        yield " ".join(f"w{generator.randrange(4, WORDS // 2)}" for _ in range(generator.randint(1, LONGEST)))
 
 
 def held(device: str) -> Readings:

@@ -63,7 +63,7 @@ def make_torchvision_importable() -> None:
 
 make_torchvision_importable()  # before transformers is imported
 
-from benchmarks.cost.timing import LLAMAS, interval, peak_above, peak_on_gpu, ratio, seconds
+from benchmarks.cost.timing import LLAMAS, interval, peak_on_cpu, peak_on_gpu, ratio, seconds, word_tokenizer
 
 STOCK = "forward + backward"
 SIZES: dict[str, dict[str, Any]] = {
@@ -228,7 +228,7 @@ def by_inseq(case: Case, method: str) -> Call:
     """inseq's attribution of one more token, which it wants as text: each token is a word here."""
     model, ids = case.model(), case.ids()
     explaining = import_module("inseq").load_model(
-        model, method, tokenizer=words_as_tokens(model.config.vocab_size), device=case.device
+        model, method, tokenizer=word_tokenizer(model.config.vocab_size, with_special_tokens=False), device=case.device
     )
     texts = [" ".join(f"w{token}" for token in row) for row in ids.tolist()]
 
@@ -238,17 +238,6 @@ def by_inseq(case: Case, method: str) -> Call:
         return torch.stack([one.target_attributions[: case.tokens, 0].sum(-1) for one in said.sequence_attributions])
 
     return call
-
-
-def words_as_tokens(count: int) -> Any:
-    """A tokenizer of the words w4, w5, … with their numbers as ids."""
-    tokenizers, transformers = import_module("tokenizers"), import_module("transformers")
-    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    words = [*special.values(), *(f"w{number}" for number in range(len(special), count))]
-    ids = {word: number for number, word in enumerate(words)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 def by_whyformer(case: Case, method: str) -> Call:
@@ -312,7 +301,7 @@ def serve(peer: str, method: str, case: Case) -> None:
     build(replace(case, layers=1, tokens=8), method)()  # what is imported on the way is there then
     call = build(case, method)
     questions: dict[str, Callable[[], Any]] = {
-        "memory": lambda: peak_above(call) if case.device == "cpu" else peak_on_gpu(call),
+        "memory": lambda: peak_on_cpu(call) if case.device == "cpu" else peak_on_gpu(call),
         "seconds": lambda: timed(call, case.device),
         "scores": lambda: call().double().tolist(),
     }

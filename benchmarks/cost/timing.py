@@ -1,28 +1,19 @@
-"""What every measure of cost shares: models of known sizes, the plain pass, rounds and their intervals, peaks."""
+"""Parts shared by the cost scripts: model sizes, a tokenizer, the plain pass, timing in rounds, peak memory."""
 
-import argparse
 import ctypes
 import gc
 import math
 import random
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    BertConfig,
-    BertForSequenceClassification,
-    LlamaConfig,
-    ViTConfig,
-    ViTForImageClassification,
-)
+from transformers import PreTrainedTokenizerFast
 
 LLAMAS: dict[str, dict[str, Any]] = {
     "small": {
@@ -44,48 +35,34 @@ LLAMAS: dict[str, dict[str, Any]] = {
         "rope_theta": 100000.0,
     },
 }
-RESAMPLES = 1000  # of rounds, for an interval
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "bos_token": "[CLS]",
+    "eos_token": "[SEP]",
+}
+RESAMPLES = 1000
+
+Samples = Sequence[Sequence[float]]
 
 
-def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """The options that the scripts share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--batches", default="1,16")
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=9)
-    return parser
-
-
-def build(device: str, dtype: torch.dtype, attention: str, layers: int) -> BertForSequenceClassification:
-    """BERT-base with random weights, the same ones each time."""
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"num_hidden_layers": layers, "attn_implementation": attention}
-    model: Any = BertForSequenceClassification(BertConfig(**sizes))
-    built: BertForSequenceClassification = model.to(device, dtype).eval()
-    return built
-
-
-def build_of_images(device: str, dtype: torch.dtype, layers: int, size: int) -> Any:
-    """ViT-B/16 with random weights, the same ones each time, for square images of a size."""
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"num_hidden_layers": layers, "attn_implementation": "sdpa", "image_size": size}
-    model: Any = ViTForImageClassification(ViTConfig(**sizes))
-    return model.to(device, dtype).eval()
-
-
-def build_of_next_tokens(device: str, dtype: torch.dtype, size: str, layers: int, tokens: int) -> Any:
-    """A language model of one of the sizes `LLAMAS`, with random weights, the same ones each time."""
-    torch.manual_seed(0)
-    sizes = {**LLAMAS[size], "max_position_embeddings": max(512, tokens), "attn_implementation": "sdpa"}
-    model: Any = AutoModelForCausalLM.from_config(LlamaConfig(**{**sizes, "num_hidden_layers": layers}))
-    return model.to(device, dtype).eval()
+def word_tokenizer(size: int, with_special_tokens: bool = True) -> PreTrainedTokenizerFast:
+    """Return a tokenizer in which each word is one token: w4 has the id 4, w5 the id 5, and so on."""
+    special = dict.fromkeys(SPECIAL_TOKENS.values())
+    words = [*special, *(f"w{number}" for number in range(len(special), size))]
+    ids = {word: number for number, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if with_special_tokens:
+        ends = [("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
+        backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL_TOKENS)
 
 
 def plain(model: Any, inputs: Mapping[str, Tensor], **options: Any) -> Tensor:
-    """Forward, and backward to the embeddings, or to the pixels of images; `options` are for the model's forward."""
+    """Run the model forward, and backward to the embeddings or pixels; `options` go to the model's forward."""
     if "pixel_values" in inputs:
         pixels = inputs["pixel_values"].detach().requires_grad_()
         gradient: Tensor = torch.autograd.grad(model(pixel_values=pixels).logits.amax(-1).sum(), pixels)[0]
@@ -98,7 +75,7 @@ def plain(model: Any, inputs: Mapping[str, Tensor], **options: Any) -> Tensor:
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     start = time.perf_counter()
     call()
     if device != "cpu":
@@ -106,40 +83,35 @@ def seconds(call: Callable[[], object], device: str) -> float:
     return time.perf_counter() - start
 
 
-def times(calls: Mapping[str, Callable[[], object]], rounds: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each call in each round, in turn: a slow moment of the machine falls on all. All are called before."""
-    for call in calls.values():
-        call()
-    return times_when_warm(calls, rounds, device)
-
-
-def times_when_warm(
-    calls: Mapping[str, Callable[[], object]], rounds: int, device: str, most: float = math.inf
+def times(
+    calls: Mapping[str, Callable[[], object]], rounds: int, device: str, limit: float = math.inf
 ) -> dict[str, list[float]]:
-    """The same of what was called before, in fewer rounds if another one would end after `most` seconds."""
+    """Return the seconds of each call in each round; there are fewer rounds if another would end after `limit` seconds.
+
+    Each round times all calls in turn, so that a slow moment of the machine affects all of them. Calls are not warmed
+    up here.
+    """
     found: dict[str, list[float]] = {name: [] for name in calls}
     start = time.perf_counter()
     for number in range(rounds):
         taken = time.perf_counter() - start
-        if number and taken * (number + 1) / number > most:
+        if number and taken * (number + 1) / number > limit:
             break
         for name, call in calls.items():
             found[name].append(seconds(call, device))
     return found
 
 
-def ratio(samples: Sequence[Sequence[float]]) -> float:
-    """The median of one sample in units of that of another."""
+def ratio(samples: Samples) -> float:
+    """Return the median of the first sample divided by the median of the second."""
     return statistics.median(samples[0]) / statistics.median(samples[1])
 
 
-def interval(
-    statistic: Callable[[Sequence[Sequence[float]]], float], samples: Sequence[Sequence[float]], digits: int
-) -> str:
-    """The 95 % interval of a statistic of several samples, by a bootstrap over rounds.
+def interval(statistic: Callable[[Samples], float], samples: Samples, digits: int) -> str:
+    """Return the 95 % interval of a statistic of several samples, by a bootstrap over rounds.
 
-    Samples of equally many rounds were timed in the same ones, so these are drawn for all of them at once: a slow
-    moment of the machine stays with all that it fell on.
+    Samples with the same number of rounds were timed in the same rounds. So the same rounds are drawn for all of them,
+    and what slowed one of them down slowed the others down too.
     """
     generator = random.Random(0)
     drawn = []
@@ -152,7 +124,7 @@ def interval(
 
 
 def peak_on_gpu(call: Callable[[], object]) -> float:
-    """MiB above what is allocated before, at the highest point of the second call."""
+    """Return the MiB allocated at the peak of the second call, above what was allocated before it."""
     call()
     gc.collect()
     torch.cuda.reset_peak_memory_stats()
@@ -161,23 +133,20 @@ def peak_on_gpu(call: Callable[[], object]) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def peak_above(call: Callable[[], object]) -> float:
-    """MiB above what is resident now at the highest point of one call, in a process that did nothing else."""
+def peak_on_cpu(call: Callable[[], object]) -> float:
+    """Return the MiB resident at the peak of one call, above what was resident before it (Linux only).
+
+    Exact only in a process that has done nothing else.
+    """
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed must not be used again unseen
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: start the peak anew
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory must not be reused unseen
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident("VmRSS")
     call()
     return resident("VmHWM") - before
 
 
 def resident(field: str) -> float:
-    """Memory of this process in MiB: now (VmRSS), or at its peak (VmHWM)."""
+    """Return the memory of this process in MiB: now (VmRSS), or at its peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 2**10
-
-
-def in_a_process(script: str, **options: object) -> float:
-    """The number that a script prints, run in a process of its own with these options."""
-    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    return float(subprocess.run([sys.executable, script, *flags], check=True, capture_output=True, text=True).stdout)

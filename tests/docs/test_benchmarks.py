@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cost import leaks, peers, timing
-from benchmarks.cost.kernels import Event, Profile
 from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, image_cases, token_outputs
 from tests.helpers.conllu import ENGLISH
@@ -23,16 +22,11 @@ from whyformer.datasets import open_dataset
 from whyformer.models.loading import Subject, load
 
 ROOT = Path(__file__).parents[2]
-SHARED = {"cost/kernels.py", "cost/timing.py", "tables/shared.py", "texts.py"}
+SHARED = {"cost/timing.py", "tables/shared.py"}
+HELP_ONLY = ("cost/peers.py",)  # a run starts four processes
 TESTED_ELSEWHERE = {"tools/call_graph.py", "tools/matrix.py"}  # contract/test_call_graph.py and test_matrix.py
 TINY = "--layers 1 --tokens 8 --batches 1 --rounds 1"
 SCRIPTS = {  # what each is given, and what it prints
-    "cost/baselines.py": ("--limit 2 --batch 2 --methods attcat,occlusion", ["2 texts of ", "| `occlusion` | "]),
-    "cost/checking.py": (TINY, ["batch 1, 8 tokens", "forward + backward", "attn_lrp, check=3 "]),
-    "cost/decoded.py": (
-        f"{TINY} --vocabulary 50",
-        ["batch 1, 8 tokens, 50 tokens in the vocabulary", "all layers, without"],
-    ),
     "cost/evaluation.py": (
         "--texts {texts}.csv --model {models}/sst2 --limit 2",
         ["numbers agree within ", "| evaluate |"],
@@ -44,25 +38,9 @@ SCRIPTS = {  # what each is given, and what it prints
             *("| `rollout` ", "| `attcat(states=inputs, book=attn)` "),
         ],
     ),
-    "cost/flow.py": ("--units 8,12", ["8 units, 12 layers: ", "12 units"]),
     "cost/leaks.py": (
         "--texts 20 --methods attn_lrp,gae --bound 1e9",
         ["       20 explanations: process ", "20 explanations by attn_lrp,gae in ", "within the bound of 1e+09"],
-    ),
-    "cost/peers.py": (
-        "whyformer --sizes llama --layers 1 --tokens 8 --rounds 1 --methods input_x_gradient --save {out}.json",
-        ["whyformer 0.", "llama of 1 layers, 8 tokens, batch 1", "forward + backward", "input_x_gradient "],
-    ),
-    "cost/precision.py": ("--texts {texts}.txt --limit 2 --methods attcat", ["2 texts", "| `attcat` | float32 |"]),
-    "cost/prefixes.py": (
-        f"{TINY} --width 64 --vocabulary 120 --methods occlusion,stepwise",
-        ["gpt2, 1 layers of 64, 8 tokens", "| `occlusion` | ", "| `stepwise` | "],
-    ),
-    "cost/stepwise.py": (f"{TINY} --steps 2", ["of=attn_lrp", "| 2 steps | "]),
-    "experiments/layered.py": (
-        "--models {models} --data {data} --out {out} --only sst2 --limit 2 --words 2 "
-        "--methods 'random,layer_lrp(depth=0.5),layered(count=1),layered(embeddings=true, share=0.2, weights=falling)'",
-        ["## sst2: ", "`layered(count=1)`"],
     ),
     "experiments/next_token.py": (
         "--model {models}/lm --data {texts}.csv --rows 0,2 --limit 2",
@@ -75,19 +53,6 @@ SCRIPTS = {  # what each is given, and what it prints
     "experiments/shortcuts.py": (
         "--out {out} --steps 1",
         ["600 rows: whyformer tokens --model ", "400 rows: whyformer tokens --model "],
-    ),
-    "experiments/small_samples.py": (
-        "--samples 3 --resamples 5",
-        ["| normal | percentile |", "| share | Student's t |"],
-    ),
-    "experiments/stepwise_check.py": (
-        "--model {models}/sst2 --texts {texts}.txt --rows 0,2 --steps 1,2",
-        ["rows 0 … 1 of ", "| `stepwise(of=attn_lrp, steps=2)` |"],
-    ),
-    "experiments/stepwise_variants.py": (
-        "--model {models}/sst2 --texts {texts}.txt --rows 0,3 --variants 'layers(first=2)' "
-        "'uneven(power=2.0, steps=3)' 'candidates(by=places, steps=3)' 'candidates(by=books, steps=3)'",
-        ["3 texts of ", "| `layers(first=2)` | `attn_lrp` |", "| `candidates(by=places, steps=3)` |"],
     ),
     "tables/decoded.py": (
         "--models {models} --data {data} --out {out} --only sst2 --part shapley",
@@ -132,10 +97,6 @@ SCRIPTS = {  # what each is given, and what it prints
     ),
 }
 SUMMARIES = {  # of what the first has measured
-    "experiments/layered.py": [
-        *("## SST-2, 2 rows", "better than `layer_lrp(depth=0.5)` by", "## The worst case"),
-        "| `layered(embeddings=true, share=0.2, weights=falling)` | ",
-    ],
     "tables/layered.py": [
         *("## SST-2", "## SST-2, in steps", "| `layer_lrp` is better by | passes | than `attn_lrp` | than `cp_lrp` |"),
         *("| SST-2, in steps, `aopc` | 10 | ", "| % behind the best, worst metric | SST-2 | mean of all | worst |"),
@@ -152,8 +113,7 @@ SUMMARIES = {  # of what the first has measured
     "tables/vision.py": ["### Pets, 400 images with masks: pixel_accuracy", "### Tiny-ImageNet, 1,000 images: "],
 }
 SLOW = {  # longer than three seconds
-    *("cost/baselines.py", "cost/evaluation.py", "cost/explain.py", "cost/peers.py", "experiments/layered.py"),
-    *("experiments/stepwise_variants.py", "tables/layered.py", "tables/mnli_labels.py", "tables/results.py"),
+    *("cost/evaluation.py", "cost/explain.py", "tables/layered.py", "tables/mnli_labels.py", "tables/results.py"),
     *("tables/signs.py", "tables/stepwise.py", "tables/vision.py"),
 }
 NLI = ("entailment", "neutral", "contradiction")
@@ -228,7 +188,7 @@ def run(script: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_script_is_run_by_a_test() -> None:
     files = (ROOT / "benchmarks").rglob("*.py")
     names = {file.relative_to(ROOT / "benchmarks").as_posix() for file in files if file.name != "__init__.py"}
-    assert names == {*SCRIPTS, *SHARED, *TESTED_ELSEWHERE}
+    assert names == {*SCRIPTS, *HELP_ONLY, *SHARED, *TESTED_ELSEWHERE}
 
 
 @pytest.mark.parametrize("script", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SCRIPTS])
@@ -248,6 +208,13 @@ def test_scripts_run(
         run(script, f"--out {tmp_path / 'out'} --summary", monkeypatch)
         printed = capsys.readouterr().out
         assert [words for words in SUMMARIES[script] if words not in printed] == []
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, *HELP_ONLY])
+def test_help(script: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        run(script, "--help", monkeypatch)
+    assert f"python benchmarks/{script}" in capsys.readouterr().out
 
 
 def test_labels_are_read_as_the_checkpoint_has_its_classes(tmp_path: Path) -> None:
@@ -290,6 +257,10 @@ def test_labels_are_not_translated_for_classes_in_another_order(
         ("--pixels 32 --methods rollout,attcat", ["ViT of 1 layer, batch 1, 32 pixels", "\nrefused: attcat\n"]),
         ("--methods 'all that share a trace'", ["BERT of 1 layer", "| all that share a trace (21) "]),
         ("--rounds 1000 --seconds 0.5 --methods rollout", [" of 1000 rounds\n"]),
+        ("--what stepwise", ["| `stepwise(of=attn_lrp, steps=10)` "]),
+        ("--what checking", ["| `attn_lrp`, check=0 ", "| `attn_lrp`, check=10 "]),
+        ("--what decoded", ["| `decoded_grad_cam(layers=all)` "]),
+        ("--what prefixes --kind llama", ["of the tokens are run, scores differ by ", "`, inputs run whole | "]),
     ],
 )
 def test_costs_of_other_models(
@@ -308,25 +279,19 @@ def test_costs_of_other_models(
         assert min(map(float, (ms, ratio.split()[0], beside_forward, mebibytes, beside_plain))) > 0
 
 
+@pytest.mark.parametrize(
+    "options", ["--what checking --kind llama", "--what decoded --pixels 32", "--what prefixes --kind bert"]
+)
+def test_costs_that_a_kind_of_model_does_not_have(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run("cost/explain.py", options, monkeypatch)
+
+
 def test_intervals_draw_rounds_for_all_samples_at_once() -> None:
     """A machine that is slow in some rounds does not widen the ratio of what it slows alike."""
     slow = [1.0, 3.0] * 8
     assert timing.interval(timing.ratio, [[2 * each for each in slow], slow], 2) == "[2.00, 2.00]"
     assert timing.interval(timing.ratio, [slow, slow[:-1]], 2) == "[0.33, 3.00]"
-
-
-def test_a_profile_tells_when_a_gpu_had_nothing_to_do() -> None:
-    """Kernels that run beside each other are counted once in the time, and each by its kind."""
-    kernels = [Event("sm80_xmma_gemm_f32", 1, 3), Event("fmha_cutlassF", 5, 6), Event("ampere_sgemm", 2, 4)]
-    calls = [Event("cudaLaunchKernel", 0, 1e-5), Event("cudaLaunchKernel", 3, 3.25)]
-    profile = Profile(kernels, calls, 8.0)
-    assert profile.busy == [(1, 4), (5, 6)]
-    text = "\n".join(profile.lines())
-    assert "computed for 4.00 s of 8.00: it had nothing to do for 1.00 s\n" in text
-    assert "at the beginning, 2.00 s at the end, 1.00 s in between." in text
-    assert "| matrix products | 2 | 4.00 |\n| attention | 1 | 1.00 |" in text
-    assert "| calls of 50 ms and more | number | s |\n|---|---|---|\n| cudaLaunchKernel | 1 | 0.25 |" in text
-    assert "calls of" not in "\n".join(Profile(kernels, calls[:1], 8.0).lines())
 
 
 def test_a_slope_is_what_is_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,6 +334,15 @@ def save_scores(file: Path, scores: dict[str, list[list[float]]]) -> None:
     file.write_text(json.dumps({"versions": f"versions of {file.stem}", "scores": scores}))
 
 
+@pytest.mark.parametrize("build", [peers.by_stock, peers.by_whyformer])
+@pytest.mark.parametrize("size", ["llama", "bert-base"])
+def test_peers_score_each_token(build: Callable[..., peers.Call], size: str) -> None:
+    case = peers.Case(size, layers=1, tokens=8, batch=2, device="cpu", dtype="float32")
+    scores = build(case, "input_x_gradient")()
+    assert scores.shape == (2, 8)
+    assert scores.isfinite().all()
+
+
 @pytest.mark.slow
 def test_a_peer_that_does_not_run_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -389,7 +363,7 @@ def test_a_peer_that_does_not_run_says_why(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["cost/explain.py", "cost/peers.py", "tables/results.py"])
+@pytest.mark.parametrize("script", ["cost/explain.py", "tables/results.py"])
 def test_scripts_run_from_a_clone(script: str, tmp_path: Path) -> None:
     """As a plain script, in another folder: they find what they share."""
     command = [sys.executable, ROOT / "benchmarks" / script, "--help"]
