@@ -1,1 +1,0 @@
-"""Scripts that make or check files of this repository."""
