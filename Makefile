@@ -45,7 +45,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/cost/explain.py
 
 matrix: $(VENV)/installed
-	$(BIN)/python benchmarks/tools/matrix.py
+	$(BIN)/python tools/matrix.py
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)

@@ -1,8 +1,8 @@
 """Which rooms of the package call which, measured while it runs: no two rooms call each other, none calls upwards.
 
-    python benchmarks/tools/call_graph.py                    # a line for each of the calls below
-    python benchmarks/tools/call_graph.py --calls stepwise   # only this one
-    python benchmarks/tools/call_graph.py --edges            # and every edge between rooms, with the functions
+    python tools/call_graph.py                    # a line for each of the calls below
+    python tools/call_graph.py --calls stepwise   # only this one
+    python tools/call_graph.py --edges            # and every edge between rooms, with the functions
 
 A room is a package below `whyformer`, or a module beside them. The order of the rooms is `[tool.whyformer] layers` in
 pyproject.toml, the lowest first; `tests/contract/test_package.py` checks imports against the same list. Each call is
@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 BEFORE = {  # what the review of the flat package counted: modules entered, two-way pairs of files
     "explain": (27, 3),
     "mask_lrp": (29, 4),

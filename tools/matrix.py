@@ -1,9 +1,9 @@
 """Which architectures are explained by which methods.
 
-    python benchmarks/tools/matrix.py                   # all of them; writes docs/architectures.md and its page by task
-    python benchmarks/tools/matrix.py bert llama        # some, printed only
-    python benchmarks/tools/matrix.py --head multiple   # one head, printed only
-    python benchmarks/tools/matrix.py --keep FILE       # rows are kept there, and a run that was stopped goes on
+    python tools/matrix.py                   # all of them; writes docs/architectures.md and its page by task
+    python tools/matrix.py bert llama        # some, printed only
+    python tools/matrix.py --head multiple   # one head, printed only
+    python tools/matrix.py --keep FILE       # rows are kept there, and a run that was stopped goes on
 
 Every architecture for which transformers has a sequence classifier is built tiny, with random weights, in float64
 (CANINE in float32: its mask is NaN in double precision), and explained by every method. A row holds what was found:
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 if not __package__:  # run as a script
-    sys.path[0] = str(Path(__file__).parents[2])
+    sys.path[0] = str(Path(__file__).parents[1])
 
 import torch
 from torch import Tensor
@@ -45,7 +45,7 @@ from whyformer.recorder import Layers
 from whyformer.rounding import ROUNDING, arithmetic, distance
 from whyformer.tasks import task_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
+PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 PAGE_BY_TASK = PAGE.with_name("architectures_by_task.md")
 POSITION = 3  # that is explained where there is an output for each
 LABEL = 1

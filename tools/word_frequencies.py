@@ -1,6 +1,6 @@
 """Make the small table of word frequencies that comes along, src/whyformer_papers/words/frequencies.tsv.gz.
 
-python benchmarks/tools/word_frequencies.py enwiki_idf.parquet --documents 26782
+python tools/word_frequencies.py enwiki_idf.parquet --documents 26782
 
 The file has the columns `word` and `doc_freq`: in how many of the documents each word stands. The commonest words are
 kept with these counts and nothing else, in order of the alphabet.

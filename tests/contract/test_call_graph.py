@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tools import call_graph
-from benchmarks.tools.call_graph import BEFORE, Graph, layers, profiled, report, two_way
+from tools import call_graph
+from tools.call_graph import BEFORE, Graph, layers, profiled, report, two_way
 
 ORDER = ("low", "middle", "high")
 DOWN = (("high/a.py", "f"), ("low.py", "g"))

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import whyformer
-from benchmarks.tools.matrix import target_of
 from tests.helpers import engines, zoo
 from tests.helpers.reused import LENGTH, both_runs, hidden, whole_of
+from tools.matrix import target_of
 from whyformer.inputs.encoding import batch_of
 from whyformer.models.cache import known
 from whyformer.perturb import prefixes

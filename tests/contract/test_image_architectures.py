@@ -10,8 +10,8 @@ import transformers as hf
 from torch import Tensor, nn
 
 import whyformer
-from benchmarks.tools import matrix
 from tests.helpers import vision, zoo
+from tools import matrix
 from whyformer import Explainer, RandomnessWarning, UnsupportedModel, WhyformerError
 from whyformer.models.processors import PlainProcessor
 from whyformer.recorder import Layers, Trace, record

@@ -5,8 +5,8 @@ import re
 import pytest
 import transformers
 
-from benchmarks.tools import matrix
 from tests.helpers import zoo
+from tools import matrix
 
 STABILISED = 1e-6  # what the stabilisers in divisions keep back of a sum of 1
 PAGE = matrix.PAGE.read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ import re
 import pytest
 import transformers
 
-from benchmarks.tools import matrix
 from tests.helpers import zoo
+from tools import matrix
 
 PAGE = matrix.PAGE_BY_TASK.read_text(encoding="utf-8")
 BY_ALL_METHODS = "supported or tokens"  # the document lists these without a verdict

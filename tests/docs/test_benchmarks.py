@@ -16,7 +16,7 @@ from benchmarks.cost import leaks, peers, timing
 from benchmarks.tables import mnli_labels
 from tests.helpers import cases, evaluated, image_cases, token_outputs
 from tests.helpers.conllu import ENGLISH
-from tests.helpers.rows import write_jsonl, write_parquet
+from tests.helpers.rows import write_jsonl
 from whyformer import Explainer
 from whyformer.datasets import open_dataset
 from whyformer.models.loading import Subject, load
@@ -24,7 +24,6 @@ from whyformer.models.loading import Subject, load
 ROOT = Path(__file__).parents[2]
 SHARED = {"cost/timing.py", "tables/shared.py"}
 HELP_ONLY = ("cost/peers.py",)  # a run starts four processes
-TESTED_ELSEWHERE = {"tools/call_graph.py", "tools/matrix.py"}  # contract/test_call_graph.py and test_matrix.py
 TINY = "--layers 1 --tokens 8 --batches 1 --rounds 1"
 SCRIPTS = {  # what each is given, and what it prints
     "cost/evaluation.py": (
@@ -91,10 +90,6 @@ SCRIPTS = {  # what each is given, and what it prints
         "--models {models} --data {data} --out {out} --only pets,tiny_imagenet --limit 3 --methods centre,gae",
         ["## pets: ", "mean_iou", "## tiny_imagenet: ", "`gae`"],
     ),
-    "tools/word_frequencies.py": (
-        "{counts} --documents 9 --words 1 --out {out}",
-        ["1 words that stand in 7 documents"],
-    ),
 }
 SUMMARIES = {  # of what the first has measured
     "tables/layered.py": [
@@ -156,8 +151,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     language.tokenizer.save_pretrained(folder / "models" / "lm")
     (folder / "texts.txt").write_text("\n".join(cases.TEXTS))
     (folder / "texts.csv").write_text("\n".join(["text", *(json.dumps(text) for text in cases.TEXTS)]))
-    write_parquet(folder / "counts.parquet", [{"word": "film", "doc_freq": 7}, {"word": "rare", "doc_freq": 1}])
-    places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts", "counts": "counts.parquet"}
+    places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts"}
     places |= {"twelve": "twelve"}
     return {name: str(folder / place) for name, place in places.items()}
 
@@ -188,7 +182,7 @@ def run(script: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_script_is_run_by_a_test() -> None:
     files = (ROOT / "benchmarks").rglob("*.py")
     names = {file.relative_to(ROOT / "benchmarks").as_posix() for file in files if file.name != "__init__.py"}
-    assert names == {*SCRIPTS, *HELP_ONLY, *SHARED, *TESTED_ELSEWHERE}
+    assert names == {*SCRIPTS, *HELP_ONLY, *SHARED}
 
 
 @pytest.mark.parametrize("script", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SCRIPTS])
