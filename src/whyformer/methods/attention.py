@@ -13,8 +13,9 @@ from whyformer.registry.options import Added
 
 Query = Annotated[Literal["reader", "mean"], Added()]
 FLOW_LIMIT = 128  # units
-FLOW_SECONDS_AT_LIMIT = 0.26  # per layer, on one core, and growing with this power: `python benchmarks/cost/flow.py`
-FLOW_POWER = 2.3
+# Seconds per layer at the limit, on one core. `python benchmarks/cost/explain.py --methods attention_flow` measures it.
+FLOW_SECONDS_AT_LIMIT = 0.26
+FLOW_POWER = 2.3  # of the number of units
 
 
 def at_layer(layers: tuple[Tensor, ...], layer: int) -> Tensor:
