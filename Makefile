@@ -5,7 +5,7 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constra
 DEMO = whyformer-demo.html
 SEED ?= $(shell date +%s)
 
-.PHONY: demo check test coverage test-cpus mutants same measures fuzz lint bench matrix clean
+.PHONY: demo check test coverage test-cpus mutants same measures fuzz lint bench docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer demo --html $(DEMO)
@@ -44,7 +44,8 @@ lint: $(VENV)/installed-lint
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/cost/explain.py
 
-matrix: $(VENV)/installed
+docs: $(VENV)/installed-test
+	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/matrix.py
 
 $(VENV)/created:

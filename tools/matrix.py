@@ -228,7 +228,7 @@ def page(rows: list[Row]) -> str:
     parts = [
         "# Architectures",
         "",
-        f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}: a tiny",
+        f"Made by `make docs` with transformers {versions['transformers']} and torch {versions['torch']}: a tiny",
         f"random model of each of the {len(rows)} architectures for which transformers has a sequence classifier, in",
         f"float64 (`canine` in float32), explained by each of the {len(methods_for(zoo.SEQUENCE))} methods of texts.",
         "",
@@ -276,7 +276,7 @@ def page_by_task(rows: list[Row]) -> str:
     parts = [
         "# Architectures by task",
         "",
-        f"Made by `make matrix` with transformers {versions['transformers']} and torch {versions['torch']}, as",
+        f"Made by `make docs` with transformers {versions['transformers']} and torch {versions['torch']}, as",
         "[architectures.md](architectures.md), whose words it uses, for tasks other than sequence classification: a",
         f"tiny random model of each architecture, explained by each of the {len(one_pass)} methods that need one",
         f"run of the model, in float64 ({', '.join(f'`{name}`' for name in sorted(zoo.SINGLE))} in float32);",

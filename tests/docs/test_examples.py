@@ -11,6 +11,7 @@ import torch
 
 import whyformer
 from tests.helpers import families
+from tools import docs
 from whyformer.cli import main
 from whyformer.methods.registry import METHODS
 from whyformer.metrics.registry import METRICS
@@ -100,14 +101,15 @@ def test_links_and_pictures_exist(page: Path) -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    """By hand: generated parts do not count."""
+    text = docs.PART.sub("", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"))
     for metric in whyformer.list_metrics().values():
         assert f"`{metric.name}`" in text
         assert all(f"`{option}" in text for option in metric.options), metric.name
 
 
 def test_every_method_is_documented() -> None:
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    text = docs.PART.sub("", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"))
     for method in whyformer.list_methods().values():
         assert f"`{method.name}`" in text
         assert all(f"`{option}" in text for option in method.options), method.name
