@@ -22,10 +22,10 @@ def test_every_part_is_in_a_page_once() -> None:
 
 
 def test_a_part_is_replaced() -> None:
-    page = "before\n<!-- made by make docs: options of metrics -->\nold\n<!-- end -->\nafter\n"
+    page = "before\n<!-- made by make docs: options of metrics -->\nhere before\n<!-- end -->\nafter\n"
     made = docs.with_parts(page)
     start, _, table = made.partition("| metric | options |\n|---|---|\n")
     assert start == "before\n<!-- made by make docs: options of metrics -->\n\n"
     assert made.endswith("\n\n<!-- end -->\nafter\n")
     assert "| `precision_at_k` | `k`: " in table
-    assert "old" not in made
+    assert "here before" not in made
