@@ -35,7 +35,7 @@ def options_table(kind: str, registered: Mapping[str, Registered]) -> str:
     rows = [
         f"| `{name}` | {'<br>'.join(map(described, member.options.values()))} |"
         for name, member in sorted(registered.items())
-        if member.options and member.function.__module__.startswith("whyformer.")
+        if member.options and member.function.__module__.startswith(("whyformer.", "whyformer_papers."))
     ]
     return "\n".join([f"| {kind} | options |", "|---|---|", *rows])
 

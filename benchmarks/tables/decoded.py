@@ -34,10 +34,10 @@ from benchmarks.tables.shared import (
     save,
 )
 from whyformer.evaluation.table import Results, Table
-from whyformer_papers.words.table import WordTable, tables_of
 from whyformer.methods.specs import method_specs
-from whyformer_papers.words.overlap import Counting
 from whyformer_papers.reproduce import reproduction_named
+from whyformer_papers.words.overlap import Counting
+from whyformer_papers.words.table import WordTable, tables_of
 
 LAYERS = 6
 RANDOM = [f"random(seed={seed})" for seed in range(20)]

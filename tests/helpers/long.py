@@ -69,9 +69,6 @@ LONG = {
     "evaluation/test_reproduce_heads.py": (
         "test_the_command test_a_run_goes_on_with_more_texts_and_another_mask test_rows_are_what_evaluate_measures"
     ),
-    "evaluation/test_saved_before.py": (
-        "test_it_is_measured_alike_from_the_beginning test_what_stepwise_saw_is_where_it_is_today"
-    ),
     "evaluation/test_stepwise_pitfalls.py": "test_recommend_measures_more_effort",
     "evaluation/test_stepwise_trust.py": "test_the_bundled_model_in_float32 test_a_saved_explanation_is_trusted_alike",
     "evaluation/test_trust.py": (
