@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools import call_graph
-from tools.call_graph import BEFORE, Graph, layers, profiled, report, two_way
+from tools.call_graph import CALLS, Graph, layers, profiled, report, two_way
 
 ORDER = ("low", "middle", "high")
 DOWN = (("high/a.py", "f"), ("low.py", "g"))
@@ -61,4 +61,4 @@ def test_a_callback_is_an_edge_upwards() -> None:
 
 @pytest.mark.slow
 def test_every_room_calls_downwards_only(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(call_graph.measured(list(BEFORE)), layers(), edges=False), capsys.readouterr().out
+    assert report(call_graph.measured(list(CALLS)), layers(), edges=False), capsys.readouterr().out
