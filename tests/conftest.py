@@ -47,7 +47,7 @@ try:
 except PackageNotFoundError:
     tell_version()
 
-NUMERIC = ("contract", "evaluation", "golden", "reference")  # folders
+NUMERIC = ("contract", "evaluation", "golden", "papers", "reference")  # folders
 PACKAGES = (  # that a machine may lack; torch, transformers, numpy, scipy and rich are always there
     *("build", "captum", "datasets", "hypothesis", "matplotlib", "networkx", "pyarrow", "ray", "sentencepiece"),
     *("sklearn", "spacy", "typer", "wordcloud"),

@@ -2,7 +2,7 @@
 
 LONG = {
     "cli/test_cli.py": "test_the_command_in_a_process_of_its_own",
-    "cli/test_cli_heads.py": "test_a_mask_is_found_written_drawn_and_used",
+    "papers/test_cli_heads.py": "test_a_mask_is_found_written_drawn_and_used",
     "cli/test_cli_tokens.py": "test_what_was_left_out_is_said test_the_words_that_a_model_relies_on",
     "papers/test_cli_words.py": "test_tables_are_printed_written_and_drawn test_weights",
     "cli/test_cost.py": "test_the_command test_json",
@@ -55,18 +55,18 @@ LONG = {
         "test_a_planted_word_comes_first test_a_planted_word_of_one_side_comes_first "
         "test_effects_are_those_of_deleting_the_word"
     ),
-    "evaluation/test_reproduce.py": (
+    "papers/test_reproduce.py": (
         "test_a_table_is_what_evaluate_measures test_importing_is_cheap test_words_that_classes_share "
         "test_differences_are_between_shares"
     ),
-    "evaluation/test_reproduce_all.py": (
+    "papers/test_reproduce_all.py": (
         "test_one_page_of_what_can_be_run test_recipes_of_the_same_data_share_a_journal "
         "test_what_was_measured_elsewhere test_the_command"
     ),
-    "evaluation/test_reproduce_decoded.py": (
+    "papers/test_reproduce_decoded.py": (
         "test_the_command test_the_models_own_head_needs_no_option test_numbers_of_decoded_rows_are_those_of_evaluate"
     ),
-    "evaluation/test_reproduce_heads.py": (
+    "papers/test_reproduce_heads.py": (
         "test_the_command test_a_run_goes_on_with_more_texts_and_another_mask test_rows_are_what_evaluate_measures"
     ),
     "evaluation/test_stepwise_pitfalls.py": "test_recommend_measures_more_effort",

@@ -17,8 +17,8 @@ import transformers as hf
 
 from tests.helpers import cases, families
 from tests.helpers.commands import status_of
-from tests.helpers.recipes import as_kind, run
 from tests.helpers.rows import write_jsonl
+from tests.papers.recipes import as_kind, run
 from whyformer import Explainer
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra

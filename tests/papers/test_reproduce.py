@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.helpers.recipes import as_kind, run
+from tests.papers.recipes import as_kind, run
 from whyformer import Explainer
 from whyformer.datasets import RECIPES, open_dataset
 from whyformer.errors import BadInput, BadOption

@@ -17,7 +17,7 @@ import torch
 from tests.helpers import cases
 from tests.helpers.commands import status_of
 from tests.helpers.evaluated import WORDS, answering
-from tests.helpers.recipes import run
+from tests.papers.recipes import run
 from whyformer.attention_heads import HeadMask, HeadStatistics
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
