@@ -50,13 +50,11 @@ from whyformer_papers.reproduce import (
 from whyformer_papers.reproduce.head_figures import HeadMaskFigure
 from whyformer_papers.reproduce.placeholders import filled
 from whyformer_papers.reproduce.plots import Point
-from whyformer_papers.reproduce.recipe import published_table
 from whyformer_papers.reproduce.tables import FIELDS, BarFigure, CurveFigure, TableRecipe, _point_grid
 from whyformer_papers.reproduce.text_figures import TextFigure, gold_of, shares
 from whyformer_papers.reproduce.word_figures import shared_words
 
 ROOT = Path(__file__).parents[2]
-every = pytest.mark.parametrize("recipe", reproductions().values(), ids=lambda recipe: recipe.name)
 LISTED = {
     "attcat": {"table-1", "table-2", "figure-3", "precision-at-k", "figure-4", "figure-5"},
     "transformer-attribution": {"table-1", "table-2", "table-3", "figure-2", "figure-3", "figure-4"},
@@ -71,7 +69,7 @@ SENTENCES = [
 ]
 
 
-# what was published
+# what is asked for
 
 
 def test_every_table_and_figure_is_listed() -> None:
@@ -81,150 +79,39 @@ def test_every_table_and_figure_is_listed() -> None:
         reproduction_named("atcat-table-1")
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "column", "measure", "value"),
-    [
-        ("attcat-table-1", "RawAtt", "SST2", "AOPC", 0.331),
-        ("attcat-table-1", "Rollout", "MNLI", "LOdds", 0.321),
-        ("attcat-table-1", "Grads", "Amazon", "LOdds", -1.820),
-        ("attcat-table-1", "PartialLRP", "Yelp", "AOPC", 0.424),
-        ("attcat-table-1", "CAT", "IMDB", "LOdds", -3.052),
-        ("attcat-table-1", "AttCAT", "IMDB", "AOPC", 0.528),
-        ("attcat-table-2", "TransAtt", "QQP", "Kendall", 0.222),
-        ("attcat-table-2", "AttCAT", "Yelp", "Kendall", 0.008),
-        ("attcat-figure-3", "attainable", "SQuAD v1, RoBERTa", "Precision@20", 3.72),
-        ("attcat-figure-3", "attainable", "SQuAD v2, BERT", "Precision@20", 3.84),
-        ("transformer-attribution-table-1", "theirs", "ImageNet", "negative, target", 55.04),
-        ("transformer-attribution-table-1", "LRP", "ImageNet", "positive, predicted", 41.94),
-        ("transformer-attribution-table-2", "GradCAM", "ImageNet-Segmentation", "mAP", 71.60),
-        ("transformer-attribution-table-3", "block B-1", "ImageNet", "positive, predicted", 27.33),
-        ("transformer-attribution-table-3", "without ∇A", "ImageNet-Segmentation", "mIoU", 59.88),
-        ("mask-lrp-table-1", "LRP", "Yelp", "AOPC", 0.163),
-        ("mask-lrp-table-1", "CAM", "QQP", "LOdds", -5.988),
-        ("mask-lrp-table-1", "GradCAM", "IMDB", "LOdds", -0.974),
-        ("mask-lrp-table-2", "RawAtt", "SQuAD v2, BERT", "Precision@20", 4.69),
-        ("mask-lrp-table-2", "theirs", "SQuAD v1, RoBERTa", "Precision@20", 67.31),
-        ("mask-lrp-table-3", "without M_synt", "QQP", "LOdds", -5.998),
-        ("mask-lrp-table-4", "ALTI", "IMDB", "LOdds", -0.748),
-        ("decoded-table-1", "decoded l7", "SST-2", "revealing", 0.867),
-        ("decoded-table-1", "Simple", "SST-2", "hiding", 0.756),
-        ("decoded-table-2", "Shapley", "AG News", "hiding", 0.567),
-        ("decoded-table-2", "DeepLiftShap", "AG News", "revealing", 0.823),
-        ("decoded-figure-9", "Shapley", "AG News", "top 50", 13.0),
-        ("decoded-tables-3-9", "decoded l6", "AG News", "top 50", 10 / 6),
-        ("decoded-figure-9", "Occlusion", "AG News", "top 50", 20.0),
-        ("decoded-tables-3-9", "Integrated, 25 steps", "AG News", "top 50", 89 / 6),
-        ("decoded-tables-3-9", "Smooth", "SST-2", "top 50", 6),
-    ],
-)
-def test_published_numbers(name: str, row: str, column: str, measure: str, value: float) -> None:
-    assert reproduction_named(name).published[row, column, measure] == Number(value)
+def test_methods_and_metrics_are_written_as_they_are_known() -> None:
+    for recipe in reproductions().values():
+        for row in recipe.rows:
+            for spec in row.readings:
+                if spec.partition("(")[0] in list_methods():
+                    assert method_specs([spec])[0].of is method_named(spec.partition("(")[0]), recipe.name
+            known = [spec for spec in row.readings if spec.partition("(")[0] in list_methods()]
+            labels = {method_specs([spec])[0].label for spec in known}
+            assert len(labels) == len(known), f"{recipe.name}: two readings of {row.label} are the same"
+            assert (row.runs > 1) == ("{seed}" in row.method), recipe.name
+        for measure in recipe.measures:
+            if measure.metric.partition("(")[0] in list_metrics():
+                (found,) = metric_specs([measure.metric])
+                assert found.of.higher_is_better == measure.higher_is_better, (recipe.name, measure.label)
 
 
-def test_published_spreads() -> None:
-    published = reproduction_named("mask-lrp-table-1").published
-    assert published["Random mask", "MNLI", "LOdds"] == Number(-0.415, 0.021)
-    assert {row for (row, _, _), number in published.items() if number.spread is not None} == {"Random mask"}
+def test_labels_belong_to_the_recipe() -> None:
+    for recipe in reproductions().values():
+        rows, columns, measures = ([part.label for part in p] for p in (recipe.rows, recipe.columns, recipe.measures))
+        for labels in (rows, columns, measures):
+            assert len(set(labels)) == len(labels), recipe.name
+        examples = recipe.examples if isinstance(recipe, TextFigure) else {}
+        assert {label for row in recipe.rows for label in row.columns} | set(examples) <= set(columns), recipe.name
+        assert set(recipe.essential) <= set(rows), recipe.name
 
 
-@every
-def test_published_numbers_belong_to_the_recipe(recipe: Reproduction) -> None:
-    labels = [[part.label for part in parts] for parts in (recipe.rows, recipe.columns, recipe.measures)]
-    assert all(len(set(names)) == len(names) for names in labels)
-    assert all(label in names for key in recipe.published for label, names in zip(key, labels, strict=True))
-    if type(recipe) is TableRecipe:
-        main = [measure.label for measure in recipe.measures if measure.beside is None]
-        full = {(row.label, c.label, label) for c in recipe.columns for row in recipe.rows_in(c) for label in main}
-        if "image" in recipe.columns[0].data:  # class-agnostic rows have no target, and priors are not the paper's
-            full = set(recipe.published) & full
-        assert set(recipe.published) == full
-        assert {measure.beside for measure in recipe.measures} <= {None, *main}
-
-
-@pytest.mark.parametrize("name", [name for name, recipe in reproductions().items() if recipe.published])
-def test_published_numbers_are_possible(name: str) -> None:
-    recipe = reproduction_named(name)
-    scale = {measure.label: measure.scale for measure in recipe.measures}
-    for (_, _, label), number in recipe.published.items():
-        low, high = {"LOdds": (-10, 1), "Kendall": (-1, 1), "Precision@20": (0, 100)}.get(label, (0, scale[label]))
-        assert low <= number.value <= high
-
-
-def best(name: str, column: str, measure: str) -> str:
-    recipe = reproduction_named(name)
-    (own,) = [m for m in recipe.measures if m.label == measure]
-    found = {row: n.value for (row, c, m), n in recipe.published.items() if (c, m) == (column, measure)}
-    pick = max if own.higher_is_better else min
-    return pick(found, key=lambda row: found[row])
-
-
-@pytest.mark.parametrize(
-    ("name", "winner", "exceptions"),
-    [
-        ("attcat-table-1", "AttCAT", {("QQP", "AOPC"): "TransAtt"}),
-        ("attcat-table-2", "AttCAT", {("QQP", "Kendall"): "AttGrads"}),
-        ("transformer-attribution-table-1", "theirs", {}),
-        ("transformer-attribution-table-2", "theirs", {}),
-        ("mask-lrp-table-1", "theirs", {("Yelp", "LOdds"): "AttCAT"}),
-        ("mask-lrp-table-2", "theirs", {}),
-        ("mask-lrp-table-4", "theirs", {}),
-        ("decoded-table-1", "decoded l7", {}),
-        ("decoded-table-2", "Shapley", {}),
-    ],
-)
-def test_the_winner_of_each_paper_wins(name: str, winner: str, exceptions: dict[tuple[str, str], str]) -> None:
-    recipe = reproduction_named(name)
-    for column in recipe.columns:
-        for measure in (measure for measure in recipe.measures if measure.beside is None):
-            expected = exceptions.get((column.label, measure.label), winner)
-            assert best(name, column.label, measure.label) == expected
-
-
-def test_tables_of_one_paper_agree() -> None:
-    first, third, fourth = (reproduction_named(f"mask-lrp-table-{n}").published for n in (1, 3, 4))
-    for table in (third, fourth):
-        same = {key: number for key, number in table.items() if key[0] == "theirs"}
-        assert same == {key: first[key] for key in same}
-    curves = reproduction_named("mask-lrp-figure-3").published
-    assert len(curves) == 2 * 9
-    assert curves.items() <= first.items()
-
-
-def test_numbers_are_read_as_papers_print_them() -> None:
-    found = published_table(("a", "b"), ("x", "y"), {"r": "0.1/-2±.3 –/4"})
-    assert dict(found) == {("r", "a", "x"): (0.1, None), ("r", "a", "y"): (-2.0, 0.3), ("r", "b", "y"): (4.0, None)}
-    with pytest.raises(ValueError, match="zip"):
-        published_table(("a", "b"), ("x",), {"r": "1"})
-
-
-# what is asked for
-
-
-@every
-def test_methods_and_metrics_are_written_as_they_are_known(recipe: Reproduction) -> None:
-    for row in recipe.rows:
-        for spec in row.readings:
-            if spec.partition("(")[0] in list_methods():
-                assert method_specs([spec])[0].of is method_named(spec.partition("(")[0])
-        known = [spec for spec in row.readings if spec.partition("(")[0] in list_methods()]
-        assert len({method_specs([spec])[0].label for spec in known}) == len(known), "two readings are the same"
-        assert (row.runs > 1) == ("{seed}" in row.method)
-        assert set(row.columns) <= {column.label for column in recipe.columns}
-    for measure in recipe.measures:
-        if measure.metric.partition("(")[0] in list_metrics():
-            (found,) = metric_specs([measure.metric])
-            assert found.of.higher_is_better == measure.higher_is_better
-    assert set(recipe.essential) <= {row.label for row in recipe.rows}
-    examples = recipe.examples if isinstance(recipe, TextFigure) else {}
-    assert set(examples) <= {column.label for column in recipe.columns}
-
-
-@every
-def test_data_has_a_recipe_of_the_same_paper(recipe: Reproduction) -> None:
+def test_data_has_a_recipe_of_the_same_paper() -> None:
     own = {"attcat": "attcat", "transformer": "transformer_attribution", "mask": "mask_lrp", "decoded": "decoded"}
-    for column in recipe.columns:
-        paper = RECIPES[column.data].paper
-        assert paper == own[recipe.name.partition("-")[0]] or (paper is None and "imagenet" in column.data)
+    for recipe in reproductions().values():
+        for column in recipe.columns:
+            paper = RECIPES[column.data].paper
+            expected = None if "imagenet" in column.data else own[recipe.name.partition("-")[0]]
+            assert paper == expected, (recipe.name, column.label)
 
 
 def test_folders_of_models() -> None:
@@ -363,6 +250,7 @@ def test_what_can_be_run_now() -> None:
 
 # ours beside theirs, from numbers made by hand
 
+ROWS = ("one", "two", "three", "later")
 SMALL = CurveFigure(
     name="small",
     paper="A paper",
@@ -380,17 +268,12 @@ SMALL = CurveFigure(
         Measure("drop", "aopc(hide=delete, protocol=attcat)", scale=100),
         Measure("odds", "log_odds(protocol=attcat)", higher_is_better=False),
     ),
-    published=published_table(
-        ("Data",),
-        ("drop", "odds"),
-        {
-            "one": "20/-1",
-            "two": "30/-2",
-            "three": "40/-3",
-            "dice": "10±2/-0.5",
-            "later": "50/-4",
-        },
-    ),
+    published={
+        **{(row, "Data", "drop"): Number(value) for row, value in zip(ROWS, (20.0, 30.0, 40.0, 50.0), strict=True)},
+        **{(row, "Data", "odds"): Number(value) for row, value in zip(ROWS, (-1.0, -2.0, -3.0, -4.0), strict=True)},
+        ("dice", "Data", "drop"): Number(10.0, 2.0),
+        ("dice", "Data", "odds"): Number(-0.5),
+    },
     notes=("a note",),
 )
 DROP, ODDS = "aopc(hide=delete, protocol=attcat)", "log_odds(protocol=attcat)"
@@ -488,7 +371,7 @@ def test_agreement_is_about_the_order_of_the_first_readings(tmp_path: Path) -> N
 
 
 def test_equal_numbers_share_the_first_place_and_have_no_order(tmp_path: Path) -> None:
-    equal = published_table(("Data",), ("drop",), dict.fromkeys(("one", "two", "three"), "7"))
+    equal = {(row, "Data", "drop"): Number(7) for row in ("one", "two", "three")}
     (drop,) = small(tmp_path, replace(SMALL, published=equal)).agreements
     assert drop.correlation is None
     assert drop.their_best == ("one", "two", "three")

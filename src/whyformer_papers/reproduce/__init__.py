@@ -3,7 +3,8 @@
 from whyformer_papers.reproduce.catalogue import listing, reproduction_named, reproductions
 from whyformer_papers.reproduce.everything import Everything, run_all
 from whyformer_papers.reproduce.output import csv, markdown, text, write
-from whyformer_papers.reproduce.recipe import Column, Measure, Number, Reproduction, Row
+from whyformer_papers.reproduce.published import Number
+from whyformer_papers.reproduce.recipe import Column, Measure, Reproduction, Row
 from whyformer_papers.reproduce.result import Agreement, Entry, Part, Reproduced
 from whyformer_papers.reproduce.runner import run
 from whyformer_papers.reproduce.sources import given_data, given_heads, given_limits, given_lm_heads, other_models

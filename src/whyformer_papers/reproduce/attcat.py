@@ -1,6 +1,7 @@
 """The tables and figures of AttCAT (Qiang et al. 2022)."""
 
-from whyformer_papers.reproduce.recipe import Column, Measure, Row, published_table
+from whyformer_papers.reproduce.published import published
+from whyformer_papers.reproduce.recipe import Column, Measure, Row
 from whyformer_papers.reproduce.tables import BarFigure, CurveFigure, TableRecipe
 from whyformer_papers.reproduce.text_figures import LayerFigure, LookedUp, MethodFigure
 
@@ -14,7 +15,6 @@ _COLUMNS = (
     Column("Yelp", "yelp@attcat", "yelp", "fabriceyhc/bert-base-uncased-yelp_polarity", texts=2_000),
     Column("IMDB", "imdb@attcat", "imdb", "fabriceyhc/bert-base-uncased-imdb", texts=2_000),
 )
-_NAMES = tuple(column.label for column in _COLUMNS)
 
 _ATTENTION = (
     Row("RawAtt", "raw_attention(layer=-1)", also=("raw_attention(layer=mean)",)),
@@ -68,20 +68,7 @@ TABLE_1 = TableRecipe(
         Measure("AOPC, Eq. 13", "aopc(hide=delete)", beside="AOPC"),
         Measure("LOdds, Eq. 14", "log_odds(hide=pad_attended)", higher_is_better=False, beside="LOdds"),
     ),
-    published=published_table(
-        _NAMES,
-        ("AOPC", "LOdds"),
-        {
-            "RawAtt": "0.331/-0.885 0.143/0.149 0.138/0.235 0.384/-1.729 0.394/-2.017 0.298/-1.245",
-            "Rollout": "0.286/-0.641 0.139/0.262 0.151/0.321 0.324/-1.303 0.277/-1.055 0.331/-1.323",
-            "Grads": "0.335/-0.252 0.141/0.184 0.156/0.139 0.316/-1.820 0.414/-1.994 0.304/-1.227",
-            "AttGrads": "0.351/-0.603 0.143/0.113 0.159/0.114 0.346/-1.941 0.439/-2.054 0.310/-1.267",
-            "PartialLRP": "0.341/-0.922 0.142/0.137 0.138/0.231 0.418/-2.019 0.424/-2.199 0.312/-1.321",
-            "TransAtt": "0.354/-1.038 0.145/0.114 0.130/0.214 0.415/-1.889 0.434/-2.508 0.421/-2.137",
-            "CAT": "0.352/-1.115 0.134/0.121 0.157/0.121 0.409/-2.157 0.421/-2.587 0.406/-3.052",
-            "AttCAT": "0.371/-1.319 0.139/0.073 0.164/0.008 0.457/-2.332 0.473/-3.169 0.528/-3.671",
-        },
-    ),
+    published=published("attcat-table-1"),
     notes=(
         "AOPC deletes tokens, LOdds replaces them by [PAD]. First as in the authors' code: in nine steps, AOPC with "
         "the size of each step; of pairs special tokens are hidden too (the code compares tokens with ids); then by "
@@ -103,18 +90,7 @@ TABLE_2 = TableRecipe(
         Measure("Kendall", "kendall_tau(protocol=attcat, target=gold)", higher_is_better=False, protocol="attcat"),
         Measure("Kendall, Eq. 15", "kendall_tau(protocol=attcat)", higher_is_better=False, beside="Kendall"),
     ),
-    published=published_table(
-        _NAMES,
-        ("Kendall",),
-        {
-            "Grads": "0.150 0.236 0.169 0.146 0.174 0.098",
-            "AttGrads": "0.116 0.198 0.156 0.148 0.132 0.064",
-            "PartialLRP": "0.955 0.949 0.935 0.965 0.952 0.858",
-            "TransAtt": "0.336 0.222 0.339 0.152 0.121 0.043",
-            "CAT": "0.101 0.373 0.339 0.095 0.107 0.056",
-            "AttCAT": "0.018 0.349 0.017 0.015 0.008 0.023",
-        },
-    ),
+    published=published("attcat-table-2"),
     notes=(
         "the two lists of positions in order of their score are correlated, as the paper writes; the scores "
         "themselves (the default of kendall_tau) can have another sign; texts of fewer than 10 tokens are left out",
@@ -141,7 +117,7 @@ _QUESTIONS = tuple(
     for label, data, texts in _ANSWERED
     for family, ending in _FAMILIES
 )
-_LONGEST = {"SQuAD v1": "3.72", "SQuAD v2": "3.84"}
+_LONGEST = published("attcat-figure-3")  # of each data set; the same for every model
 
 FIGURE_3 = BarFigure(
     name="attcat-figure-3",
@@ -155,11 +131,12 @@ FIGURE_3 = BarFigure(
         Row("attainable", "raw_attention(layer=-1)", metric="precision_at_k(k=100000, measure=count)"),
     ),
     measures=(Measure("Precision@20", "precision_at_k(k=20, measure=count)"),),
-    published=published_table(
-        tuple(column.label for column in _QUESTIONS),
-        ("Precision@20",),
-        {"attainable": " ".join(_LONGEST[column.label[:8]] for column in _QUESTIONS)},
-    ),
+    published={
+        (row, column.label, measure): number
+        for (row, data, measure), number in _LONGEST.items()
+        for column in _QUESTIONS
+        if column.label.startswith(data)
+    },
     notes=(
         "the bars are not published as numbers; attainable is the mean answer length: the count with all tokens on top",
         "the answer of the model is explained; questions without an answer are left out; of a context that does not "

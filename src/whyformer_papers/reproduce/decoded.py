@@ -1,10 +1,13 @@
 """The tables and figures of Decoded layer saliency (2023)."""
 
+from collections import defaultdict
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from whyformer_papers.reproduce.decoded_tokens import SHARED_TOKENS
-from whyformer_papers.reproduce.recipe import Column, Measure, Number, Row, published_table
+from whyformer_papers.reproduce.published import Number, Published, published
+from whyformer_papers.reproduce.recipe import Column, Measure, Row
 from whyformer_papers.reproduce.tables import CurveFigure, TableRecipe
 from whyformer_papers.reproduce.text_figures import DecodedFigure, LookedUp, MethodFigure
 from whyformer_papers.reproduce.word_figures import CloudFigure, CountFigure, SharedWordTable, ShareFigure
@@ -79,9 +82,7 @@ _THERMOSTAT = (
 )
 
 
-def _games(
-    number: int, column: Column, rows: tuple[Row, ...], table: dict[str, str], notes: tuple[str, ...]
-) -> TableRecipe:
+def _games(number: int, column: Column, rows: tuple[Row, ...], notes: tuple[str, ...]) -> TableRecipe:
     """A table of the two games on one data set."""
     return TableRecipe(
         name=f"decoded-table-{number}",
@@ -90,7 +91,7 @@ def _games(
         columns=(column,),
         rows=rows,
         measures=_GAMES,
-        published=published_table((column.label,), ("revealing", "hiding"), table),
+        published=published(f"decoded-table-{number}"),
         notes=(*_PLAYED, *notes),
     )
 
@@ -99,17 +100,6 @@ TABLE_1 = _games(
     1,
     _SST2,
     _ON_SST2,
-    {
-        "Grad-CAM l0": "0.797/0.713",
-        "decoded l5": "0.832/0.64",
-        "decoded l6": "0.854/0.617",
-        "decoded l7": "0.867/0.609",
-        "decoded l8": "0.836/0.66",
-        "Simple": "0.799/0.756",
-        "Smooth": "0.795/0.750",
-        "Integrated": "0.804/0.762",
-        "Random": "0.748/0.756",
-    },
     (f"{_POSITIVE}; {_SIGNED}", f"{_ALLENNLP}; {_LENGTHS}"),
 )
 
@@ -117,20 +107,6 @@ TABLE_2 = _games(
     2,
     _AG_NEWS,
     _ON_AG_NEWS,
-    {
-        "Grad-CAM l0": "0.853/0.804",
-        "decoded l6": "0.895/0.739",
-        "decoded l8": "0.867/0.782",
-        "decoded l9": "0.879/0.774",
-        "Shapley": "0.905/0.567",
-        "Occlusion": "0.894/0.731",
-        "Integrated": "0.897/0.661",
-        "GradientShap": "0.86/0.784",
-        "LIME": "0.851/0.792",
-        "GradxAct": "0.851/0.794",
-        "DeepLiftShap": "0.823/0.842",
-        "Random": "0.829/0.841",
-    },
     (f"{_POSITIVE}; GradxAct is the same with its sign", _THERMOSTAT),
 )
 
@@ -182,6 +158,14 @@ _SMOOTH = f"{_ALLENNLP}; Smooth, length is not in the paper: the length of that 
 _NOTES = (*_WORDS, _DEPTH, _SMOOTH)
 
 
+def _counts() -> Published:
+    """Return the published counts, for AG News the mean over the six pairs of classes."""
+    counts = defaultdict(list)
+    for (row, classes, measure), number in published("decoded-tables-3-9").items():
+        counts[row, "SST-2" if classes == "SST-2" else "AG News", measure].append(number.value)
+    return {key: Number(fmean(values)) for key, values in counts.items()}
+
+
 def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str, **more: Any) -> TableRecipe:
     """The top 50 tokens that classes share: in percent, or how many, with the counts that were published."""
     return kind(
@@ -191,7 +175,7 @@ def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str, **more:
         columns=(_SST2, _AG_NEWS),
         rows=_SHARED,
         measures=_top_50(100 if kind is ShareFigure else 50),
-        published={} if kind is ShareFigure else _COUNTS,
+        published={} if kind is ShareFigure else _counts(),
         notes=(*notes, *_NOTES),
         **more,
     )
@@ -205,16 +189,6 @@ def _top_50(scale: float) -> tuple[Measure, ...]:
     )
 
 
-_COUNTS = {  # of AG News the mean over the six pairs of classes
-    ("decoded l7", "SST-2", "top 50"): Number(0),
-    ("Simple", "SST-2", "top 50"): Number(3),
-    ("Smooth", "SST-2", "top 50"): Number(6),
-    ("Integrated", "SST-2", "top 50"): Number(5),
-    ("decoded l6", "AG News", "top 50"): Number((0 + 6 + 2 + 1 + 0 + 1) / 6),
-    ("Shapley", "AG News", "top 50"): Number((20 + 16 + 19 + 16 + 3 + 4) / 6),
-    ("Occlusion", "AG News", "top 50"): Number((24 + 25 + 30 + 10 + 14 + 17) / 6),
-    ("Integrated, 25 steps", "AG News", "top 50"): Number((25 + 21 + 17 + 9 + 8 + 9) / 6),
-}
 _COUNTED = (
     "of AG News the published counts, one for each of six pairs of classes, are averaged; decoded l6 shares two tokens "
     "of Sports and Business, a backslash and yesterday; Shapley's row for World and Sci/Tech is word for word that for "

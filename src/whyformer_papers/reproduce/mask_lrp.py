@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from whyformer_papers.reproduce.head_figures import HeadGridFigure, PositionFigure
-from whyformer_papers.reproduce.recipe import Column, Measure, Row, published_table
+from whyformer_papers.reproduce.published import published
+from whyformer_papers.reproduce.recipe import Column, Measure, Row
 from whyformer_papers.reproduce.tables import CurveFigure, TableRecipe
 from whyformer_papers.reproduce.text_figures import DifferenceFigure
 
@@ -80,25 +81,7 @@ TABLE_1 = TableRecipe(
     columns=(_SST2, _IMDB, _YELP, _MNLI, _QQP),
     rows=(*_BASELINES, _RANDOM_MASK, _THEIRS),
     measures=_MEASURES,
-    published=published_table(
-        ("SST-2", "IMDB", "Yelp", "MNLI", "QQP"),
-        ("AOPC", "LOdds"),
-        {
-            "RawAtt": "0.374/-0.992 0.354/-1.593 0.376/-1.513 0.135/-0.399 0.447/-5.828",
-            "Rollout": "0.337/-0.911 0.334/-1.456 0.244/-0.770 0.137/-0.396 0.437/-5.489",
-            "LRP": "0.336/-0.888 0.288/-1.271 0.163/-0.464 0.131/-0.395 0.438/-5.745",
-            "PartialLRP": "0.396/-1.052 0.370/-1.726 0.401/-1.688 0.136/-0.401 0.445/-5.718",
-            "GAE": "0.423/-1.171 0.384/-1.853 0.404/-1.682 0.144/-0.421 0.447/-5.923",
-            "CAM": "0.399/-1.086 0.365/-1.883 0.298/-1.473 0.132/-0.386 0.450/-5.988",
-            "GradCAM": "0.341/-0.855 0.236/-0.974 0.104/-0.229 0.126/-0.369 0.449/-5.953",
-            "AttCAT": "0.405/-1.110 0.340/-1.697 0.397/-2.034 0.138/-0.419 0.447/-5.897",
-            "Random mask": (
-                "0.432±.005/-1.205±.004 0.387±.004/-1.898±.003 0.426±.005/-1.886±.007 "
-                "0.142±.002/-0.415±.021 0.448±.001/-5.998±.012"
-            ),
-            "theirs": "0.438/-1.208 0.392/-1.906 0.434/-1.898 0.148/-0.445 0.451/-6.001",
-        },
-    ),
+    published=published("mask-lrp-table-1"),
     notes=(*_SETTINGS, _MASKS, "the paper claims 3.56 % better AOPC and LOdds"),
 )
 
@@ -129,16 +112,7 @@ TABLE_2 = TableRecipe(
         replace(_THEIRS, also=(*_THEIRS.also, "transformer_attribution(row_normalised=true)")),
     ),
     measures=(Measure("Precision@20", "precision_at_k(k=20, measure=ratio)", scale=100),),
-    published=published_table(
-        tuple(label for label, _, _ in _QUESTIONS),
-        ("Precision@20",),
-        {
-            "Rollout": "4.62 5.86 8.04 6.15 5.54 5.87",
-            "RawAtt": "36.33 28.97 45.61 4.69 27.85 18.09",
-            "AttCAT": "31.44 17.53 47.32 18.81 16.99 23.39",
-            "theirs": "52.97 51.62 67.31 27.03 49.63 56.41",
-        },
-    ),
+    published=published("mask-lrp-table-2"),
     notes=(
         "the mean count of answer tokens among the top 20, divided by the mean answer length",
         "the answer of the model is explained; questions without an answer are left out; of a context that does not "
@@ -163,15 +137,7 @@ TABLE_3 = TableRecipe(
         _masked("without M_synt", "head_mask={heads}, only=positional"),
     ),
     measures=_MEASURES,
-    published=published_table(
-        ("SST-2", "QQP"),
-        ("AOPC", "LOdds"),
-        {
-            "theirs": "0.438/-1.208 0.451/-6.001",
-            "without M_pos": "0.438/-1.208 0.450/-6.001",
-            "without M_synt": "0.437/-1.205 0.449/-5.998",
-        },
-    ),
+    published=published("mask-lrp-table-3"),
     notes=(*_SETTINGS[:3], _MASKS),
 )
 
@@ -182,14 +148,7 @@ TABLE_4 = TableRecipe(
     columns=(_SST2, _IMDB, _YELP),
     rows=(Row("ALTI", "alti(distance_offset=1e-6)"), _THEIRS),
     measures=_MEASURES,
-    published=published_table(
-        ("SST-2", "IMDB", "Yelp"),
-        ("AOPC", "LOdds"),
-        {
-            "ALTI": "0.369/-0.866 0.342/-0.748 0.363/-1.428",
-            "theirs": "0.438/-1.208 0.392/-1.906 0.434/-1.898",
-        },
-    ),
+    published=published("mask-lrp-table-4"),
     notes=(_SETTINGS[0], "their own numbers are those of Table 1; the table calls ALTI ALTC", _MASKS),
 )
 

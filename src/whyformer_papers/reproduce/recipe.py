@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from whyformer.datasets import RECIPES
 from whyformer.errors import BadInput, BadOption
@@ -15,6 +15,7 @@ from whyformer.methods.registry import list_methods
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.registry import list_metrics
 from whyformer.metrics.specs import metric_specs
+from whyformer_papers.reproduce.published import Published
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
     from whyformer_papers.reproduce.result import Part, ReadyColumn, Reproduced
 
 METHOD = "the method "
-
-
-class Number(NamedTuple):
-    """A published number, with its ± where the paper gives one."""
-
-    value: float
-    spread: float | None = None
-
-
-Published = Mapping[tuple[str, str, str], Number]  # by the labels of row, column and measure
 
 
 @dataclass(frozen=True)
@@ -305,15 +296,3 @@ def _joined(sentences: Iterable[str]) -> str:
     absent = [sentence.removeprefix(METHOD) for sentence in every if sentence.startswith(METHOD)]
     methods_absent = [f"the methods {', '.join(absent)}"] if len(absent) > 1 else [f"{METHOD}{n}" for n in absent]
     return "; ".join([*methods_absent, *(sentence for sentence in every if not sentence.startswith(METHOD))])
-
-
-def published_table(columns: tuple[str, ...], measures: tuple[str, ...], table: Mapping[str, str]) -> Published:
-    """Published numbers from a table as papers print it: of every row a cell for each column, such as `0.1/-2±.3`."""
-    numbers: dict[tuple[str, str, str], Number] = {}
-    for row, cells in table.items():
-        for column, cell in zip(columns, cells.split(), strict=True):
-            for measure, written in zip(measures, cell.split("/"), strict=True):
-                value, _, spread = written.partition("±")
-                if value != "–":
-                    numbers[row, column, measure] = Number(float(value), float(spread) if spread else None)
-    return MappingProxyType(numbers)

@@ -14,7 +14,8 @@ from whyformer.methods.specs import method_specs
 from whyformer.metrics.specs import metric_specs
 from whyformer.models.loading import Subject
 from whyformer.results.table import Cell
-from whyformer_papers.reproduce.recipe import Column, Measure, Number, Reproduction, Row
+from whyformer_papers.reproduce.published import Number
+from whyformer_papers.reproduce.recipe import Column, Measure, Reproduction, Row
 from whyformer_papers.reproduce.sources import Opened, Settings
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 from whyformer_papers.reproduce.image_figures import ImageFigure, TwoObjectFigure
-from whyformer_papers.reproduce.recipe import Column, Measure, Row, published_table
+from whyformer_papers.reproduce.published import published
+from whyformer_papers.reproduce.recipe import Column, Measure, Row
 from whyformer_papers.reproduce.tables import CurveFigure, TableRecipe
 
 PAPER = "Transformer Attribution (Chefer et al. 2021)"
@@ -65,14 +65,18 @@ def _of_images(
     columns: tuple[Column, ...],
     rows: tuple[Row, ...],
     measures: tuple[Measure, ...],
-    table: dict[str, str],
     notes: tuple[str, ...],
 ) -> TableRecipe:
-    published = tuple(measure.label for measure in measures if measure.beside is None)
-    labels = tuple(column.label for column in columns), published
-    facts: dict[str, Any] = {"columns": columns, "rows": rows, "measures": measures, "notes": notes}
-    name = f"transformer-attribution-table-{number}"
-    return TableRecipe(name=name, paper=PAPER, title=title, published=published_table(*labels, table), **facts)
+    return TableRecipe(
+        name=f"transformer-attribution-table-{number}",
+        paper=PAPER,
+        title=title,
+        columns=columns,
+        rows=rows,
+        measures=measures,
+        published=published(f"transformer-attribution-table-{number}"),
+        notes=notes,
+    )
 
 
 TABLE_1 = _of_images(
@@ -81,14 +85,6 @@ TABLE_1 = _of_images(
     (_IMAGENET,),
     (*_IMAGE_ROWS, _PRIORS[0]),
     (*_PERTURBATIONS, *_MEANS),
-    {
-        "rollout": "53.1/–/20.05/–",
-        "raw attention": "45.55/–/23.99/–",
-        "GradCAM": "41.52/42.02/34.06/33.56",
-        "LRP": "43.49/43.49/41.94/41.93",
-        "partial LRP": "50.49/50.49/19.64/19.64",
-        "theirs": "54.16/55.04/17.03/16.04",
-    },
     (*_IMAGE_NOTES, _AREA),
 )
 
@@ -98,14 +94,6 @@ TABLE_2 = _of_images(
     (_SEGMENTED,),
     (*_IMAGE_ROWS, *_PRIORS),
     _SEGMENTATION,
-    {
-        "rollout": "73.54/84.76/55.42",
-        "raw attention": "67.84/80.24/46.37",
-        "GradCAM": "64.44/71.60/40.82",
-        "LRP": "51.09/55.68/32.89",
-        "partial LRP": "76.31/84.67/57.94",
-        "theirs": "79.70/86.03/61.95",
-    },
     (*_IMAGE_NOTES, "random and the centre of the image are not in the paper: what a map must beat"),
 )
 
@@ -134,12 +122,6 @@ TABLE_3 = _of_images(
     (_SEGMENTED, _IMAGENET),
     _ABLATED,
     _ABLATIONS,
-    {
-        "without ∇A": "77.66/85.66/59.88/–/– –/–/–/18.23/52.88",
-        "block nearest the output": "78.32/85.25/59.93/–/– –/–/–/18.01/52.43",
-        "block B-1": "60.30/73.63/39.06/–/– –/–/–/27.33/37.42",
-        "full": "79.70/86.03/61.95/–/– –/–/–/17.03/54.16",
-    },
     (
         "one block: the second reading takes the relevance of the original LRP, as the authors' code does",
         "full: the second reading leaves the first block out, as the authors' code does (start_layer=1)",
