@@ -155,11 +155,11 @@ def scores(values: list[float]) -> Tensor:
 def test_states_times_balanced_gradients(book: str | None) -> None:
     hand = by_hand(book)
     cats = [hand.cat(layer) for layer in range(hand.L + 1)]
-    assert_close(attribute("cam", book=book, layer=1), scores(cats[1]), 1e-9)
+    assert_close(attribute("cam", book=book, layer=1), scores(cats[1]), 1e-10)
     total = [sum(cats[layer][i] for layer in range(hand.L)) for i in range(hand.N)]
-    assert_close(attribute("cat", book=book, states="inputs"), scores(total), 1e-9)
+    assert_close(attribute("cat", book=book, states="inputs"), scores(total), 1e-10)
     weighted = [sum(cats[n + 1][i] * hand.received(n, i) for n in range(hand.L)) for i in range(hand.N)]
-    assert_close(attribute("attcat", book=book), scores(weighted), 1e-9)
+    assert_close(attribute("attcat", book=book), scores(weighted), 1e-10)
 
 
 @pytest.mark.parametrize("book", ["conservative", "attn"])
@@ -168,7 +168,7 @@ def test_relevance_of_the_lower_layers_of_an_image_model(book: str) -> None:
     for depth, count in ((0.5, (hand.L + 1) // 2), (1.0, hand.L)):
         cats = [hand.cat(layer) for layer in range(count)]
         average = [sum(cat[i] for cat in cats) / count for i in range(hand.N)]
-        assert_close(attribute("layer_lrp", book=book, depth=depth), scores(average), 1e-9)
+        assert_close(attribute("layer_lrp", book=book, depth=depth), scores(average), 1e-10)
 
 
 @pytest.mark.parametrize("book", [None, "conservative", "attn"])
@@ -176,7 +176,7 @@ def test_attention_times_balanced_gradients(book: str | None) -> None:
     hand = by_hand(book)
     units, heads = range(hand.N), range(hand.heads)
     last = [sum(float(hand.G[-1][h, 0, i]) for h in heads) / hand.heads for i in units]
-    assert_close(attribute("grads", book=book), scores(last), 1e-9)
+    assert_close(attribute("grads", book=book), scores(last), 1e-10)
     sam = [0.0] * hand.N
     rows = [float(i == 0) for i in units]
     for maps, gradients in zip(reversed(hand.A), reversed(hand.G), strict=True):
@@ -187,12 +187,12 @@ def test_attention_times_balanced_gradients(book: str | None) -> None:
         rows = [rows[k] + sum(rows[q] * positive[q][k] for q in units) for k in units]
         for k in units:
             sam[k] += sum(positive[q][k] for q in units) / hand.L
-    assert_close(attribute("gae", book=book), scores(rows), 1e-9)
-    assert_close(attribute("att_grads", book=book), scores(sam), 1e-9)
+    assert_close(attribute("gae", book=book), scores(rows), 1e-10)
+    assert_close(attribute("att_grads", book=book), scores(sam), 1e-10)
     weights = [sum(float(hand.G[-1][h, 0, k]) for k in units[1:]) / (hand.N - 1) for h in heads]
     row = [max(0.0, sum(weights[h] * float(hand.A[-1][h, 0, k]) for h in heads) / hand.heads) for k in units[1:]]
     stretched = [0.0, *((v - min(row)) / (max(row) - min(row)) if max(row) > min(row) else 0.0 for v in row)]
-    assert_close(attribute("grad_cam", book=book), scores(stretched), 1e-8)
+    assert_close(attribute("grad_cam", book=book), scores(stretched), 1e-10)
 
 
 @pytest.mark.parametrize("book", [None, "conservative", "attn"])
@@ -200,11 +200,11 @@ def test_full_grad(book: str | None) -> None:
     hand = by_hand(book)
     cats = [hand.cat(layer) for layer in range(hand.L)]
     without = [sum(cat[i] for cat in cats) for i in range(hand.N)]
-    assert_close(attribute("full_grad", book=book, biases=False), scores(without), 1e-9)
+    assert_close(attribute("full_grad", book=book, biases=False), scores(without), 1e-10)
     whole = [one + bias for one, bias in zip(without, hand.bias_terms(), strict=True)]
-    assert_close(attribute("full_grad", book=book), scores(whole), 1e-9)
+    assert_close(attribute("full_grad", book=book), scores(whole), 1e-10)
     complete = sum(cats[0]) + sum(hand.bias_terms())
-    is_logit = abs(complete - float(hand.y)) <= 1e-7 * abs(float(hand.y))
+    is_logit = abs(complete - float(hand.y)) <= 1e-10 * abs(float(hand.y))
     assert is_logit == (book == "conservative")  # what LibraGrad calls FG-completeness
 
 
@@ -241,7 +241,7 @@ def test_legrad() -> None:
             for query in head:
                 for unit, value in enumerate(query.tolist()):
                     expected[unit] += max(0.0, value) / (attention.shape[1] * units * layers)
-    assert_close(attribute("legrad"), scores(expected), 1e-9)
+    assert_close(attribute("legrad"), scores(expected), 1e-10)
 
 
 def test_legrad_reads_as_the_head_does() -> None:
@@ -261,7 +261,7 @@ def test_legrad_reads_as_the_head_does() -> None:
             seen = (attention != 0).to(gradient)  # not what a window leaves out
             windows += int(((attention == 0) & (gradient > 0)).sum())
             total = total + (gradient.clamp(min=0) * seen)[0].mean((0, 1)) / len(trace.attention)
-        assert_close(whyformer.attribute(stock, given, "legrad", target=TARGET)[0], total, 1e-9)
+        assert_close(whyformer.attribute(stock, given, "legrad", target=TARGET)[0], total, 1e-10)
     assert windows
 
 
@@ -285,7 +285,7 @@ def test_legrad_follows_what_comes_after_the_head() -> None:
     stock = families.build("bert", torch.float64)
     given = families.batch()
     found = whyformer.attribute(Scaled(stock, [2.0] * 2), given, "legrad", target=TARGET)
-    assert_close(found, 2 * whyformer.attribute(stock, given, "legrad", target=TARGET), 1e-9)
+    assert_close(found, 2 * whyformer.attribute(stock, given, "legrad", target=TARGET), 1e-10)
     with pytest.raises(UnsupportedModel, match="Scaled does after its last layer is not the same in another run"):
         whyformer.attribute(Scaled(stock, [2.0, 3.0]), given, "legrad", target=TARGET)
 

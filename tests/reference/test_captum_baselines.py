@@ -313,8 +313,8 @@ def test_shapley_values_add_up(name: str, model: nn.Module) -> None:
         hand = ByHand(model, row)
         due = hand.said(hand.ids) - hand.said(hand.baseline)
         assert abs(due) > 0.1
-        assert abs(float(found.total[row].sum()) - due) < 1e-3
-        assert abs(float(found.diagnostics["delta"][row]) - (float(found.total[row].sum()) - due)) < 1e-6
+        assert abs(float(found.total[row].sum()) - due) < 10 * CAPTUM
+        assert abs(float(found.diagnostics["delta"][row]) - (float(found.total[row].sum()) - due)) < CAPTUM
 
 
 @pytest.mark.parametrize("at", ["token_embeddings", "embedding_output"])
@@ -324,7 +324,7 @@ def test_integrated_gradients_add_up_the_better_the_more_steps(at: str, model: n
     gaps = []
     for steps in (2, 8, 64):
         found = scores(model, "integrated_gradients", steps=steps, at=at)
-        assert_near(found.total.sum(1) - due, found.diagnostics["delta"], 1e-6 if steps < 64 else math.inf)
+        assert_near(found.total.sum(1) - due, found.diagnostics["delta"], 1e-10 if steps < 64 else math.inf)
         gaps.append(float(found.diagnostics["delta"].abs().max()))
     assert gaps[0] > 10 * gaps[1] > 100 * gaps[2]
 
@@ -524,7 +524,7 @@ def test_a_path_begins_where_padding_took_the_places(family: str, at: str) -> No
         ends = [keeping_places(family, model, alone, hidden) for hidden in ([], list(range(length)))]
         due = ends[0] - ends[1]
         assert abs(due) > 0.01
-        assert abs(float(found.total[row].sum() - found.diagnostics["delta"][row]) - due) < 1e-9
+        assert abs(float(found.total[row].sum() - found.diagnostics["delta"][row]) - due) < 1e-10
 
 
 @torch.no_grad()

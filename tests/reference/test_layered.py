@@ -138,9 +138,8 @@ def test_without_biases_every_layer_adds_up_to_the_logit() -> None:
     scores = whyformer.list_methods()["layer_lrp"](prediction, depth=1.0)
     logits = prediction.trace.logits[:, TARGET].detach()
     assert scores.layers is not None
-    for layer in scores.layers:
-        assert (len(scores.layers) * layer.sum(-1) - logits).abs().max() <= 1e-5  # its norms compute in float32
-    assert (scores.total.sum(-1) - logits).abs().max() <= 1e-5
+    for total in (scores.total, *(len(scores.layers) * layer for layer in scores.layers)):
+        assert (total.sum(-1) - logits).abs().max() <= 1e-5  # its norms compute in float32
 
 
 @pytest.mark.parametrize(

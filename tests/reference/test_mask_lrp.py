@@ -23,6 +23,7 @@ from whyformer.recorder.lrp.sites import Site, make_site
 from whyformer.rounding import close
 
 TARGET = 2
+STABILIZED = 1e-6  # the rules divide by sums plus 1e-9
 SOME = [[1, 0, 0, 1], [0, 1, 1, 0]]
 KINDS = [[[1, 0, 0, 0], [0, 1, 0, 1]], [[1, 0, 1, 0], [0, 0, 1, 0]]]  # syntactic, then positional; one head is both
 FAMILIES = ("bert", "albert", "deberta_v2", "modernbert_mean", "gpt2", "bloom", "mistral", "gemma2")
@@ -201,9 +202,9 @@ def test_the_sum_is_kept_in_every_block_with_a_kept_head(family: str) -> None:
     found = prediction.relevances(prediction.traced.gated("z_plus", entering))
     assert sorted(sums) == list(range(layers))
     for before, after in sums.values():
-        assert (before - after).abs().max() <= 1e-6
+        assert (before - after).abs().max() <= STABILIZED
     assert found.state is not None
-    assert (found.state.flatten(1).sum(1) + found.absorbed - 1).abs().max() <= 1e-6
+    assert (found.state.flatten(1).sum(1) + found.absorbed - 1).abs().max() <= STABILIZED
 
 
 @pytest.mark.parametrize("family", families.ALL)
@@ -242,7 +243,8 @@ def test_an_example_scores_the_same_alone_as_in_a_batch(family: str, variant: st
     for row in range(2):
         single = families.alone(inputs, row)
         alone = whyformer.attribute(model, single, "mask_lrp", **options)[0]
-        assert (together[row, : len(alone)] - alone).abs().max() <= 1e-6 * alone.abs().max()
+        allowed = 1e-6 if families.arithmetic(family) == torch.float32 else 1e-10
+        assert (together[row, : len(alone)] - alone).abs().max() <= allowed * alone.abs().max()
 
 
 def test_a_block_with_no_kept_head_contributes_nothing_and_says_so() -> None:
@@ -256,10 +258,10 @@ def test_a_block_with_no_kept_head_contributes_nothing_and_says_so() -> None:
     maps = literal.relevances([[1] * 4, SOME[1]])
     assert close(closed.total[0], literal.scores([torch.zeros_like(maps[0]), maps[1]]))
     sums = maps[0].sum() * 2  # half of what entered went to the values
-    assert abs(heads["lost"][0] - sums) <= 1e-6
+    assert abs(heads["lost"][0] - sums) <= STABILIZED
     last = explained([[1] * 4, [0] * 4]).diagnostics
     kept = last["conservation"]
-    assert (kept["sum"] - kept["expected"]).abs().max() <= 1e-6
+    assert (kept["sum"] - kept["expected"]).abs().max() <= STABILIZED
     assert (kept["expected"] - (1 - last["heads"]["lost"])).abs().max() <= 1e-12
 
 

@@ -141,11 +141,11 @@ def assert_is_what_loops_find(text: Any, kind: str = "bert", versus: int | None 
     literal = Literal(text, kind, TARGET, versus, given["hide"], given["units"])
     inner = {"attcat(states=inputs)": ("attcat", {"states": "inputs"})}.get(given["of"], (given["of"], {}))
     found = literal.walk(given["steps"], *inner)
-    assert e.scores.tolist() == pytest.approx(literal.scores(found, given["report"]), abs=1e-9)
+    assert e.scores.tolist() == pytest.approx(literal.scores(found, given["report"]), abs=1e-10)
     said = [math.nan if value is None else value for value in e.seen[0].outputs]
-    assert said == pytest.approx(found["outputs"], abs=1e-9, nan_ok=True)
+    assert said == pytest.approx(found["outputs"], abs=1e-10, nan_ok=True)
     shares = [math.nan if value is None else value for value in e.seen[0].probability]
-    assert shares == pytest.approx(found["probabilities"], abs=1e-9, nan_ok=True)
+    assert shares == pytest.approx(found["probabilities"], abs=1e-10, nan_ok=True)
     assert e.diagnostics["evaluations"] == len({step for _, _, step in found["order"]}) + 1
     hidden_in = {place: step for unit, _, step in found["order"] for place in literal.units[unit]}
     assert list(e.seen[0].hidden_in) == [hidden_in.get(place, 0) for place in range(len(literal.special))]
@@ -209,7 +209,7 @@ def test_drops_add_up_to_what_is_lost(units: str, hide: str, steps: int) -> None
     scores = stepwise(prediction, report="drop", units=units, hide=hide, steps=steps)
     said = outputs(scores)
     last = torch.stack([row[~row.isnan()][-1] for row in said])
-    torch.testing.assert_close(scores.total.sum(1), said[:, 0] - last, rtol=0, atol=1e-9)
+    torch.testing.assert_close(scores.total.sum(1), said[:, 0] - last, rtol=0, atol=1e-10)
     torch.testing.assert_close(said[:, 0], prediction.trace.logits[:, TARGET].detach(), rtol=0, atol=1e-12)
 
 
@@ -302,7 +302,7 @@ def test_the_start_of_an_answer_moves_with_what_is_deleted() -> None:
         scores = whyformer.attribute(model, given, "layer_lrp", target=(left.index(start), None))[0].tolist()
         with torch.no_grad():
             logit = float(model(**given).start_logits[0, left.index(start)])
-        assert float(outputs(found)[0, step - 1]) == pytest.approx(logit, abs=1e-9)
+        assert float(outputs(found)[0, step - 1]) == pytest.approx(logit, abs=1e-10)
         ranked = sorted((n for n, p in enumerate(left) if p != start), key=lambda n: -scores[n])
         gone = [left[n] for n in ranked[: math.floor(step * 8 / 4 + 0.5) - len(order)]]
         order += gone
@@ -321,7 +321,7 @@ def test_a_token_in_its_place_leaves_an_answer_where_it_is() -> None:
     assert bool((found.total > 0).all())  # the answer's own token has its turn too
     with torch.no_grad():
         nothing = model(torch.zeros_like(inputs["input_ids"])).start_logits[0, 5]
-    assert float(outputs(found)[0, -1]) == pytest.approx(float(nothing), abs=1e-9)
+    assert float(outputs(found)[0, -1]) == pytest.approx(float(nothing), abs=1e-10)
 
 
 def test_the_scores_of_an_answer_are_the_sum_of_both_ends() -> None:
@@ -329,7 +329,7 @@ def test_the_scores_of_an_answer_are_the_sum_of_both_ends() -> None:
     given = {"report": "drop", "steps": 3}
     both = stepwise(Prediction(model, batch_of(model, inputs), (2, 4)), **given)
     said = outputs(both)
-    torch.testing.assert_close(both.total.sum(1), said[:, 0] - said[:, -1], rtol=0, atol=1e-9)
+    torch.testing.assert_close(both.total.sum(1), said[:, 0] - said[:, -1], rtol=0, atol=1e-10)
     assert both.diagnostics["evaluations"].tolist() == [8, 8, 8]
 
 
