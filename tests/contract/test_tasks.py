@@ -42,7 +42,6 @@ TARGETS: dict[str, Any] = {
     "image": 2,
 }
 ANSWERS, NEXT = ("answer", "answer by gpt2"), ("next token", "next token by gpt2")
-TEXTS = tuple(task for task in MODELS if task != "image")
 AT_TOKENS = ("attn_lrp", "cp_lrp", "input_x_gradient", "integrated_gradients")  # by default; an image has none
 INPUTS = "cat(states=inputs)"
 BELOW: dict[str, dict[str, Any]] = {  # where the two layers of most of these models begin with a norm, nothing cancels

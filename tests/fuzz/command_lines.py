@@ -91,10 +91,6 @@ def prepare(folder: Path, model: Path) -> Workspace:
     return Workspace(folder, model)
 
 
-def _tree(head: str) -> str:
-    return f"1\tit\tit\tPRON\t_\t_\t{head}\tnsubj\t_\t_\n"
-
-
 def command_lines(workspace: Workspace, seed: int, count: int) -> Iterator[list[str]]:
     """Command lines, the same for the same seed."""
     stream = random.Random(seed)

@@ -16,7 +16,6 @@ from whyformer_papers.heads.treebank import sentences
 from whyformer_papers.words.idf import Idf
 
 DIGITS = "9" * 5_000
-PACKED = gzip.compress(b"word,idf\nfilm,1\n", mtime=0)
 
 
 @pytest.mark.parametrize(

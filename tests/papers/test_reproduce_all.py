@@ -23,7 +23,6 @@ TABLE = replace(
     reproduction_named("attcat-table-1"), rows=tuple(r for r in reproduction_named("attcat-table-1").rows[:1])
 )
 FIGURES = [reproduction_named(name) for name in ("attcat-figure-4", "transformer-attribution-table-1")]
-MASKED = reproduction_named("mask-lrp-figure-5")
 
 
 @pytest.fixture
