@@ -11,7 +11,7 @@ demo: $(VENV)/installed
 	@$(BIN)/whyformer demo --html $(DEMO)
 
 check: $(VENV)/installed-test
-	WHYFORMER_FUZZ_CASES=30 $(BIN)/python -m pytest -q --exitfirst --sample -m "not slow"
+	WHYFORMER_FUZZ_CASES=30 $(BIN)/python -m pytest -q --exitfirst --sample -m "not slow and not long"
 
 test: $(VENV)/installed-test
 	WHYFORMER_STRICT=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal

@@ -2,7 +2,7 @@
 
 `make test-cpus` sets the rest by environment variables: another number of threads, another arithmetic (`arithmetics`).
 A test that needs a package which is not installed is skipped, and says which; where `CI` or `WHYFORMER_STRICT` is set,
-as `make test` does, it fails instead. `--sample` runs each short test function with the first of its parameters.
+as `make test` does, it fails instead. `--sample` runs each test function with the first of its parameters.
 """
 
 import os
@@ -24,7 +24,6 @@ import torch
 
 from tests.helpers import arithmetics
 from tests.helpers.commands import Result, Run, status_of
-from tests.helpers.long import LONG
 
 sys.dont_write_bytecode = False  # rewriting the assertions of all tests takes longer than collecting them
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -69,7 +68,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of these tests."""
-    parser.addoption("--sample", action="store_true", help="each short test function, with the first of its parameters")
+    parser.addoption("--sample", action="store_true", help="each test function, with the first of its parameters")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,8 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that compare numbers of models; take a sample if that is asked for."""
     if config.getoption("--sample"):
-        names = {f"tests/{file}::{name}" for file, long in LONG.items() for name in long.split()}
-        first = {name: item for item in reversed(items) if (name := item.nodeid.partition("[")[0]) not in names}
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
         chosen = {*first.values()}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]

@@ -393,6 +393,7 @@ def test_truncation_is_seen_on_standard_error(run: Run, pairs: Path) -> None:
     assert "8 tokens did not fit" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [None, "headless"])
 def test_the_command_in_a_process_of_its_own(run: Run, spoiled: Callable[[str], Path], name: str | None) -> None:
     """Here the log of transformers, which a test in this process does not see, would be on standard error too."""

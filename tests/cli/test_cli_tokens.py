@@ -29,6 +29,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_words_that_a_model_relies_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = ("POSITIVE", "NEGATIVE", "NEGATIVE", "NEGATIVE", "positive", 0)
     rows = [{"text": text, "y": label} for text, label in zip(ROWS, labels, strict=True)]
@@ -87,6 +88,7 @@ def test_ctrl_c_prints_and_writes_what_is_done(data: Path, tmp_path: Path, capsy
     assert sum(load_reports(out)["stopping"].texts.values()) == 4
 
 
+@pytest.mark.long
 def test_what_was_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def choosy(prediction: Prediction) -> torch.Tensor:
         """Short texts alone."""

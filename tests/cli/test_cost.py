@@ -25,6 +25,7 @@ def explainer(kind: str = "bert") -> Explainer:
     return Explainer(cases.subject(kind))
 
 
+@pytest.mark.long
 def test_the_command(run: Run) -> None:
     done = run("cost", "--tokens", "16", "--methods", "rollout,attn_lrp")
     assert done.status == 0
@@ -35,6 +36,7 @@ def test_the_command(run: Run) -> None:
     assert "not measured" not in done.out
 
 
+@pytest.mark.long
 def test_json(run: Run) -> None:
     flags = ("--tokens", "300,8", "--methods", "rollout", "--batch", "2", "--json")
     printed = json.loads(run("cost", *flags).out)

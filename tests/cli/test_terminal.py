@@ -142,6 +142,7 @@ def test_no_label_text_or_name_steers_a_terminal(
     assert re.search(r"\\(x1b|u001b)", received)
 
 
+@pytest.mark.long
 def test_a_whole_process_on_a_terminal(evil: Path) -> None:
     screen = Screen()
     command = [sys.executable, "-m", "whyformer", "compare", f"a {EVIL} film", "-m", str(evil), "--methods", "attcat"]
@@ -263,6 +264,7 @@ def test_what_a_stream_cannot_hold_is_written_legibly(
         assert held.getvalue().startswith(b"method ")
 
 
+@pytest.mark.long
 def test_an_evaluation_is_printed_whatever_the_encoding(tmp_path: Path) -> None:
     data = os.fsencode(tmp_path) + b"/b\xe9d.csv"
     with open(data, "w") as file:  # noqa: PTH123  (its name is not UTF-8)
@@ -274,6 +276,7 @@ def test_an_evaluation_is_printed_whatever_the_encoding(tmp_path: Path) -> None:
     assert rb"b\udce9d.csv" in done.stdout
 
 
+@pytest.mark.long
 def test_closed_and_full_streams_are_one_line(tmp_path: Path) -> None:
     done = process("WHY --version >&-")
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
@@ -319,6 +322,7 @@ LISTENING = (
 MOMENTS = int(os.environ.get("MOMENTS", "6"))  # of Ctrl-C between the first line and 6 seconds later
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_is_one_line_whenever_it_comes(presses: int) -> None:
     code = f"{LISTENING}; from whyformer.cli import main; print('here', flush=True); main()"

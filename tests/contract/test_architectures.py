@@ -115,6 +115,7 @@ def test_frozen_and_trainable_models_are_explained_alike() -> None:
     assert close(frozen, expected, families.arithmetic("llama"))
 
 
+@pytest.mark.long
 def test_a_compiled_model_is_explained_as_the_model_it_was_made_from() -> None:
     model = families.build("bert")
     compiled = torch.compile(model)

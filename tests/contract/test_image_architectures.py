@@ -71,6 +71,7 @@ def read_by(how: str, special: int, units: int) -> list[int]:
     }[how]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*ONE_STACK, *STAGES, *CONVOLUTIONS])
 def test_recorded_logits_are_the_models_own(name: str) -> None:
     inputs, before = zoo.batch(model(name), head=zoo.IMAGE), str(state(model(name)))
@@ -103,6 +104,7 @@ def test_the_layers_and_special_units_are_found(name: str) -> None:
     assert np.flatnonzero(trace(name).read_for()[0].numpy()).tolist() == read_by(how, special, units)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*STAGES, *CONVOLUTIONS])
 def test_what_has_no_one_stack_is_explained_by_its_patches(name: str) -> None:
     assert isinstance(trace(name).layers, WhyformerError)
@@ -219,6 +221,7 @@ def test_patches_that_were_cut_before_have_no_place_in_an_image() -> None:
         Explainer(siglip2.float(), processor).explain(np.zeros((20, 30, 3), dtype=np.uint8), "rollout")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["vit", "siglip", "pvt"])
 def test_no_method_fails_without_a_name(name: str) -> None:

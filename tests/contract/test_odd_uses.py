@@ -130,6 +130,7 @@ def test_the_loss_of_one_output_is_refused() -> None:
         whyformer.attribute(model, families.batch(), "saliency", of="loss")
 
 
+@pytest.mark.long
 def test_a_run_is_forgotten_with_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a garbage collection: a GPU's memory would be full before there is one."""
     traces = []

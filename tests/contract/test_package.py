@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 import whyformer
-from tests.helpers.long import LONG
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "whyformer"
@@ -50,6 +49,7 @@ def test_all_names_are_public_sorted_and_there() -> None:
     assert all(inspect.getdoc(getattr(whyformer, name)) for name in whyformer.__all__)
 
 
+@pytest.mark.long
 def test_importing_the_package_does_not_import_what_it_may_not_need() -> None:
     done = python("-c", "import sys, whyformer; whyformer.Explainer; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
@@ -67,6 +67,7 @@ def test_importing_the_package_or_its_command_line_alone_imports_nothing_else() 
     assert done.stderr.splitlines()[-1] == "AttributeError: module 'whyformer' has no attribute 'nothing'"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "code",
     [
@@ -179,12 +180,6 @@ def test_every_module_can_be_imported() -> None:
     names = [module.name for module in pkgutil.walk_packages(whyformer.__path__, "whyformer.")]
     assert "whyformer.show.html" in names
     assert {importlib.import_module(name).__name__ for name in names} == set(names)
-
-
-def test_the_tests_that_are_called_long_are_there() -> None:
-    for file, names in LONG.items():
-        tree = ast.parse((ROOT / "tests" / file).read_text())
-        assert {*names.split()} <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, file
 
 
 @pytest.mark.slow

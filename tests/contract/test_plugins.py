@@ -76,6 +76,7 @@ def toys(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_methods_and_metrics_are_used_and_listed(toys: Path) -> None:
     done = run(
         toys,
@@ -128,6 +129,7 @@ def listing(prediction: Any) -> Any:
     return [[0.0]]
 
 
+@pytest.mark.long
 def test_a_broken_plug_in_is_named_and_the_rest_goes_on(toys: Path) -> None:
     again = "from whyformer import method\n" + MODULE.replace("def longest(", "def fresh(")
     again += MODULE[MODULE.index("@method") : MODULE.index("@metric")].replace("def longest(", "def attcat(")
@@ -155,6 +157,7 @@ except whyformer.BadOption as error:
     assert error.startswith("there is no method 'broken'; plug-in 'broken' of fragile 1.0 (fragile) is left out")
 
 
+@pytest.mark.long
 def test_plug_ins_are_not_imported_before_they_are_needed(toys: Path) -> None:
     done = run(
         toys,
@@ -164,6 +167,7 @@ def test_plug_ins_are_not_imported_before_they_are_needed(toys: Path) -> None:
     assert (done.stdout, done.stderr) == ("False\nTrue\n", "")
 
 
+@pytest.mark.long
 def test_a_toy_task_input_hide_and_format_explain(toys: Path) -> None:
     """The four walk-throughs of CONTRIBUTING.md, as they stand there."""
     assert walk_throughs().keys() == {"next_sentence", "dialogue", "first", "bbcode"}

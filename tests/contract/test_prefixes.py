@@ -64,6 +64,7 @@ def test_caches_that_are_not_plain_are_not(family: str) -> None:
     assert (engine.counts.reused, known(model)[prefixes.CHECKED]) == (0, prefixes.REFUSED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["qwen3_next", "zamba2"])
 def test_nor_are_states_of_recurrent_layers(name: str) -> None:
     model = zoo.build(name, head=zoo.CAUSAL)
@@ -166,6 +167,7 @@ def test_units_of_several_texts_are_hidden_side_by_side(kind: str) -> None:
     assert engine.counts.reused >= 0.9 * sum(place for one in wholes for place in range(1, len(one) - 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen3"])
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("head", ["classes", "next token"])

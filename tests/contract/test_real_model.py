@@ -32,6 +32,7 @@ def explanations(dtype: str, method: str) -> list[Explanation]:
     return list(Explainer.load("sentiment", dtype=dtype).explain(SENTENCES, method, check=0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "least"), [("bfloat16", 0.95), ("float16", 0.98)])
 @pytest.mark.parametrize("method", ["attcat", "rollout", "input_x_gradient"])
 def test_half_precision_ranks_units_as_float32_does(method: str, dtype: str, least: float) -> None:

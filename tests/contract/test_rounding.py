@@ -63,6 +63,7 @@ def test_weights_at_odd_addresses() -> None:
     assert arithmetics.shifted(weights) is weights
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "said"), [("", "True 0"), ("shifted", "True 4"), ("rounded", "False 0")])
 def test_other_arithmetics(name: str, said: str) -> None:
     """In a process of its own: whether a product is the same twice, and where a weight lies."""

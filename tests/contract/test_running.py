@@ -583,6 +583,7 @@ def test_the_graph_is_freed_and_recorded_again_if_it_is_asked_for() -> None:
     assert close(prediction.reader, Prediction(model, batch_of(model, inputs), 1).reader)
 
 
+@pytest.mark.long
 def test_memory_is_that_of_a_plain_gradient() -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 6, "num_attention_heads": 8}

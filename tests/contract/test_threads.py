@@ -74,6 +74,7 @@ class Running:
             self.count += 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("switching")
 def test_a_model_predicts_while_another_thread_explains_it() -> None:
     model = copy.deepcopy(families.build("bert", torch.float32))

@@ -92,6 +92,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             open_dataset(source)
 
 
+@pytest.mark.long
 def test_importing_does_not_import_the_extra() -> None:
     code = "import sys, whyformer.datasets; print(*(m for m in ('pyarrow', 'datasets', 'pandas') if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -93,6 +93,7 @@ def peak_memory(data: Dataset) -> int:
     return python + arrow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "one group"])
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, ending: str) -> None:
     peaks = []

@@ -63,6 +63,7 @@ def test_the_best_layer_wins(data: Path) -> None:
     assert str(found).endswith("--method 'by_layer(layer=1)'.")
 
 
+@pytest.mark.long
 def test_by_the_keyword_of_recommend_and_of_an_explainer(data: Path) -> None:
     own = changed()
     expected = recommend_layer(own, data, "by_layer", FALL, progress=False)
@@ -108,6 +109,7 @@ def test_a_model_without_an_lm_head_is_refused_at_once(data: Path) -> None:
         recommend(changed(), data, metric=FALL, layers=True, progress=False)
 
 
+@pytest.mark.long
 def test_the_command(data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     own = changed()
     own.model.save_pretrained(tmp_path / "model")

@@ -78,6 +78,7 @@ def counting(*names: str) -> dict[str, list[int]]:
 # The table
 
 
+@pytest.mark.long
 def test_the_table_is_that_of_the_records(data: Path, tmp_path: Path) -> None:
     table = run(data, tmp_path / "out", METHODS, f"aopc,{CHANGE},kendall_tau", ceiling=8)
     records = found(journalled(tmp_path / "out"))
@@ -124,6 +125,7 @@ def test_the_models_right_answers_are_counted(data: Path) -> None:
     assert f"the model is right on {sum(right)} of them" in table.to_markdown()
 
 
+@pytest.mark.long
 def test_a_run_that_is_complete_does_nothing_more(data: Path, tmp_path: Path) -> None:
     calls = counting("first")
     run(data, tmp_path / "out", "first", ceiling=True)
@@ -156,6 +158,7 @@ class Interrupting:
         registered(interrupted)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [1, 3, 4])  # the first chunk; the second half of the second; the last
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(data: Path, tmp_path: Path, at: int) -> None:
     stopped = Interrupting()
@@ -218,6 +221,7 @@ def test_adding_a_metric_computes_only_that_metric(data: Path, tmp_path: Path) -
     assert printed(both) == printed(run(data, None, METHODS, f"{FALL},{CHANGE},kendall_tau"))
 
 
+@pytest.mark.long
 def test_adding_the_ceiling_computes_only_that(data: Path, tmp_path: Path) -> None:
     calls = counting("first")
     run(data, tmp_path / "out", "first,attcat")
@@ -238,6 +242,7 @@ def test_raising_the_limit_computes_only_the_new_rows(data: Path, tmp_path: Path
     assert many.to_markdown() == run(data, None, "first,attcat").to_markdown()
 
 
+@pytest.mark.long
 def test_a_method_added_to_half_a_run_ends_as_a_whole_one(data: Path, tmp_path: Path) -> None:
     run(data, tmp_path / "out", "attcat", FALL, limit=6)
     table = run(data, tmp_path / "out", "attcat,rollout", ceiling=7, rows_per_chunk=5)
@@ -259,6 +264,7 @@ def test_another_model_in_the_same_folder_is_refused(data: Path, tmp_path: Path)
     assert files(tmp_path / "out") == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -405,6 +411,7 @@ def test_texts_in_which_the_tokenizer_finds_nothing_are_bad_rows(tmp_path: Path)
 # Streams and engines
 
 
+@pytest.mark.long
 def test_the_same_rows_in_other_formats_give_the_same_table(data: Path, tmp_path: Path) -> None:
     lines = [line.rsplit(",", 1) for line in data.read_text().splitlines()[1:]]
     rows = [{"text": text, "label": int(label)} for text, label in lines]

@@ -38,6 +38,7 @@ def items(count: int = 3, **options: Any) -> list[Item]:
     return [item_of(own, example) for example in open_dataset(rows(count), labels=own.labels)]
 
 
+@pytest.mark.long
 def test_a_table_has_the_numbers_of_the_metrics() -> None:
     names = [*BOTH.split(","), "mean_iou", "pixel_accuracy", "mean_average_precision", "pointing_game", "deletion"]
     table = measured(rows(6), metrics=names)
@@ -76,6 +77,7 @@ def test_fast_has_the_centre_prior_for_images_alone() -> None:
     assert "centre" in [spec.label for spec in methods_for(texts.subject(), ["centre", "all"])]
 
 
+@pytest.mark.long
 def test_a_journal_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = rows(5)
     measured(data, "random", BOTH, out=tmp_path, rows_per_chunk=2)
@@ -178,6 +180,7 @@ def test_cells_of_images_are_searched_as_the_metric_hides() -> None:
     assert references.Way.of(words, images=False) == ("predicted", "delete", "word", "max", False)
 
 
+@pytest.mark.long
 def test_images_have_a_ceiling_and_a_chance() -> None:
     table = measured(rows(4, masks=False), "random", BOTH + ",deletion,aopc,insertion", ceiling=3)
     for name in (*BOTH.split(","), "deletion", "aopc"):

@@ -228,6 +228,7 @@ def test_only_an_open_journal_is_written_to(tmp_path: Path) -> None:
         assert list(closed.chunks()) == [made(0)]
 
 
+@pytest.mark.long
 def test_chunks_are_streamed(tmp_path: Path, quick: None) -> None:
     """Reading holds a chunk and the keys, not the file."""
     with Journal.open(tmp_path, RUN) as journal:
@@ -330,6 +331,7 @@ def test_there_must_be_something_to_read_and_a_folder_to_write_to(tmp_path: Path
 # Torn tails and damage
 
 
+@pytest.mark.long
 def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path: Path, quick: None) -> None:
     """Of the last chunk only the first n bytes are there; the next run writes it again, and all is as if never torn."""
     before = len(written(tmp_path / "a", [made(0), made(1)]))
@@ -714,6 +716,7 @@ with Journal.open(folder, RUN) as journal:
 """
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_nothing_is_lost_or_doubled(tmp_path: Path, child: Any) -> None:
     """Every other run has a slow disk, so that it is killed with half a chunk written."""
     moments = random.Random(5)

@@ -65,6 +65,7 @@ def same(one: Comparison, other: Comparison) -> None:
         np.testing.assert_allclose(e.prediction.logits, expected.prediction.logits, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_what_comes_back_is_what_compare_shows(kept: tuple[Path, Path], explainer: Explainer) -> None:
     data, folder = kept
     examples = list(kept_examples(folder))

@@ -180,6 +180,7 @@ def test_what_changes_from_call_to_call_does_not_count() -> None:
     assert code_of(counting) == before
 
 
+@pytest.mark.long
 def test_code_has_one_hash_in_all_processes() -> None:
     """Text is hashed by another seed in each, so sets come in another order."""
     mine = "def mine(x): return x in {'one', 'two', 'three', 'four', 'five', 'six'}"

@@ -47,6 +47,7 @@ def report_of(own: Subject, data: Path, method: str = "attcat", **options: Any) 
 # Planted shortcuts
 
 
+@pytest.mark.long
 def test_a_planted_word_comes_first(tmp_path: Path) -> None:
     rows = planted.reviews()
     path = evaluated.written(tmp_path / "reviews.csv", rows)
@@ -71,6 +72,7 @@ def test_a_planted_word_comes_first(tmp_path: Path) -> None:
     assert first.effect.log_odds > 0.5
 
 
+@pytest.mark.long
 def test_a_planted_word_of_one_side_comes_first(tmp_path: Path) -> None:
     rows = planted.pairs()
     path = evaluated.written(tmp_path / "pairs.csv", rows, ["premise", "hypothesis", "label"])
@@ -148,6 +150,7 @@ def test_labels_are_told_by_words(data: Path) -> None:
     assert (film.label.z, film.label.share, film.label.base) == pytest.approx((z, share, base))
 
 
+@pytest.mark.long
 def test_effects_are_those_of_deleting_the_word(data: Path) -> None:
     own = cases.subject()
     found = report_of(own, data, check=3)

@@ -119,6 +119,7 @@ def test_layers_are_ranked_only_for_methods_that_read_a_layer() -> None:
         recommend(subject(), "texts.csv", "attcat", layers=True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_recommend_measures_more_effort(tmp_path: Path) -> None:
     good = ("gorgeous", "witty", "delightful", "brilliant", "moving", "superb")

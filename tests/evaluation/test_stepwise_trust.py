@@ -100,6 +100,7 @@ def test_masked_steps_are_not_taken_for_deletions(monkeypatch: pytest.MonkeyPatc
     assert len(rows_run(replace(e), monkeypatch)) == len(rows_run(replace(e, seen=()), monkeypatch))
 
 
+@pytest.mark.long
 def test_a_saved_explanation_is_trusted_alike(tmp_path: Path) -> None:
     e = explained(steps=10)
     e.save(tmp_path / "e.json")
@@ -129,6 +130,7 @@ def test_two_classes_of_one_text_measured_together() -> None:
         assert_same(found, without_reuse(e))
 
 
+@pytest.mark.long
 def test_the_bundled_model_in_float32() -> None:
     explainer = Explainer.load("sentiment")
     e = explainer.explain("a gorgeous, witty film that didn't once bore me", "stepwise", steps=10)

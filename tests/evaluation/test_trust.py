@@ -150,6 +150,7 @@ def test_trust_is_what_loops_find(kind: str, text: Any) -> None:
     assert (e.trust().units, e.trust().kind) == (len(literal.rankable), "token")
 
 
+@pytest.mark.long
 def test_trust_of_the_bundled_model_is_what_loops_find(sentiment: Explainer) -> None:
     e = sentiment.explain("it is not a bad film", "rollout", target="NEGATIVE")
     literal = Literal(sentiment.subject, "it is not a bad film", 0)
@@ -224,6 +225,7 @@ def test_a_text_of_one_unit_leaves_nothing_to_find() -> None:
 # Together, alone, again
 
 
+@pytest.mark.long
 def test_it_is_the_same_again_alone_and_beside_others() -> None:
     explainer = tiny()
     texts = [*TEXTS[:2], PAIR, LONG]
@@ -242,6 +244,7 @@ def test_it_is_the_same_again_alone_and_beside_others() -> None:
     assert {t.ceiling is None for t in found} == {True, False}
 
 
+@pytest.mark.long
 def test_explanations_of_one_input_share_the_random_orders_and_the_search(sentiment: Explainer) -> None:
     found = sentiment.compare("it is not a bad film", ["attcat", "rollout", "saliency"])
     alone = [dataclasses.replace(e).trust() for e in found]
@@ -406,6 +409,7 @@ def test_trust_shows_itself(sentiment: Explainer, tmp_path: Path) -> None:
     assert "<img" not in hostile._repr_html_()
 
 
+@pytest.mark.long
 def test_a_long_text_has_no_ceiling(sentiment: Explainer) -> None:
     e = sentiment.explain(LONG)
     found = e.trust()
@@ -535,6 +539,7 @@ def test_a_language_model_is_refused() -> None:
         tiny("gpt2").explain(TEXTS[0], target=1).trust(explainer)
 
 
+@pytest.mark.long
 def test_a_class_that_was_not_predicted_may_be_explained(sentiment: Explainer) -> None:
     found = sentiment.explain(TEXT, target="NEGATIVE").trust()
     assert "the probability of NEGATIVE" in found.sentence
@@ -595,6 +600,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, 
     return stopped.value.code, *capsys.readouterr()
 
 
+@pytest.mark.long
 def test_the_command_line(sentiment: Explainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     expected = sentiment.explain(TEXT).trust()
     status, out, _ = run(capsys, "explain", TEXT, "--trust")
@@ -606,6 +612,7 @@ def test_the_command_line(sentiment: Explainer, tmp_path: Path, capsys: pytest.C
     assert json.loads(out)["trust"]["sentence"] in unescape((tmp_path / "e.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_the_command_line_with_a_file(sentiment: Explainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ["a dull mess", "fine", LONG, "it is not bad"]
     (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
@@ -619,6 +626,7 @@ def test_the_command_line_with_a_file(sentiment: Explainer, tmp_path: Path, caps
     assert found[2]["trust"]["ceiling"] is None
 
 
+@pytest.mark.long
 def test_the_command_line_compares(sentiment: Explainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "c.html"
     status, out, _ = run(capsys, "compare", TEXT, "--methods", "attcat,rollout", "--trust", "--html", str(page))

@@ -187,6 +187,7 @@ def mask() -> HeadMask:
     return HeadMask(heads % 2, statistics, provenance={"corpus": {"data": "x"}, "sentences": 3, "made": []})
 
 
+@pytest.mark.long
 def test_head_masks(tmp_path: Path) -> None:
     whole = json.loads(mask().save(tmp_path / "m.json").read_text())
     path = tmp_path / "m.json"
@@ -237,6 +238,7 @@ def shown(folder: Path) -> None:
     tables_of(found)
 
 
+@pytest.mark.long
 def test_journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     whole = journal(tmp_path)

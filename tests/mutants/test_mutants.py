@@ -119,6 +119,7 @@ def test_a_seed_draws_the_same_changes_from_every_place() -> None:
     assert [sum(part.startswith(place) for part in parts) for place in places] == [3, 3, 3]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 def test_what_is_seen_is_killed_and_what_is_not_survives(tmp_path: Path) -> None:
     (tmp_path / "small.py").write_text(SMALL)

@@ -20,6 +20,7 @@ SENTENCE = """\
 """
 
 
+@pytest.mark.long
 def test_a_mask_is_found_written_drawn_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tiny.conllu").write_text(SENTENCE * 2)
     out, figure, positions = (tmp_path / name for name in ("heads.json", "heads.png", "positions.png"))

@@ -30,6 +30,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_tables_are_printed_written_and_drawn(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, overlap, shared, clouds = (tmp_path / name for name in ("t.json", "o.png", "s.svg", "c.png"))
     files = ("--out", out, "--overlap", overlap, "--shared", shared, "--clouds", clouds)
@@ -106,6 +107,7 @@ def test_tokens_in_place_of_words(data: Path, tmp_path: Path, capsys: pytest.Cap
     assert "counted" not in load_tables(other)["rollout"].provenance
 
 
+@pytest.mark.long
 def test_weights(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "idf.csv").write_text("word,idf\nfilm,100\nwitty,0\nelse,0\n")
     found = {}

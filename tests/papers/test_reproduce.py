@@ -671,6 +671,7 @@ def test_pairs_have_metrics_of_their_own() -> None:
 # the real thing, small
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::whyformer.errors.TruncationWarning")
 def test_a_table_is_what_evaluate_measures(tmp_path: Path) -> None:
     recipe = reproduction_named("attcat-table-1")
@@ -721,6 +722,7 @@ def explain(subject: Subject, text: Any, spec: MethodSpec) -> Explanation:
     return Explainer(subject).explain(text, method=spec.of.name, **spec.options)
 
 
+@pytest.mark.long
 def test_words_that_classes_share(tmp_path: Path) -> None:
     recipe = reproduction_named("decoded-tables-3-9")
     options: dict[str, Any] = {"data": reviews(tmp_path / "data"), "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
@@ -908,6 +910,7 @@ def test_a_question_is_looked_up_in_the_data(tmp_path: Path) -> None:
     assert [part.column.label for part in other.parts] == ["SST2"]
 
 
+@pytest.mark.long
 def test_differences_are_between_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, mask_lrp=mask_lrp)
     recipe = reproduction_named("mask-lrp-figure-6")
@@ -978,6 +981,7 @@ def test_the_documentation_lists_what_there_is() -> None:
     assert models == {c.folder: {o.model for o in columns if o.folder == c.folder and o.model} for c in columns}
 
 
+@pytest.mark.long
 def test_importing_is_cheap() -> None:
     code = "import sys, whyformer_papers.reproduce; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -40,6 +40,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(everything, "reproductions", lambda: recipes)
 
 
+@pytest.mark.long
 def test_one_page_of_what_can_be_run(tmp_path: Path, data: Path, few: None) -> None:
     said: list[str] = []
     options: dict[str, Any] = {"data": data, "instead": {"sst2": "sentiment"}, "only": ["sst2", "imagenet"]}
@@ -60,6 +61,7 @@ def test_one_page_of_what_can_be_run(tmp_path: Path, data: Path, few: None) -> N
     assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["sst2-attcat-sst2"]
 
 
+@pytest.mark.long
 def test_recipes_of_the_same_data_share_a_journal(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = replace(TABLE, name="attcat-twin")
     monkeypatch.setattr(everything, "reproductions", lambda: {r.name: r for r in (TABLE, twin)})
@@ -71,6 +73,7 @@ def test_recipes_of_the_same_data_share_a_journal(tmp_path: Path, data: Path, mo
     assert {path: path.stat().st_size for path in sizes} == sizes, "nothing is measured twice"
 
 
+@pytest.mark.long
 def test_what_was_measured_elsewhere(tmp_path: Path, data: Path, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"data": data, "instead": {"sst2": "sentiment"}, "only": ["sst2"]}
     with pytest.raises(BadOption, match=r"measured=True \(--measured\) shows what a folder holds"):
@@ -171,6 +174,7 @@ def test_limits_by_column() -> None:
         papers.run(reproduction_named("attcat-table-1"), limit={"sst": 3})
 
 
+@pytest.mark.long
 def test_the_command(tmp_path: Path, data: Path, few: None, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     flags = ("--data", data, "--model", "sst2=sentiment", "--only", "sst2", "--limit", "sst2=1", "--out", out)

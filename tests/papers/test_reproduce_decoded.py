@@ -193,6 +193,7 @@ def test_the_papers_head_is_tried_for_models_of_the_hub_alone(tmp_path: Path, mo
     assert said(found, "and roberta-base does not do (the hub cannot be reached): give --lm-head sst2=FOLDER")
 
 
+@pytest.mark.long
 def test_the_models_own_head_needs_no_option(tmp_path: Path) -> None:
     options: dict[str, Any] = {"instead": {"sst2": "sentiment"}, "load": lambda name: load("sentiment")}
     found, (asked,) = small(tmp_path, FIGURE_5, **options)
@@ -310,6 +311,7 @@ def test_what_each_layer_says_at_each_position(tmp_path: Path) -> None:
 # numbers and pictures
 
 
+@pytest.mark.long
 def test_numbers_of_decoded_rows_are_those_of_evaluate(tmp_path: Path) -> None:
     head = head_at(tmp_path / "base")
     recipe = replace(FIGURE_5, rows=FIGURE_5.rows[:4], published={})
@@ -464,6 +466,7 @@ def test_clouds_without_wordcloud_say_so_before_anything_is_measured(
 # on the command line
 
 
+@pytest.mark.long
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = ("reproduce", "decoded-a5", "--model", "sst2=sentiment")
     assert status_of(*start) == 0

@@ -216,6 +216,7 @@ def test_the_mask_of_the_texts_is_found_once(
         small(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::whyformer.errors.TruncationWarning")
 def test_a_run_goes_on_with_more_texts_and_another_mask(tmp_path: Path, found_heads: None) -> None:
     options: dict[str, Any] = {"data": texts_at(tmp_path / "data"), "instead": {"sst2": "tiny"}, "load": tiny}
@@ -527,6 +528,7 @@ def test_parsers_that_are_missing_or_not_needed(tmp_path: Path) -> None:
 # real numbers
 
 
+@pytest.mark.long
 def test_rows_are_what_evaluate_measures(tmp_path: Path) -> None:
     mask = known_mask()
     path = mask.save(tmp_path / "mask.json")
@@ -708,6 +710,7 @@ def test_pictures_of_heads_say_whose_they_are(tmp_path: Path) -> None:
 # on the command line
 
 
+@pytest.mark.long
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], pipeline: Any) -> None:
     assert status_of("reproduce", "--list") == 0
     listed = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -95,6 +96,7 @@ def gradients(context: Tensor, tensors: list[Tensor], seen: Tensor) -> tuple[Ten
     return torch.autograd.grad((context * direction).sum(), tensors)
 
 
+@pytest.mark.long
 @settings(max_examples=250, deadline=None, derandomize=True)
 @given(cases())
 def test_attend_is_scaled_dot_product_attention(case: Case) -> None:

@@ -207,6 +207,7 @@ def test_a_thousand_texts_by_five_methods_are_a_few_megabytes() -> None:
     assert 1000 * size < 6e6
 
 
+@pytest.mark.long
 def test_the_command(tmp_path: Path, run: Run) -> None:
     cases.subject().model.save_pretrained(tmp_path / "model")
     cases.subject().tokenizer.save_pretrained(tmp_path / "model")

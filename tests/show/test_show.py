@@ -404,6 +404,7 @@ def test_special_tokens_do_not_set_the_scale() -> None:
     assert strengths(made([9.0, 0.0, 0.0, 0.0])).tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.long
 def test_everything_registered_can_be_shown(explainer: Explainer) -> None:
     found = explainer.compare("a film", "all")
     methods = [*(e.method for e in found), *(name for name, _ in found.refused)]
