@@ -741,11 +741,11 @@ def test_words_that_classes_share(tmp_path: Path) -> None:
 
 def test_shared_words_are_those_with_the_highest_sums() -> None:
     metric = "token_overlap(k=2, once=true, units=token)"
-    details = [  # sums of class 0: bad 5, film 4, a 3; of class 2: film 6, bad 2, fine 1.5
-        {"class": 0, "words": [["bad", 3], ["a", 3], ["film", 4]]},
-        {"class": 2, "words": [["film", 6], ["fine", 1.5], ["bad", 2]]},
-        {"class": 0, "words": [["bad", 2]]},
-        {"class": 1, "words": [["zebra", 1], ["a", 9], ["bad", 0.5]]},
+    details = [  # rare words, of equal weight; sums of class 0: bad 5, film 4, a 3; of class 2: film 6, bad 2, fine 1.5
+        {"class": 0, "words": [["badq", 3], ["aq", 3], ["filmq", 4]]},
+        {"class": 2, "words": [["filmq", 6], ["fineq", 1.5], ["badq", 2]]},
+        {"class": 0, "words": [["badq", 2]]},
+        {"class": 1, "words": [["zebraq", 1], ["aq", 9], ["badq", 0.5]]},
     ]
     records = tuple(Record(f"{n:04x}", n, "attcat", metric, None, detail=own) for n, own in enumerate(details))
     labels = {"about": {"labels": ["no", "maybe"]}}
@@ -754,7 +754,7 @@ def test_shared_words_are_those_with_the_highest_sums() -> None:
         shared_words(reproduce.Part(SMALL.columns[0], "model", {None: table}, rows=(Row("ours", "attcat"),)), k=2)
     )
     assert [shared.classes for shared in found] == [("no", "maybe"), ("no", "2"), ("maybe", "2")]
-    assert [shared.words for shared in found] == [(), ("bad", "film"), ()]
+    assert [shared.words for shared in found] == [(), ("badq", "filmq"), ()]
     cell = table["attcat", metric]
     assert cell is not None
     assert cell.mean == pytest.approx(sum(len(shared.words) for shared in found) / (3 * 2)), "as the metric counts"

@@ -18,7 +18,7 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
 from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
-from whyformer.show.render import PICTURES, format_of
+from whyformer.show.render import PICTURES, endings, format_of
 from whyformer.storage.files import read, write
 
 TextArgument = Annotated[
@@ -212,11 +212,11 @@ class ShownFlags:
     @property
     def folder(self) -> Path | None:
         """Where explanations of a data set go, unless `--out` is a file by its ending."""
-        if self.out is None or (not self.out.is_dir() and self.out.suffix.casefold() in file_endings()):
+        if self.out is None or (not self.out.is_dir() and self.out.suffix.casefold() in endings()):
             self.check(texts=2)
             return None
         if self.out.suffix and not self.out.exists() and not self.out.suffix[1:].isdigit():
-            known = ", ".join(sorted(file_endings()))
+            known = ", ".join(sorted(endings()))
             raise BadOption(
                 f"--out {self.out}: {self.out.suffix} is no file ending that can be written; known: {known}. For a "
                 "folder, which gets a page, a table and the data, give a name without an ending"

@@ -32,7 +32,12 @@ def tables() -> Mapping[str, Published]:
     with FILE.open(encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
             key = line["row"], line["column"], line["measure"]
-            number = Number(float(line["value"]), float(line["spread"]) if line["spread"] else None)
+            number = Number(_as_printed(line["value"]), float(line["spread"]) if line["spread"] else None)
             if found.setdefault(line["table"], {}).setdefault(key, number) is not number:
                 raise ValueError(f"{FILE.name} has two numbers for {', '.join(key)} of {line['table']}")
     return MappingProxyType({table: MappingProxyType(numbers) for table, numbers in found.items()})
+
+
+def _as_printed(value: str) -> float:
+    """A count stays a whole number."""
+    return int(value) if value.isdigit() else float(value)
