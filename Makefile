@@ -4,8 +4,9 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 DEMO = whyformer-demo.html
 SEED ?= $(shell date +%s)
+OUT ?= runs
 
-.PHONY: demo check test coverage test-cpus mutants same measures fuzz lint bench docs clean
+.PHONY: demo check test coverage test-cpus mutants same measures fuzz lint bench results docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/whyformer demo --html $(DEMO)
@@ -43,6 +44,9 @@ lint: $(VENV)/installed-lint
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/cost/explain.py
+
+results: $(VENV)/installed
+	$(BIN)/python -m whyformer_papers.results --models $(MODELS) --data $(DATA) --out $(OUT) --docs docs
 
 docs: $(VENV)/installed-test
 	$(BIN)/python tools/docs.py
