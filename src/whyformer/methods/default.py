@@ -21,7 +21,7 @@ Effort = Literal["fast", "balanced", "best"]
 
 AUTO = "layer_lrp"  # of the one-pass methods in docs/results.md the one that is never far behind the best
 AUTO_OF_NEXT_TOKENS = "layer_lrp(book=attn)"  # see docs/layered.md
-AUTO_OF_IMAGES = "full_grad(book=attn)"  # of those in docs/results-vision.md
+AUTO_OF_IMAGES = "full_grad(book=attn)"  # of those in docs/results.md
 WITHOUT_A_STACK = "attn_lrp"  # all of the above are for models with one stack of layers
 AUTO_SENTENCE = (
     f"auto, the default, is {AUTO} for texts, {AUTO_OF_NEXT_TOKENS} for next tokens, {AUTO_OF_IMAGES} for images, "
