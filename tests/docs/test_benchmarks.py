@@ -13,16 +13,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cost import leaks, peers, timing
-from benchmarks.tables import mnli_labels
-from tests.helpers import cases, evaluated, image_cases, token_outputs
+from tests.helpers import cases, evaluated, token_outputs
 from tests.helpers.conllu import ENGLISH
-from tests.helpers.rows import write_jsonl
 from whyformer import Explainer
-from whyformer.datasets import open_dataset
-from whyformer.models.loading import Subject, load
 
 ROOT = Path(__file__).parents[2]
-SHARED = {"cost/timing.py", "tables/shared.py"}
+SHARED = {"cost/timing.py"}
 HELP_ONLY = ("cost/peers.py",)  # a run starts four processes
 TINY = "--layers 1 --tokens 8 --batches 1 --rounds 1"
 SCRIPTS = {  # what each is given, and what it prints
@@ -53,123 +49,29 @@ SCRIPTS = {  # what each is given, and what it prints
         "--out {out} --steps 1",
         ["600 rows: whyformer tokens --model ", "400 rows: whyformer tokens --model "],
     ),
-    "tables/decoded.py": (
-        "--models {models} --data {data} --out {out} --only sst2 --part shapley",
-        ["## sst2-shapley: ", "shapley_value_sampling"],
-    ),
-    "tables/layered.py": (
-        "--models {models} --data {data} --out {out} --only sst2,sst2-steps --limit 2 --no-ceiling "
-        "--metrics aopc,comprehensiveness,sufficiency,log_odds",
-        ["## sst2: ", "## sst2-steps: ", "`layer_lrp`", "`stepwise(of=layer_lrp, steps=10)`"],
-    ),
-    "tables/masks.py": ("cost --models {models} --data {data} --rounds 1", ["forward passes ", "ratio "]),
-    "tables/mnli_labels.py": (
-        "--models {models} --data {data} --out {out}",
-        ["## attcat-table-1, MNLI", "| 0.164 | ", "## mask-lrp-table-1, MNLI", "| rank correlation | ", "are measured"],
-    ),
-    "tables/results.py": (
-        "--models {models} --data {data} --out {out} --only sst2,ag_news,movies",
-        ["## sst2: ", "## ag_news: ", "attcat", "## movies: "],
-    ),
-    "tables/signs.py": (
-        "--models {models} --data {data} --out {out} --only sst2,mnli --limit 3 --methods "
-        "'attn_lrp,attcat(states=inputs),occlusion'",
-        ["## sst2-logit: ", "## sst2-runner_up: ", "## mnli-log_odds: ", "sign_agreement(hide=mask)"],
-    ),
-    "tables/stepwise.py": ("--models {models} --data {data} --out {out} --only movies", ["## movies: ", "token_f1"]),
-    "tables/twelve_layers.py": (
-        "--models {twelve} --data {twelve} --out {out} --epochs 1 --batch 2 --limit 2 --seeds 1 "
-        "--recipes decoded-table-1",
-        ["epoch 1, step ", "validation_accuracy", "Grad-CAM l0", "transformer_attribution(block=3)"],
-    ),
-    "tables/two_pets.py": (
-        "--model {models}/vit-pets --data {data}/pets --out {out} --pairs 3 --methods 'rollout,attcat(book=attn)'",
-        ["3 pairs; of ", "| `rollout` | 50.0 [50.0, 50.0] |", "| `attcat(book=attn)` | "],
-    ),
-    "tables/vision.py": (
-        "--models {models} --data {data} --out {out} --only pets,tiny_imagenet --limit 3 --methods centre,gae",
-        ["## pets: ", "mean_iou", "## tiny_imagenet: ", "`gae`"],
-    ),
 }
-SUMMARIES = {  # of what the first has measured
-    "tables/layered.py": [
-        *("## SST-2", "## SST-2, in steps", "| `layer_lrp` is better by | passes | than `attn_lrp` | than `cp_lrp` |"),
-        *("| SST-2, in steps, `aopc` | 10 | ", "| % behind the best, worst metric | SST-2 | mean of all | worst |"),
-    ],
-    "tables/results.py": [
-        *("## Behind the best", "% behind the best", "## Beside the published numbers"),
-        *("`token_f1` ↑ | k = 10 |", "`token_f1(window=inside)` ↑ | k = 10 |"),
-    ],
-    "tables/signs.py": [
-        *("## SST-2, 3 texts", "| `aopc` | `logit` | `log_odds` | `runner_up` |", "checked = masking, %"),
-        *("## Candidates for the default", "| `occlusion`, log_odds | – | – | "),
-    ],
-    "tables/stepwise.py": ["## Movie Reviews", "## Steps beside one pass"],
-    "tables/vision.py": ["### Pets, 400 images with masks: pixel_accuracy", "### Tiny-ImageNet, 1,000 images: "],
-}
-SLOW = {  # longer than three seconds
-    *("cost/evaluation.py", "cost/explain.py", "tables/layered.py", "tables/mnli_labels.py", "tables/results.py"),
-    *("tables/signs.py", "tables/stepwise.py", "tables/vision.py"),
-}
-NLI = ("entailment", "neutral", "contradiction")
-PAIR = ("the film is a fine film, and the actors like it", "the film is not bad at all")
+SLOW = {"cost/evaluation.py", "cost/explain.py"}  # longer than three seconds
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Folders of tiny models and a few rows of data, as the scripts want them."""
     folder = tmp_path_factory.mktemp("benchmarks")
-    for name, labels in (("sst2", 2), ("agnews", 4), ("imdb", 2)):
-        subject = cases.subject(labels=labels)
-        copy.deepcopy(subject.model).float().save_pretrained(folder / "models" / name)
-        subject.tokenizer.save_pretrained(folder / "models" / name)
-    save_nli(folder / "models" / "nli", NLI)
-    for name, data in (("vit-pets", "pets"), ("vit-tiny-imagenet", "tiny_imagenet")):
-        image_cases.save(folder / "models" / name)
-        image_cases.write(folder / "data" / data / "test.parquet")
-    write_jsonl(folder / "data" / "mnli.jsonl", [pair(label) for label in range(3)])
-    rows = [{"text": text, "label": number % 2} for number, text in enumerate(cases.TEXTS)]
-    for name in ("sst2", "ag_news"):
-        write_jsonl(folder / "data" / f"{name}.jsonl", rows)
-    marked = [{"tokens": ["a", "bad", "film"], "rationale": [0, 1, 0], "label": 0}]
-    write_jsonl(folder / "data" / "eraser_movies.jsonl", marked * 2)
-    (folder / "data" / "ud_en_ewt").mkdir()
-    (folder / "data" / "ud_en_ewt" / "en_ewt-ud-dev.conllu").write_text("\n".join([*ENGLISH, "", ""]))
+    subject = cases.subject(labels=2)
+    copy.deepcopy(subject.model).float().save_pretrained(folder / "models" / "sst2")
+    subject.tokenizer.save_pretrained(folder / "models" / "sst2")
     (folder / "treebank").mkdir()
     (folder / "treebank" / "en_ewt-ud-dev.conllu").write_text("\n".join([*ENGLISH, "", ""]) * 5)
     masked = token_outputs.explainer("masked_word", "bert").subject
     copy.deepcopy(masked.model).float().save_pretrained(folder / "models" / "mlm")
     masked.tokenizer.save_pretrained(folder / "models" / "mlm")
-    copy.deepcopy(masked.model).float().save_pretrained(folder / "twelve" / "base-mlm")
-    masked.tokenizer.save_pretrained(folder / "twelve" / "base-mlm")
-    for split in ("train", "validation"):
-        write_jsonl(
-            folder / "twelve" / "sst2" / f"{split}.jsonl", [{"sentence": r["text"], "label": r["label"]} for r in rows]
-        )
     language = token_outputs.explainer("next_token", "gpt2").subject
     copy.deepcopy(language.model).float().save_pretrained(folder / "models" / "lm")
     language.tokenizer.save_pretrained(folder / "models" / "lm")
     (folder / "texts.txt").write_text("\n".join(cases.TEXTS))
     (folder / "texts.csv").write_text("\n".join(["text", *(json.dumps(text) for text in cases.TEXTS)]))
-    places = {"models": "models", "data": "data", "treebank": "treebank", "texts": "texts"}
-    places |= {"twelve": "twelve"}
+    places = {"models": "models", "treebank": "treebank", "texts": "texts"}
     return {name: str(folder / place) for name, place in places.items()}
-
-
-def save_nli(folder: Path, labels: tuple[str, ...]) -> Subject:
-    """A model of pairs that is sure of what it says, so that it finds one class probable and the others not."""
-    subject = cases.subject(labels=3)
-    model = copy.deepcopy(subject.model).float()
-    model.classifier.weight.data *= 30
-    model.bert.embeddings.token_type_embeddings.weight.data.zero_()  # it says the same without segment ids
-    model.config.id2label = dict(enumerate(labels))
-    model.save_pretrained(folder)
-    subject.tokenizer.save_pretrained(folder)
-    return load(folder)
-
-
-def pair(label: int) -> dict[str, str | int]:
-    return {"premise": PAIR[0], "hypothesis": PAIR[1], "label": label}
 
 
 def run(script: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +100,6 @@ def test_scripts_run(
         run(script, arguments.format(**places, out=tmp_path / "out"), monkeypatch)
     printed = capsys.readouterr().out
     assert [words for words in expected if words not in printed] == []
-    if script in SUMMARIES:
-        run(script, f"--out {tmp_path / 'out'} --summary", monkeypatch)
-        printed = capsys.readouterr().out
-        assert [words for words in SUMMARIES[script] if words not in printed] == []
 
 
 @pytest.mark.parametrize("script", [*SCRIPTS, *HELP_ONLY])
@@ -209,38 +107,6 @@ def test_help(script: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     with pytest.raises(SystemExit, match="0"):
         run(script, "--help", monkeypatch)
     assert f"python benchmarks/{script}" in capsys.readouterr().out
-
-
-def test_labels_are_read_as_the_checkpoint_has_its_classes(tmp_path: Path) -> None:
-    """What GLUE calls entailment is contradiction there, neutral is entailment, and contradiction neutral."""
-    write_jsonl(tmp_path / "mnli.jsonl", [pair(label) for label in (0, 1, 2, -1, 0)])
-    written = mnli_labels.translated(open_dataset(tmp_path / "mnli.jsonl", labels=NLI), tmp_path / "out" / "read.jsonl")
-    assert [json.loads(line) for line in written.read_text().splitlines()] == [pair(label) for label in (2, 0, 1, 2)]
-
-
-@pytest.mark.slow
-def test_accuracy_is_against_the_labels_as_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nli = save_nli(tmp_path / "models" / "nli", NLI)
-    said = int(nli.model(**nli.tokenizer(*PAIR, return_tensors="pt")).logits.argmax())
-    other = (said + 1) % 3  # its label is read as what the model says, as each is read as the class before it
-    write_jsonl(tmp_path / "data" / "mnli.jsonl", [pair(label) for label in (said, other, other, other)])
-    places = f"--models {tmp_path / 'models'} --data {tmp_path / 'data'} --out {tmp_path / 'out'}"
-    for more in ("", " --summary"):
-        with evaluated.own_registry():
-            run("tables/mnli_labels.py", f"{places} --only attcat-table-1{more}", monkeypatch)
-        printed = capsys.readouterr().out
-        assert "- GLUE's labels: the model is right on 25.0 % of 4 texts, of which 4 are measured" in printed
-        assert "- labels as the checkpoint reads them: the model is right on 75.0 % of 4 texts" in printed
-
-
-def test_labels_are_not_translated_for_classes_in_another_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_nli(tmp_path / "nli", ("contradiction", "entailment", "neutral"))
-    with pytest.raises(SystemExit, match=r"in this order; .*nli has contradiction, entailment, neutral: name its"):
-        run("tables/mnli_labels.py", f"--models {tmp_path} --data {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
 
 
 @pytest.mark.slow
@@ -357,7 +223,7 @@ def test_a_peer_that_does_not_run_says_why(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["cost/explain.py", "tables/results.py"])
+@pytest.mark.parametrize("script", ["cost/explain.py"])
 def test_scripts_run_from_a_clone(script: str, tmp_path: Path) -> None:
     """As a plain script, in another folder: they find what they share."""
     command = [sys.executable, ROOT / "benchmarks" / script, "--help"]

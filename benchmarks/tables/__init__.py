@@ -1,1 +1,0 @@
-"""The tables and pictures of the documentation, on real models and data."""
