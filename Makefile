@@ -46,7 +46,8 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/cost/explain.py
 
 results: $(VENV)/installed
-	$(BIN)/python -m whyformer_papers.results --models $(MODELS) --data $(DATA) --out $(OUT) --docs docs
+	$(BIN)/python -m whyformer_papers.results --models $(MODELS) --data $(DATA) --out $(OUT) --docs docs \
+		$(if $(DEVICE),--device $(DEVICE))
 
 docs: $(VENV)/installed-test
 	$(BIN)/python tools/docs.py

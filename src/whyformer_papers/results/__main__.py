@@ -70,7 +70,7 @@ def _done(study: Study, place: Place, *, tables_only: bool) -> bool:
         elif not is_finished(study, place):
             raise WhyformerError("there is no finished run in --out")
         path = write_table(study, place)
-    except WhyformerError as error:
+    except (WhyformerError, OSError, RuntimeError) as error:  # also a GPU without memory: the other studies go on
         say(f"{study.name}: left out: {error}")
         return False
     say(f"{study.name}: {path.name}, {time.perf_counter() - begun:.0f} s")
