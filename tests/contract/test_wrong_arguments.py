@@ -243,3 +243,8 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_a_huge_option_is_a_number() -> None:
     assert np.isfinite(explainer().explain(TEXT, "smooth_grad", noise=10**30, check=0).scores).all()
+
+
+def test_what_is_given_by_name_is_said() -> None:
+    with pytest.raises(TypeError, match="evaluate: too many positional arguments; write the others as name=value"):
+        explainer().evaluate(ROWS, "attcat", "aopc")

@@ -104,12 +104,14 @@ def test_every_metric_is_documented() -> None:
     """By hand: generated parts do not count."""
     text = docs.PART.sub("", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"))
     for metric in whyformer.list_metrics().values():
-        assert f"`{metric.name}`" in text
-        assert all(f"`{option}" in text for option in metric.options), metric.name
+        assert f"`{metric.name}`" in text, f"docs/metrics.md does not tell of {metric.name}"
+        missing = [option for option in metric.options if f"`{option}" not in text]
+        assert not missing, f"docs/metrics.md does not tell of the options of {metric.name}: {', '.join(missing)}"
 
 
 def test_every_method_is_documented() -> None:
     text = docs.PART.sub("", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"))
     for method in whyformer.list_methods().values():
-        assert f"`{method.name}`" in text
-        assert all(f"`{option}" in text for option in method.options), method.name
+        assert f"`{method.name}`" in text, f"docs/methods.md does not tell of {method.name}"
+        missing = [option for option in method.options if f"`{option}" not in text]
+        assert not missing, f"docs/methods.md does not tell of the options of {method.name}: {', '.join(missing)}"

@@ -45,7 +45,11 @@ def validated(function: Callable[P, R]) -> Callable[P, R]:
             if name not in signature.parameters:
                 known = [one for one in signature.parameters if one not in ("self", "cls")]
                 raise BadOption(f"{function.__name__} takes no {name}; {nearest(name, known)}")
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            hint = "; write the others as name=value" if "positional" in str(error) else ""
+            raise TypeError(f"{function.__name__}: {error}{hint}") from None
         for name, annotation in checked.items():
             if name in bound.arguments:
                 bound.arguments[name] = valid(name, bound.arguments[name], annotation)
