@@ -247,4 +247,4 @@ def test_a_huge_option_is_a_number() -> None:
 
 def test_what_is_given_by_name_is_said() -> None:
     with pytest.raises(TypeError, match="evaluate: too many positional arguments; write the others as name=value"):
-        explainer().evaluate(ROWS, "attcat", "aopc")
+        explainer().evaluate(ROWS, "attcat", "aopc")  # type: ignore[call-arg]
