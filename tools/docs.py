@@ -1,6 +1,6 @@
 """Write the generated parts of the docs: what a page has between `<!-- made by make docs: NAME -->` and `<!-- end -->`.
 
-make docs              # these parts, and the pages of architectures, which take long
+make docs              # these parts, the short tables of results, and the pages of architectures, which take long
 python tools/docs.py   # these parts only
 """
 
@@ -16,6 +16,7 @@ import whyformer
 from whyformer.perturb import HIDES
 from whyformer.registry.options import Option
 from whyformer.registry.specs import Registered
+from whyformer_papers.results import write_summaries
 
 WAY_TO_HIDE = "a [way to hide](metrics.md#ways-to-hide)"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -59,6 +60,8 @@ def main() -> None:
         if made != text:
             page.write_text(made, encoding="utf-8")
             print(f"wrote {page.relative_to(DOCS.parent)}")
+    for page in write_summaries(DOCS):
+        print(f"wrote {page.relative_to(DOCS.parent)}")
 
 
 if __name__ == "__main__":
