@@ -175,7 +175,7 @@ def test_no_name_in_a_file_steers_a_terminal(run: Run, tmp_path: Path, monkeypat
     table = f"tables{EVIL}.json"
     for source in (("--from", "run"), ("--from", table)):
         for form in ("text", "markdown"):
-            result = run("tokens", *source, "--format", form, "--out", table)
+            result = run("words", *source, "--format", form, "--out", table)
             assert result.status == 0
             assert_shown(result.out + result.err)
 
@@ -435,7 +435,7 @@ def test_all_our_warnings_are_shown_and_no_others(run: Run) -> None:
         (["compare", "a film", "--html", "no/page.html"], "there is no folder 'no'"),
         (["explain", "a film", "--batch-size", "1" + "0" * 30], "--batch-size takes at most 100,000"),
         (["explain", "a film", "--batch-size", "1" * 5000], "--batch-size"),
-        (["tokens", "--data", "d.csv", "--top", "1000000000", "--overlap", "o.png"], "--top takes at most 2,000"),
+        (["words", "--data", "d.csv", "--top", "1000000000", "--overlap", "o.png"], "--top takes at most 2,000"),
         (["report", "run", "--html", "no/page.html"], "there is no folder 'no'"),
         (["explain", "a film", "--no-such-option-" + "x" * 9000], "No such option"),
     ],

@@ -47,9 +47,9 @@ def test_python(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     prepare(tmp_path)
-    monkeypatch.setattr(METHODS, "known", dict(METHODS.known))
-    monkeypatch.setattr(METRICS, "known", dict(METRICS.known))
-    monkeypatch.setattr(HIDES, "known", dict(HIDES.known))
+    monkeypatch.setattr(METHODS, "known", dict(METHODS))
+    monkeypatch.setattr(METRICS, "known", dict(METRICS))
+    monkeypatch.setattr(HIDES, "known", dict(HIDES))
     subject = whyformer.Explainer.load("sentiment").subject
     names = {"whyformer": whyformer, "model": subject.model, "tokenizer": subject.tokenizer}
     if page.name == "CONTRIBUTING.md":

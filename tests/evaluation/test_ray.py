@@ -53,8 +53,8 @@ WORDS = ["the", "a", "film", "fine", "bad", "is", "acting", "actors", "not", "li
 @pytest.fixture(autouse=True)
 def own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten behind it."""
-    monkeypatch.setattr(METHODS, "known", dict(METHODS.known))
-    monkeypatch.setattr(METRICS, "known", dict(METRICS.known))
+    monkeypatch.setattr(METHODS, "known", dict(METHODS))
+    monkeypatch.setattr(METRICS, "known", dict(METRICS))
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,8 @@ Found = dict[tuple[int, str, str], Record]  # by row, method and metric
 def own_registry() -> Iterator[None]:
     """What is registered within it is forgotten behind it."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(METHODS, "known", dict(METHODS.known))
-        patched.setattr(METRICS, "known", dict(METRICS.known))
+        patched.setattr(METHODS, "known", dict(METHODS))
+        patched.setattr(METRICS, "known", dict(METRICS))
         yield
 
 

@@ -38,7 +38,7 @@ class Neighbour(Hide):
 
 @pytest.fixture
 def neighbour(monkeypatch: pytest.MonkeyPatch) -> Hide:
-    monkeypatch.setattr(HIDES, "known", dict(HIDES.known))
+    monkeypatch.setattr(HIDES, "known", dict(HIDES))
     return register_hide(Neighbour())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from whyformer.registry.plugins import OURS
+from whyformer.registry.plugins import our_packages
 
 
 def code_of(*functions: Callable[..., Any] | None) -> str | None:
@@ -29,7 +29,7 @@ def code_of(*functions: Callable[..., Any] | None) -> str | None:
 
 
 def _is_ours(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).partition(".")[0] == OURS
+    return str(getattr(function, "__module__", "")).partition(".")[0] in our_packages()
 
 
 class _Reader:

@@ -9,9 +9,11 @@ The entry point names a module, or an object of one, that registers what it defi
 are loaded when a registry is first listed, or asked for a name that it does not know.
 """
 
+import functools
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
@@ -100,9 +102,19 @@ def _load_one(entry: EntryPoint) -> None:
         why = f"plug-in {entry.name!r} of {distribution(entry)} ({entry.value}) is left out: {reason_of(error)}"
         _BROKEN[entry.group][entry.name] = why
         warnings.warn(f"{why}; repair it, or uninstall {distribution(entry)}", PluginWarning, stacklevel=4)
-    if entry.dist is None or entry.dist.name != OURS:
+    if entry.module.partition(".")[0] not in our_packages():
         for registry, names in before:
             registry._sources |= dict.fromkeys(registry.known.keys() - names, distribution(entry))
+
+
+@functools.cache
+def our_packages() -> frozenset[str]:
+    """The packages of this distribution: this one, and those that it adds by entry points."""
+    try:
+        entries = metadata.distribution(OURS).entry_points
+    except metadata.PackageNotFoundError:
+        return frozenset({OURS})
+    return frozenset({OURS, *(entry.module.partition(".")[0] for entry in entries)})
 
 
 def distribution(entry: EntryPoint) -> str:
