@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import cases, families
-from whyformer import lm_heads
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.lm_heads import FAMILIES, LmHead, head, head_for, load_head, own_head, save_head, stored
 from whyformer.lm_heads.fitting import KEPT
@@ -354,8 +353,3 @@ def test_the_bundled_model_has_a_head_that_knows_its_tokens() -> None:
     tokens, _ = found.most_likely(found.states(hidden)[0, 1:-1], 1)
     right = (tokens[:, 0] == encoded["input_ids"][0, 1:-1]).double().mean().item()
     assert right >= 0.6
-
-
-def test_names_are_exported() -> None:
-    assert sorted(lm_heads.__all__) == lm_heads.__all__
-    assert all(hasattr(lm_heads, name) for name in lm_heads.__all__)

@@ -2,9 +2,8 @@
 
 import sys
 
-from whyformer.cli import streams
 from whyformer.cli.interrupts import STATUS, CtrlC, interrupted
-from whyformer.cli.streams import put, say
+from whyformer.cli.streams import close_streams, open_streams, put, say
 from whyformer.errors import WhyformerError
 from whyformer.escapes import visible
 
@@ -15,7 +14,7 @@ def run_process() -> int:
     ctrl_c.ends()
     status = run(sys.argv[1:], ctrl_c)
     ctrl_c.comes_too_late()
-    streams.close_streams()
+    close_streams()
     return status
 
 
@@ -54,7 +53,7 @@ def _report(error: BaseException) -> int:
 
 def _run(arguments: list[str], process: CtrlC | None) -> int:
     if process is not None:
-        streams.open_streams()
+        open_streams()
     if arguments[0] == "--version":
         from importlib.metadata import version
 

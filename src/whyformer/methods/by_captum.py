@@ -1,7 +1,7 @@
 """How captum is called: lazily, for one example at a time, with a random stream of the example's own."""
 
 import importlib
-import random
+import random as python_random
 import sys
 import threading
 import warnings
@@ -39,16 +39,16 @@ def captum_attr() -> Any:
 def drawing(seed: int, device: torch.device) -> Iterator[None]:
     """The random states of torch, numpy and Python start from a seed here, and are then what they were."""
     with _DRAWING:
-        of_numpy, of_python = np.random.get_state(), random.getstate()
+        of_numpy, of_python = np.random.get_state(), python_random.getstate()
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 torch.default_generator.manual_seed(seed)
                 np.random.seed(seed % 2**32)
-                random.seed(seed)
+                python_random.seed(seed)
                 yield
         finally:
             np.random.set_state(of_numpy)
-            random.setstate(of_python)
+            python_random.setstate(of_python)
 
 
 def adding_up(example: Copies, scores: Tensor, whole: Tensor, nothing: Tensor) -> Report:

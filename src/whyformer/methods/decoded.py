@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.lm_heads import LmHead, head_for
+from whyformer.lm_heads.fitting import head_for
+from whyformer.lm_heads.head import LmHead
 from whyformer.methods.attention import at_layer
 from whyformer.methods.places import check_cancelled
 from whyformer.methods.registry import PerExample, Scores, method

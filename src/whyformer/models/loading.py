@@ -17,7 +17,6 @@ from torch import nn
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest, shown
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
-from whyformer.models.fingerprint import fingerprint, shape_of
 from whyformer.models.heads import HEADS, auto_class, head_of, task_name
 from whyformer.models.processors import PREPROCESSOR, is_processor, load_processor, processor_in
 from whyformer.registry.arguments import validated
@@ -86,11 +85,15 @@ class Subject:
     @property
     def shape(self) -> str:
         """A hash of configuration, tokenizer and the shapes of the weights: known at once."""
+        from whyformer.models.fingerprint import shape_of
+
         return shape_of(self.model, self.tokenizer, self.processor)
 
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines what the model says: `shape`, and every weight as it is now."""
+        from whyformer.models.fingerprint import fingerprint
+
         return fingerprint(self.model, self.tokenizer, self.processor)
 
     @property

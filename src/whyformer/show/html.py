@@ -7,7 +7,7 @@ from itertools import groupby
 from whyformer.results.checked import Effect
 from whyformer.results.explanation import Array, ComparisonData, ExplanationData
 from whyformer.results.trust import TrustData
-from whyformer.show import image_html, layout
+from whyformer.show import layout
 from whyformer.show.colours import (
     FAINT,
     Colour,
@@ -20,6 +20,7 @@ from whyformer.show.colours import (
     written,
 )
 from whyformer.show.comparing import AGREEMENT, facts_of_rows, under_headlines
+from whyformer.show.image_html import IMAGE_SCRIPT, IMAGE_STYLE, image_card, image_comparison, image_layers
 
 STYLE = """
 .why{--ink:#1b1f24;--soft:#667080;--line:#d9dee5;--card:#fff;font:16px/1.6 system-ui,sans-serif;color:var(--ink);
@@ -99,7 +100,7 @@ def fragment(explanations: Sequence[ExplanationData], scale: Scale | None = None
     else:
         cards = [_card(explanation, scale or "shared") for explanation in explanations]
     pictures = any(explanation.image is not None for explanation in explanations)
-    style, script = (STYLE + image_html.STYLE, image_html.SCRIPT) if pictures else (STYLE, "")
+    style, script = (STYLE + IMAGE_STYLE, IMAGE_SCRIPT) if pictures else (STYLE, "")
     script += SCRIPT if any(explanation.checked is not None for explanation in explanations) else ""
     return f"<style>{style}</style>" + "\n".join(cards) + script
 
@@ -113,7 +114,7 @@ def _card(explanation: ExplanationData, scale: Scale) -> str:
         parts = [_heading(explanation), text, legend, strongest, told]
     else:
         beside = f"{_classes(explanation)}{legend}{strongest}"
-        picture = image_html.image_card(explanation, beside)
+        picture = image_card(explanation, beside)
         parts = [_title(explanation), _image_name(explanation), picture, text if explanation.texts else "", told]
     return f'<section class="why">{"".join(parts)}{_layers(explanation, scale)}{origin}</section>'
 
@@ -141,7 +142,7 @@ def _compared(group: Sequence[ExplanationData], peak: float | None) -> str:
     if first.image is not None:
         told = [f'<div class="soft">{fact}</div>' if fact else "" for fact in facts]
         below = [fact + gauge for fact, gauge in zip(told, gauges, strict=True)]
-        rows = image_html.image_comparison([layout.called(e) for e in group], group, peak, below)
+        rows = image_comparison([layout.called(e) for e in group], group, peak, below)
     else:
         rows = f'<div class="scroll"><table class="rows">{_rows(group, peak, facts, gauges)}</table></div>'
     rows += _scale_line(peak, "row" if first.image is None else "picture")
@@ -271,7 +272,7 @@ def _layers(explanation: ExplanationData, scale: Scale) -> str:
     rows = layout.layer_rows(explanation)
     peak = common_peak([layer for _, layer in rows], scale)
     if explanation.image is not None:
-        tiles = image_html.image_layers(rows, peak)
+        tiles = image_layers(rows, peak)
         return f"<details><summary>layer by layer</summary>{tiles}{_scale_line(peak, 'picture')}</details>"
     shown = layout.shown_places(explanation)
     names = "".join(f"<th>{escape(explanation.units[i].text)}</th>" for i in shown)

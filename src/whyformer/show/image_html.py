@@ -21,7 +21,7 @@ TALLEST = 640  # pixels of the screen
 THUMBNAIL = 480  # pixels, of the longer side of one picture among many
 IN_A_LIST = 240  # pixels, of the longer side of a picture in a list
 REST = "point at a patch for its score"
-STYLE = f"""
+IMAGE_STYLE = f"""
 .why .shot{{position:relative;display:block;overflow:hidden;max-width:100%;border-radius:6px;background:#fff;line-height:0}}
 .why .shot img{{display:block;width:100%;height:auto}}.why .shot .tiny{{image-rendering:pixelated}}
 .why .shot .seen{{filter:grayscale(var(--heat,1));opacity:calc(1 - {1 - FADED:.2f}*var(--heat,1))}}
@@ -39,7 +39,7 @@ font:700 15px/1.2 system-ui,sans-serif;text-shadow:0 0 3px #000,0 0 3px #000;pad
 """
 SLIDER = """<label class="soft slider">heat <input type="range" min="0" max="1" step="0.01" value="1"
 oninput="this.closest('.why').style.setProperty('--heat', this.value)"></label>"""
-SCRIPT = """<script>
+IMAGE_SCRIPT = """<script>
 window.whyformerShots = window.whyformerShots || (() => {
   const grids = new WeakMap(), grid = shot => {
     if (!grids.has(shot)) grids.set(shot, JSON.parse(shot.dataset.cells));

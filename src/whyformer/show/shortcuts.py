@@ -18,10 +18,10 @@ from whyformer.show.grid import as_csv as grid_csv
 from whyformer.show.layout import between
 
 LINES = 10  # words that are printed
-LOOK = "▶"
+MARK = "▶"
 SHOWN_ROWS = 3
 HEAD = ("", "word", "texts", "strongest", "share", "says", "without it", "in the data", "rows")
-RULE = f"{LOOK} look here: a strongest word in {{}} of a class's texts or more, with {{}} of their explanation or more"
+RULE = f"{MARK} look here: a strongest word in {{}} of a class's texts or more, with {{}} of their explanation or more"
 NUMBERS = ("look", "word", "side", "texts", "strongest", "share", "lift", "reliance")
 OF_LABEL = ("label", "label_share", "label_base", "label_z")
 OF_EFFECT = ("checked", "before", "after", "log_odds")
@@ -83,7 +83,7 @@ def cells(report: ShortcutReportData, word: ShortcutWord) -> tuple[str, ...]:
     """What people read of a word, under `HEAD`."""
     rows = ", ".join(map(str, word.rows[:SHOWN_ROWS])) + (" …" if word.texts > SHOWN_ROWS else "")
     return (
-        LOOK if word.look else "",
+        MARK if word.look else "",
         word.name,
         f"{word.texts:,}",
         f"{word.strongest:,}",

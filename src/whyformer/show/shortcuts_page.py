@@ -10,16 +10,17 @@ from whyformer.inputs.units import Unit
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.kept import KeptExample
 from whyformer.results.shortcuts import ExplainedText, ShortcutReportData, ShortcutWord
-from whyformer.show import layout, shortcuts
+from whyformer.show import layout
 from whyformer.show.grid import NONE
 from whyformer.show.html import PAGE, STYLE, legend_line, marked_text
+from whyformer.show.shortcuts import MARK, effect_text, key, label_text, title, whole_percent
 from whyformer.tasks.label import Label, Predicted
 
 Reports = Mapping[str, ShortcutReportData]
 
 TITLE = "The words that the model relies on"
 MOST_CLASSES = 6  # that have a column
-LOOK = """
+PAGE_STYLE = """
 body{max-width:84em}.why.words{max-width:none}.words table{width:100%}
 .words td,.words th{border-top:1px solid var(--line);white-space:nowrap}
 .words th button{all:unset;cursor:pointer;font-weight:600}
@@ -53,19 +54,19 @@ def shortcuts_page(reports: ShortcutReportData | Reports) -> str:
     shown = {e.signed: e for example in examples for e in example.explanations}
     parts += [f'<section class="why words">{legend_line(list(shown.values()))}</section>'] if shown else []
     parts += [_card(example) for example in examples]
-    style = f"<style>{STYLE}{LOOK}</style>"
+    style = f"<style>{STYLE}{PAGE_STYLE}</style>"
     return visible(PAGE.format(title=TITLE, body="\n".join((style, *parts, SCRIPT))))
 
 
 def _table(report: ShortcutReportData) -> str:
-    first, about = shortcuts.title(report)
+    first, about = title(report)
     classes = sorted(report.texts)[:MOST_CLASSES]
     sides = any(word.side for word in report.words)
     titles = ["look", "word", *(["side"] if sides else []), "texts", "strongest", "share", "without it", "in the data"]
     scores = [f"score, {report.name_of(index)}" for index in classes]
     head = "".join(map(_head, titles)) + '<th scope="col">rows</th>' + "".join(map(_head, scores))
     body = "".join(_row(report, word, classes, sides) for word in report.words)
-    told = "".join(f'<p class="soft">{escape(line)}</p>' for line in shortcuts.key(report))
+    told = "".join(f'<p class="soft">{escape(line)}</p>' for line in key(report))
     above = f'<h2>{escape(first)}</h2><p class="soft">{escape(about)}</p>'
     grid = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<section class="why words">{above}<div class="scroll">{grid}</div>{told}</section>'
@@ -75,14 +76,14 @@ def _row(report: ShortcutReportData, word: ShortcutWord, classes: list[int], sid
     bar = f'<span class="bar"><i style="width:{100 * min(1.0, word.share):.0f}%"></i></span>'
     effect, label = word.effect, word.label
     cells = [
-        _cell(shortcuts.LOOK if word.look else "", int(word.look)),
+        _cell(MARK if word.look else "", int(word.look)),
         _cell(word.word, word.word, "look" if word.look else ""),
         *([_cell(word.side or "", word.side or "")] if sides else []),
         _cell(f"{word.texts:,}", word.texts, "n"),
         _cell(f"{word.strongest:,}", word.strongest, "n"),
-        _cell(shortcuts.whole_percent(word.share), word.share, "n", bar),
-        _cell(shortcuts.effect_text(effect), effect.log_odds if effect else 0, "n"),
-        _cell(shortcuts.label_text(report, label), label.z if label else 0),
+        _cell(whole_percent(word.share), word.share, "n", bar),
+        _cell(effect_text(effect), effect.log_odds if effect else 0, "n"),
+        _cell(label_text(report, label), label.z if label else 0),
     ]
     cells.append(f"<td>{', '.join(_link(row, report) for row in word.rows)}</td>")
     for index in classes:
