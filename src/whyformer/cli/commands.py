@@ -9,11 +9,6 @@ from typing import Any
 
 import typer
 
-import whyformer.cli.cost
-import whyformer.cli.demo
-import whyformer.cli.evaluating
-import whyformer.cli.explaining
-import whyformer.cli.tokens  # noqa: F401  (these lines register the commands)
 from whyformer.cli.app import app
 from whyformer.cli.streams import say
 from whyformer.errors import BadOption, WhyformerWarning
@@ -41,12 +36,24 @@ def invoke(arguments: list[str]) -> int:
 
 def command_with(name: str) -> Any:
     """The command line with the command of that name; plug-ins are only imported if it is none of ours."""
-    ours: Any = typer.main.get_command(app)
+    ours = our_commands()
     return ours if name in ours.commands else every_command()
+
+
+def our_commands() -> Any:
+    """The command line with the commands of this package, which their modules add when they are imported."""
+    import whyformer.cli.cost
+    import whyformer.cli.demo
+    import whyformer.cli.evaluating
+    import whyformer.cli.explaining
+    import whyformer.cli.tokens  # noqa: F401
+
+    return typer.main.get_command(app)
 
 
 def every_command() -> Any:
     """The command line with the commands of plug-ins."""
+    our_commands()
     plugins.load("whyformer.commands")
     return typer.main.get_command(app)
 

@@ -254,8 +254,8 @@ class Runner:
                 yield batch._replace(prefix=prefix)
         call = limits_of(self.device).call if may_pad(self.model) else 0
         lengths = list(map(len, left))
-        for together in in_turns(dense_batches(left, lengths, self.budget, self.most or len(left), call)):
-            yield Behind(together)
+        for group in in_turns(dense_batches(left, lengths, self.budget, self.most or len(left), call)):
+            yield Behind(group)
 
     def _launch_part(self, batch: Behind, inputs: Sequence[TensorInput]) -> None:
         """Launch some inputs of a batch."""

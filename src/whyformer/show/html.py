@@ -270,17 +270,17 @@ def _layers(explanation: ExplanationData, scale: Scale) -> str:
     if explanation.layers is None:
         return ""
     rows = layout.layer_rows(explanation)
-    peak = common_peak([layer for _, layer in rows], scale)
+    peak = common_peak([scores for _, scores in rows], scale)
     if explanation.image is not None:
         tiles = image_layers(rows, peak)
         return f"<details><summary>layer by layer</summary>{tiles}{_scale_line(peak, 'picture')}</details>"
     shown = layout.shown_places(explanation)
     names = "".join(f"<th>{escape(explanation.units[i].text)}</th>" for i in shown)
     body = []
-    for name, layer in rows:
+    for name, scores in rows:
         cells = "".join(
-            f'<td title="{written(layer, float(layer.scores[i]))}" style="background:{shade_of(float(s), layer.signed)}"></td>'
-            for i, s in zip(shown, strengths(layer, peak)[shown], strict=True)
+            f'<td title="{written(scores, float(scores.scores[i]))}" style="background:{shade_of(float(s), scores.signed)}"></td>'
+            for i, s in zip(shown, strengths(scores, peak)[shown], strict=True)
         )
         body.append(f"<tr><th>{name}</th>{cells}</tr>")
     table = f'<table class="grid"><tr class="t"><th></th>{names}</tr>{"".join(body)}</table>'
