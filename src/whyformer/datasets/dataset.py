@@ -13,8 +13,6 @@ from typing import Any, Literal, Self
 
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import BadRow, Example, Unusable
-from whyformer.datasets.illustrated import illustrated
-from whyformer.datasets.parsing import example
 from whyformer.datasets.source import Source, StoredRow
 from whyformer.errors import BadInput, BadOption, LabelWarning, shown
 
@@ -202,6 +200,9 @@ class Dataset:
             yield row, record
 
     def _examples(self, numbered: Iterable[tuple[int, StoredRow]]) -> Iterator[Example]:
+        from whyformer.datasets.illustrated import illustrated
+        from whyformer.datasets.parsing import example
+
         for row, record in numbered:
             try:
                 if isinstance(record, str):

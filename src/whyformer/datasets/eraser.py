@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 from whyformer.datasets.columns import EVIDENCE_TOKENS
 from whyformer.datasets.examples import Unusable
 from whyformer.datasets.files import JSONLines
-from whyformer.datasets.parsing import RowFields, checked_spans
-from whyformer.datasets.source import Source, StoredRow, content_hash
+from whyformer.datasets.parsing import checked_spans
+from whyformer.datasets.source import RowFields, Source, StoredRow, content_hash
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
 

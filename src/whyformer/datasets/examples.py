@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whyformer.datasets.masks import StoredMask
 from whyformer.errors import BadInput, listed, nearest, shown
 from whyformer.inputs.encoding import Text
 from whyformer.inputs.pictures import StoredImage
 from whyformer.inputs.units import Span, Unit
 from whyformer.tasks.labels import indices_of, numbered
+
+if TYPE_CHECKING:
+    from whyformer.datasets.masks import StoredMask
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Example:
     answers: tuple[Answer, ...] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
     image: StoredImage | None = field(default=None, hash=False)
-    mask: StoredMask | None = field(default=None, hash=False)
+    mask: "StoredMask | None" = field(default=None, hash=False)
     unreadable_label: str | None = None
 
     @property

@@ -10,8 +10,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets.parsing import RowFields
-from whyformer.datasets.source import DataFile, StoredRow
+from whyformer.datasets.source import DataFile, RowFields, StoredRow
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, naming, parsed_json
 

@@ -10,8 +10,7 @@ import numpy as np
 from whyformer.datasets.columns import ImageColumns
 from whyformer.datasets.examples import Example, Unusable
 from whyformer.datasets.masks import Drawing, StoredMask, drawing
-from whyformer.datasets.parsing import RowFields
-from whyformer.datasets.source import Source
+from whyformer.datasets.source import RowFields, Source
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.pictures import Stored, StoredArray, StoredImage, is_picture
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.examples import Answer, Example, Rationale, Unusable, label_index
+from whyformer.datasets.source import RowFields
 from whyformer.errors import BadInput, shown
 from whyformer.inputs.encoding import Text
 from whyformer.inputs.units import Span, Unit, search_spans
 from whyformer.storage.files import LONGEST_TEXT
 
-RowFields = Mapping[str, Any]
 _LONGEST_META = 200  # characters
 _LONGEST_INDEX = 18  # digits; more cannot be the index of a class
 

@@ -1,17 +1,17 @@
 """What all sources of rows have in common."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from whyformer.datasets.parsing import RowFields
 from whyformer.errors import BadInput, MissingExtra, WhyformerError, reason_of, shown
 from whyformer.storage.files import inside, naming
 
+RowFields = Mapping[str, Any]
 StoredRow = RowFields | str  # a record, or the reason why there is none
 
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from whyformer.recorder.captures import Replay
 from whyformer.recorder.lrp.books import Book
 from whyformer.recorder.lrp.running import Tap, acts_while_running
 from whyformer.recorder.masking import masks
 from whyformer.recorder.needs import Needs
 from whyformer.recorder.run import recorded_somehow
 from whyformer.recorder.trace import Trace
+
+if TYPE_CHECKING:
+    from whyformer.recorder.captures import Replay
 
 
 class Runs:
