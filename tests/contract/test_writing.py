@@ -24,7 +24,7 @@ from whyformer.evaluation.table import Results, Table
 from whyformer.lm_heads import stored
 from whyformer.results.records import Chunk, Record
 from whyformer.show.pictures import write_figure
-from whyformer.storage.spreadsheets import comma_separated
+from whyformer.storage.files import comma_separated
 from whyformer.tasks.label import Label
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce.result import Reproduced

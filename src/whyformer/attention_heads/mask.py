@@ -15,7 +15,7 @@ from torch import Tensor
 from whyformer.attention_heads.counts import DIRECTIONS, RELATIONS, HeadStatistics, Shares
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.storage.files import write
-from whyformer.storage.forms import (
+from whyformer.storage.schema import (
     Format,
     both,
     count,

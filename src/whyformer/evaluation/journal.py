@@ -24,7 +24,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from whyformer.errors import BadInput, BadOption
 from whyformer.results.records import Chunk, Record
 from whyformer.storage.files import naming, parsed_json, path_of, regular, replacing
-from whyformer.storage.forms import (
+from whyformer.storage.schema import (
     Form,
     Misfit,
     count,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whyformer.storage.forms import count, every, fields, flag, number, one_of, optional, text, whole
+from whyformer.storage.schema import count, every, fields, flag, number, one_of, optional, text, whole
 
 LITTLE = 0.1  # of log-odds: what changes them by less hardly matters
 LITTLE_OF_SCORES = 0.1  # of the largest effect, where the model gives no probability

@@ -11,7 +11,7 @@ from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.kept import KeptExample
 from whyformer.results.saved import EXPLANATION
 from whyformer.storage.files import parsed_json, path_of, read
-from whyformer.storage.forms import Format, count, every, fields, index, named, optional, plain, text
+from whyformer.storage.schema import Format, count, every, fields, index, named, optional, plain, text
 from whyformer.tasks.label import Predicted
 
 E = TypeVar("E", bound=ExplanationData)

@@ -18,7 +18,7 @@ from whyformer.methods.registry import Scores
 from whyformer.results.explanation import Array, ComparisonData, plain_label, plain_unit
 from whyformer.results.saved import SCHEMA, SCHEMA_VERSION
 from whyformer.results.shortcuts import ScoredWord, scored_words
-from whyformer.storage.forms import Form, Misfit, both, count, every, fields, flag, must, optional, plain, text, whole
+from whyformer.storage.schema import Form, Misfit, both, count, every, fields, flag, must, optional, plain, text, whole
 from whyformer.tasks.label import Predicted
 from whyformer.tasks.task import Explains
 

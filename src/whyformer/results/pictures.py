@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from whyformer.inputs.images import Picture, Pixels
-from whyformer.storage.forms import Form, both, every, fields, must, number, optional, text, whole
+from whyformer.storage.schema import Form, both, every, fields, must, number, optional, text, whole
 
 LARGEST_SIDE = 2**15  # pixels
 

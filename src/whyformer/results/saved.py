@@ -5,7 +5,7 @@ from typing import Any
 
 from whyformer.results.checked import CHECKED
 from whyformer.results.pictures import PICTURE, PIXELS
-from whyformer.storage.forms import (
+from whyformer.storage.schema import (
     Format,
     Misfit,
     both,

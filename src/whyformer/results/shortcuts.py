@@ -13,7 +13,7 @@ from whyformer.methods.registry import list_methods, method_named
 from whyformer.methods.specs import MethodSpec
 from whyformer.results.checked import LITTLE
 from whyformer.results.explanation import Array, ExplanationData
-from whyformer.storage.forms import (
+from whyformer.storage.schema import (
     Format,
     both,
     count,

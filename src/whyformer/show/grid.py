@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from whyformer.storage.spreadsheets import comma_separated
+from whyformer.storage.files import comma_separated
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

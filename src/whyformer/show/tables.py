@@ -35,7 +35,7 @@ from whyformer.show.colours import FOR, as_hex
 from whyformer.show.grid import LATEX, NONE, in_latex, one_line, pipes, tabular, unmarked
 from whyformer.show.html import STYLE
 from whyformer.show.terminal import Text, terminal_width, to_text
-from whyformer.storage.spreadsheets import comma_separated
+from whyformer.storage.files import comma_separated
 
 FIRST_FEW = 5
 BEST = Style(bold=True, color=as_hex(FOR))

@@ -1,13 +1,17 @@
-"""Files: written whole or not at all, read with a reason that names them, never anything but a file."""
+"""Files: written whole or not at all, read with a reason that names them, never anything but a file.
+
+CSV that a spreadsheet shows as it is: text never becomes a formula.
+"""
 
 import atexit
+import csv
 import json
 import os
 import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -201,3 +205,24 @@ def _finish(draft: Path, path: Path) -> None:
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+END = "\r\n"  # the writer quotes cells that hold either character
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")  # what cells begin with that spreadsheets compute
+
+
+def comma_separated(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV: numbers with every digit, None as nothing, text that begins like a formula behind an apostrophe."""
+    lines = _Lines()
+    csv.writer(lines, lineterminator=END).writerows([_cell(value) for value in row] for row in rows)
+    return "".join(f"{line.removesuffix(END)}\n" for line in lines)
+
+
+class _Lines(list[str]):
+    def write(self, line: str) -> None:
+        """What the writer calls once for each row."""
+        self.append(line)
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

@@ -10,8 +10,7 @@ from whyformer.show.grid import NONE, Grid, as_markdown, boxed, one_line, plain_
 from whyformer.show.layout import headline
 from whyformer.show.pictures import write_figure
 from whyformer.storage import files
-from whyformer.storage.files import make_folder, regular
-from whyformer.storage.spreadsheets import comma_separated
+from whyformer.storage.files import comma_separated, make_folder, regular
 from whyformer_papers.reproduce.recipe import Reproduction
 from whyformer_papers.reproduce.result import Reproduced
 from whyformer_papers.reproduce.tables import optional_number

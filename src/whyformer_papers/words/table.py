@@ -17,7 +17,7 @@ from whyformer.results.shortcuts import of_one_method, written
 from whyformer.results.table import TableData
 from whyformer.show.render import JSON, MARKDOWN, TEXT, Shown, text_of
 from whyformer.storage.files import read_json, write
-from whyformer.storage.forms import (
+from whyformer.storage.schema import (
     Format,
     Misfit,
     both,
