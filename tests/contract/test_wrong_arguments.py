@@ -17,7 +17,7 @@ from whyformer import BadOption, Explainer, WhyformerError
 from whyformer.evaluation import evaluate as evaluation
 from whyformer.evaluation.recommend import recommend
 from whyformer.models.loading import load
-from whyformer.registry import arguments
+from whyformer.registry import options
 from whyformer_papers.words import WordTable
 
 TEXT = cases.TEXTS[0]
@@ -184,10 +184,10 @@ def called(name: str, parameter: str, value: Any) -> Any:
 def is_of_its_type(name: str, parameter: str, value: Any) -> bool:
     """True for a value that the annotation allows: numbers, choices and bounds are part of it."""
     annotation = signature(name).parameters[parameter].annotation
-    if not arguments.is_plain(annotation):
+    if not options.is_plain(annotation):
         return False
     try:
-        arguments.valid(parameter, value, annotation)
+        options.valid(parameter, value, annotation)
     except BadOption:
         return False
     return True

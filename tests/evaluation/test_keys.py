@@ -20,7 +20,7 @@ from whyformer.metrics.registry import metric
 from whyformer.metrics.specs import metric_specs
 from whyformer.prediction import Prediction
 from whyformer.registry.options import MethodName
-from whyformer.registry.own_code import code_of
+from whyformer.registry.specs import code_of
 
 FACTS = {"family": "own", "signed": True, "class_specific": True, "paper": "–"}
 FACTOR = 2
@@ -184,7 +184,7 @@ def test_what_changes_from_call_to_call_does_not_count() -> None:
 def test_code_has_one_hash_in_all_processes() -> None:
     """Text is hashed by another seed in each, so sets come in another order."""
     mine = "def mine(x): return x in {'one', 'two', 'three', 'four', 'five', 'six'}"
-    program = f"{mine}\nfrom whyformer.registry.own_code import code_of\nprint(code_of(mine))"
+    program = f"{mine}\nfrom whyformer.registry.specs import code_of\nprint(code_of(mine))"
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(mine, scope)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from whyformer.explain.explainer import Explainer
 from whyformer.methods.default import EFFORT, Effort
 from whyformer.methods.registry import Method
 from whyformer.metrics.registry import Metric
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 from whyformer.show.pictures import picture_format, write_figure
 from whyformer.storage.files import check_place
 

@@ -12,7 +12,7 @@ import typer
 from whyformer.cli.app import app
 from whyformer.cli.streams import say
 from whyformer.errors import BadOption, WhyformerWarning
-from whyformer.registry import plugins
+from whyformer.registry import names
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
 
@@ -54,7 +54,7 @@ def our_commands() -> Any:
 def every_command() -> Any:
     """The command line with the commands of plug-ins."""
     our_commands()
-    plugins.load("whyformer.commands")
+    names.load("whyformer.commands")
     return typer.main.get_command(app)
 
 

@@ -20,8 +20,8 @@ from whyformer.datasets.recipes import RECIPES, Recipe
 from whyformer.datasets.source import Source
 from whyformer.datasets.synsets import CLASS_LISTS, SOLUTION
 from whyformer.errors import BadInput, BadOption, nearest, shown
-from whyformer.registry.arguments import validated
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
+from whyformer.registry.options import validated
 from whyformer.storage.files import LONGEST_NAME, mode_of, regular, spooled
 
 Data = str | Path | Rows

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from whyformer.datasets.columns import QUESTION, ColumnNames
 from whyformer.datasets.dataset import RowChoice
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 
 _ALL = RowChoice()
 

@@ -25,8 +25,7 @@ from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected
 from whyformer.progress import tell
-from whyformer.registry.arguments import validated
-from whyformer.registry.options import Count
+from whyformer.registry.options import Count, validated
 from whyformer.registry.specs import Written, names_of
 from whyformer.results.table import Pair
 from whyformer.show.live import watching

@@ -16,7 +16,7 @@ from whyformer.methods.specs import FAST, MethodSpec, method_specs
 from whyformer.metrics.specs import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 from whyformer.registry.specs import Written
 from whyformer.results.table import REFERENCES, SMALL, TOO_FEW, Cell, Difference
 

@@ -16,7 +16,7 @@ from whyformer.evaluation.word_effects import checked_words
 from whyformer.methods.default import methods_for
 from whyformer.models.loading import Subject
 from whyformer.progress import report
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 from whyformer.registry.specs import Written
 from whyformer.results.kept import KEPT, KeptRow
 from whyformer.results.records import Chunk, Record

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 from whyformer.results.aggregate import Aggregate
 from whyformer.results.table import TableData
 from whyformer.show.render import Shown, text_of

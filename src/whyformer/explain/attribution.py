@@ -15,7 +15,7 @@ from whyformer.methods.specs import MethodSpec
 from whyformer.prediction import Prediction
 from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 from whyformer.tasks.targets import Target, plain_target
 from whyformer.tasks.task import Explains
 

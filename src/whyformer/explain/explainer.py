@@ -52,8 +52,7 @@ from whyformer.progress import bar, counting, listening, part
 from whyformer.recorder import Needs
 from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory
-from whyformer.registry.arguments import validated
-from whyformer.registry.options import Count
+from whyformer.registry.options import Count, validated
 from whyformer.registry.specs import Written, names_of
 from whyformer.storage.files import named_path
 from whyformer.tasks import Task, task_of

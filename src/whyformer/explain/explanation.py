@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from whyformer.escapes import visible
 from whyformer.progress import counting
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.saved import COMPARISON, EXPLANATION
 from whyformer.results.trust import TrustData

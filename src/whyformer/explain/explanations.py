@@ -9,7 +9,7 @@ from whyformer.datasets.source import extra
 from whyformer.explain.explanation import Explanation
 from whyformer.explain.folders import folder_lines
 from whyformer.explain.tables import TableOfTexts
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 from whyformer.results.explanations import ExplanationsData, collected, read_lines, table_rows
 from whyformer.show.lists import grid_of, list_fragment, short
 from whyformer.show.render import Shown, text_of

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from whyformer.errors import BadInput
 from whyformer.inputs.encoding import ReadInput, encode
 from whyformer.models.loading import Subject
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 
 INPUTS: Registry["InputKind"] = Registry("kind of input", "inputs")
 

@@ -17,7 +17,7 @@ from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import MAPS, Needs, differentiating
 from whyformer.recorder.run import check_finite
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 from whyformer.registry.specs import Registered, keyword_only, register
 from whyformer.tasks.task import Explains, are_all_others
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 from whyformer.registry.specs import Registered, keyword_only, register
 
 CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 
 HEADS: Registry[str] = Registry("head", "tasks")  # the task of AutoModelFor<head>; tasks from outside are added
 HEADS.known |= {

@@ -19,7 +19,7 @@ from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest, sho
 from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
 from whyformer.models.heads import HEADS, auto_class, head_of, task_name
 from whyformer.models.processors import PREPROCESSOR, is_processor, load_processor, processor_in
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 from whyformer.rounding import ROUNDING
 from whyformer.storage.files import read_json
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from whyformer.errors import BadOption
 from whyformer.inputs.hiding import Cover, Delete, Drop, Fill, Hide, Zero
+from whyformer.registry.names import Registry
 from whyformer.registry.options import Names, Spelling
-from whyformer.registry.plugins import Registry
 
 HIDES: Registry[Hide] = Registry("way to hide", "hides")
 

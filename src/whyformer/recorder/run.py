@@ -41,8 +41,7 @@ from whyformer.recorder.needs import Needs
 from whyformer.recorder.patches import cells_of
 from whyformer.recorder.recomputing import layer_paths, recomputed
 from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
-from whyformer.registry.arguments import validated
-from whyformer.registry.options import Count
+from whyformer.registry.options import Count, validated
 from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by, task_of
 
 Reached = tuple[Reach, str]  # how far down a book's gradient can be had, and what is said where it cannot

@@ -14,8 +14,7 @@ from whyformer.inputs.images import Picture, heat_map
 from whyformer.inputs.units import Box, Span, Unit, join_words, occurrences
 from whyformer.models.loading import Subject
 from whyformer.perturb.seen import Seen
-from whyformer.registry.arguments import validated
-from whyformer.registry.options import Count
+from whyformer.registry.options import Count, validated
 from whyformer.results.agreement import BASELINES, TOP, Agreement, agreement_of, mean_agreements
 from whyformer.results.checked import Checked
 from whyformer.results.pictures import picture_of, pixels_of, plain_picture, plain_pixels

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption, WhyformerError, nearest, shown
 from whyformer.metrics.registry import Metric, list_metrics, metric_named
-from whyformer.registry.arguments import validated
+from whyformer.registry.options import validated
 
 CEILING, CHANCE = REFERENCES = ("ceiling", "chance")  # rows to compare methods with, no methods
 RESAMPLED_CORPORA = 200  # a metric of level `corpus` looks at all examples again for each

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from whyformer.errors import BadOption
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 from whyformer.results.cost import CostTableData
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.explanations import ExplanationsData

@@ -18,7 +18,7 @@ from whyformer.inputs.tensors import CONTENT, accepts, first_argument, of_transf
 from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
-from whyformer.registry.plugins import Registry
+from whyformer.registry.names import Registry
 from whyformer.tasks.label import Label, Predicted
 from whyformer.tasks.targets import Settled, Target, plain_target
 
