@@ -139,7 +139,7 @@ def profiled(graph: Graph) -> Iterator[None]:
 def workloads(folder: Path) -> dict[str, Callable[[], object]]:
     """The calls that are measured, by name; `folder` is theirs to write to."""
     from whyformer import Explainer
-    from whyformer.cli.commands import invoke
+    from whyformer.cli.app import invoke
     from whyformer.evaluation.evaluate import evaluate
     from whyformer.evaluation.shortcuts import shortcuts
     from whyformer.models.loading import BUNDLED, load

@@ -134,7 +134,7 @@ def lines_that_ask_for_the_task() -> int:
 
 def options(of_papers: bool) -> int:
     """The options of all commands, without --help; those of the papers' commands or of all others."""
-    from whyformer.cli.commands import every_command
+    from whyformer.cli.app import every_command
 
     commands = every_command().commands.values()
     chosen = [one for one in commands if one.callback.__module__.startswith("whyformer_papers.") is of_papers]

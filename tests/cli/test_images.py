@@ -12,7 +12,7 @@ from tests.helpers.commands import Result, status_of
 from tests.helpers.explained_images import photo, vit_folder
 from whyformer import Comparison, Explainer, Explanation
 from whyformer.cli.app import Loading
-from whyformer.cli.texts import images_in
+from whyformer.cli.flags import images_in
 
 METHOD = ("--method", "rollout")
 

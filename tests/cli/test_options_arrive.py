@@ -12,8 +12,8 @@ import pytest
 
 from tests.helpers import image_cases, questions
 from whyformer import BadOption, Explainer
-from whyformer.cli import data, evaluating, tokens
-from whyformer.cli.commands import every_command, invoke
+from whyformer.cli import evaluate, flags, tokens
+from whyformer.cli.app import every_command, invoke
 from whyformer.errors import WhyformerError
 from whyformer.methods.registry import METHODS
 from whyformer.models.loading import subject_of
@@ -211,8 +211,8 @@ def arrived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Arrived:
     monkeypatch.setattr(Explainer, "load", load)
     for method in ("explain", "compare", "cost", "stream"):
         monkeypatch.setattr(Explainer, method, noted.noting(getattr(Explainer, method)))
-    opening, columns = (noted.noting(getattr(data, name), runs=True) for name in ("open_dataset", "columns_of"))
-    for module in (data, tokens, words):
+    opening, columns = (noted.noting(getattr(flags, name), runs=True) for name in ("open_dataset", "columns_of"))
+    for module in (flags, tokens, words):
         monkeypatch.setattr(module, "open_dataset", opening)
         monkeypatch.setattr(module, "columns_of", columns)
     monkeypatch.setattr(heads, "Treebank", noted.noting(Treebank, runs=True))
@@ -224,8 +224,8 @@ def arrived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Arrived:
 SENTIMENT = Explainer.load("sentiment")
 SINKS = [
     *(
-        (evaluating, "evaluate"),
-        (evaluating, "recommend"),
+        (evaluate, "evaluate"),
+        (evaluate, "recommend"),
         (tokens, "shortcuts"),
         (words, "word_tables"),
         (papers, "run"),

@@ -27,8 +27,9 @@ import torch
 import whyformer
 from tests.helpers.commands import Run
 from tests.helpers.evaluated import in_order, own_registry, registered
-from whyformer.cli import main, streams
-from whyformer.cli.interrupts import interrupted
+from whyformer.cli import main
+from whyformer.cli import process as streams
+from whyformer.cli.process import interrupted
 from whyformer.errors import WhyformerWarning
 from whyformer.escapes import visible, visible_beside_colours, visible_json
 from whyformer.evaluation.table import Results
@@ -350,7 +351,7 @@ def test_ctrl_c_that_was_lost_comes_again() -> None:
     code = f"""
 {LISTENING}
 import time
-from whyformer.cli.interrupts import CtrlC
+from whyformer.cli.process import CtrlC
 
 class Lossy:
     def __del__(self):

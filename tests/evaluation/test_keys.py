@@ -314,7 +314,7 @@ def test_names_of_parameters_are_reserved(name: str) -> None:
 
 
 def test_every_parameter_and_flag_that_is_no_option_of_a_method_is_reserved() -> None:
-    from whyformer.cli.explaining import explain
+    from whyformer.cli.explain import explain
 
     options = {name for one in whyformer.list_methods().values() for name in one.options}
     command = explain.__wrapped__  # type: ignore[attr-defined]  # without the options of methods

@@ -11,7 +11,7 @@ __all__ = ["main"]
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; without arguments, those of the process."""
     try:
-        from whyformer.cli.running import run, run_process
+        from whyformer.cli.process import run, run_process
 
         status = run_process() if arguments is None else run(arguments)
     except KeyboardInterrupt:  # before these functions handle it

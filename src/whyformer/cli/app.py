@@ -1,7 +1,14 @@
-"""What all commands share: the application and its options, how models are loaded, how results are listed and drawn."""
+"""What all commands share: the application and its options, how models are loaded, how results are listed and drawn.
+
+All commands together, those of plug-ins too, and how one of them is run.
+
+A plug-in names a module for each of its commands in the entry points `whyformer.commands`. The module adds the command
+to `whyformer.cli.app.app` when it is imported.
+"""
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
-from whyformer.cli.streams import put, say
-from whyformer.errors import BadOption
+from whyformer.cli.process import put, say
+from whyformer.errors import BadOption, WhyformerWarning
 from whyformer.explain.explainer import Explainer
 from whyformer.methods.default import EFFORT, Effort
 from whyformer.methods.registry import Method
 from whyformer.metrics.registry import Metric
+from whyformer.registry import names
 from whyformer.registry.names import Registry
 from whyformer.show.pictures import picture_format, write_figure
 from whyformer.storage.files import check_place
@@ -207,3 +215,66 @@ def limited(option: str, number: int, most: int, what: str) -> None:
 def save_picture(figure: "Figure", path: Path) -> None:
     """Write a figure in the format of the file's ending."""
     say(f"wrote {write_figure(figure, path)}")
+
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not name it
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run a command with its arguments; unlike typer's own way, this lets KeyboardInterrupt and all errors out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", WhyformerWarning)
+        warnings.showwarning = show_warning
+        try:
+            command = command_with(arguments[0])
+            check_repeated(command, arguments)
+            with command.make_context("whyformer", arguments) as context:
+                command.invoke(context)
+        except typer.Exit as stop:
+            return int(stop.exit_code)
+        except UsageError as error:
+            raise BadOption(getattr(error, "format_message", error.__str__)()) from error
+    return 0
+
+
+def command_with(name: str) -> Any:
+    """The command line with the command of that name; plug-ins are only imported if it is none of ours."""
+    ours = our_commands()
+    return ours if name in ours.commands else every_command()
+
+
+def our_commands() -> Any:
+    """The command line with the commands of this package, which their modules add when they are imported."""
+    import whyformer.cli.cost
+    import whyformer.cli.demo
+    import whyformer.cli.evaluate
+    import whyformer.cli.explain
+    import whyformer.cli.tokens  # noqa: F401
+
+    return typer.main.get_command(app)
+
+
+def every_command() -> Any:
+    """The command line with the commands of plug-ins."""
+    our_commands()
+    names.load("whyformer.commands")
+    return typer.main.get_command(app)
+
+
+def check_repeated(command: Any, arguments: list[str]) -> None:
+    """Raise if an option that takes one value is given twice. The last value would win without a word."""
+    chosen = command.commands.get(arguments[0])
+    if chosen is None:
+        return
+    parser = chosen.make_parser(chosen.context_class(chosen, info_name=arguments[0]))
+    _, _, order = parser.parse_args(args=list(arguments[1:]))
+    single = [one for one in order if not (getattr(one, "multiple", True) or getattr(one, "is_flag", True))]
+    for option in single:
+        if single.count(option) > 1:
+            raise BadOption(f"{option.opts[0]} is given {single.count(option)} times, and takes one value")
+
+
+def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Tell what this package warns of; other warnings are not for users of the command line."""
+    if issubclass(category, WhyformerWarning):
+        say(f"warning: {message}")

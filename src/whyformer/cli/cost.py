@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from whyformer.cli.app import Loading, MethodsOption, app, with_model
-from whyformer.cli.streams import put, put_json
+from whyformer.cli.process import put, put_json
 from whyformer.errors import BadOption, shown
 from whyformer.evaluation.cost import SECONDS, TOKENS
 from whyformer.methods.specs import FAST

@@ -1,7 +1,7 @@
 """The command that shows what an explanation is: a sentence and a photograph, with the models that come along."""
 
 from whyformer.cli.app import HtmlOption, app, check_files
-from whyformer.cli.streams import put, say
+from whyformer.cli.process import put, say
 from whyformer.explain.explainer import Explainer
 from whyformer.models.loading import BUNDLED
 from whyformer.storage.files import write

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli.app import HtmlOption, Loading, MethodsOption, TextColumn, app, check_files, with_model
-from whyformer.cli.data import LabelColumn, Rows, with_rows
-from whyformer.cli.evaluating import EngineOption, WorkersOption
-from whyformer.cli.streams import put, say
-from whyformer.cli.texts import columns_of
+from whyformer.cli.evaluate import EngineOption, WorkersOption
+from whyformer.cli.flags import LabelColumn, Rows, columns_of, with_rows
+from whyformer.cli.process import put, say
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadOption
 from whyformer.evaluation.shortcuts import CHECK, ShortcutReport, load_reports, save_reports, shortcuts

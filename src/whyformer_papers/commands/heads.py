@@ -18,8 +18,8 @@ from whyformer.cli.app import (
     save_picture,
     with_model,
 )
-from whyformer.cli.streams import put, say
-from whyformer.cli.texts import texts_of
+from whyformer.cli.flags import texts_of
+from whyformer.cli.process import put, say
 from whyformer.errors import BadInput, BadOption
 from whyformer.progress import counting
 from whyformer_papers.heads import ParsedTexts, Treebank, head_statistics, parsed_by, positional_statistics

@@ -21,9 +21,9 @@ from whyformer.cli.app import (
     quiet_loading,
     with_flags,
 )
-from whyformer.cli.data import left_in
-from whyformer.cli.evaluating import EngineOption, WorkersOption
-from whyformer.cli.streams import put, say
+from whyformer.cli.evaluate import EngineOption, WorkersOption
+from whyformer.cli.flags import left_in
+from whyformer.cli.process import put, say
 from whyformer.errors import BadOption
 from whyformer_papers import reproduce as papers
 from whyformer_papers.heads import AUTHORS_SEARCH, HeadSearch

@@ -17,10 +17,9 @@ from whyformer.cli.app import (
     save_picture,
     with_model,
 )
-from whyformer.cli.data import Rows, with_rows
-from whyformer.cli.evaluating import EngineOption, WorkersOption
-from whyformer.cli.streams import put, say
-from whyformer.cli.texts import columns_of
+from whyformer.cli.evaluate import EngineOption, WorkersOption
+from whyformer.cli.flags import Rows, columns_of, with_rows
+from whyformer.cli.process import put, say
 from whyformer.cli.tokens import put_remarks
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption

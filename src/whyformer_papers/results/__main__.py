@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whyformer import WhyformerError
 from whyformer.cli.app import quiet_loading
-from whyformer.cli.streams import put, say
+from whyformer.cli.process import put, say
 from whyformer_papers.results.measuring import Place, is_finished, measure, write_table
 from whyformer_papers.results.studies import STUDIES
 from whyformer_papers.results.study import Study

@@ -22,21 +22,26 @@ from whyformer.cli.app import (
     with_flags,
     with_model,
 )
-from whyformer.cli.asking import (
+from whyformer.cli.flags import (
     AskedFlags,
     CheckOption,
+    DataOption,
+    LabelColumn,
+    Rows,
     ShownFlags,
     TextArgument,
     TrustOption,
     WindowFlags,
     WordsOption,
+    as_questions,
+    explain_into,
+    inputs_of,
     with_output,
     with_question,
+    with_rows,
     with_windows,
 )
-from whyformer.cli.data import DataOption, LabelColumn, Rows, explain_into, inputs_of, with_rows
-from whyformer.cli.streams import put, say
-from whyformer.cli.texts import as_questions
+from whyformer.cli.process import put, say
 from whyformer.datasets import Dataset, Example
 from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer

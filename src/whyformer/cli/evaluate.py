@@ -19,9 +19,8 @@ from whyformer.cli.app import (
     put_registry,
     with_model,
 )
-from whyformer.cli.asking import WindowsOption
-from whyformer.cli.data import LabelColumn, Rows, left_in, opened, with_rows
-from whyformer.cli.streams import put, say
+from whyformer.cli.flags import LabelColumn, Rows, WindowsOption, left_in, opened, with_rows
+from whyformer.cli.process import put, say
 from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
 from whyformer.evaluation.journal import Journal

@@ -1,25 +1,164 @@
-"""What `explain` and `compare` are asked, and where their results go: the flags that they share."""
+"""What `explain` and `compare` are asked, and where their results go: the flags that they share.
+
+The data sets that commands are given: flags, and what is explained of them.
+
+The texts that a command is given: the lines of a file, the rows of a data file, or standard input.
+"""
 
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from whyformer.cli.app import HtmlOption, Loading, OverlapOption, WindowSizeOption, check_files, with_flags
-from whyformer.cli.streams import put, put_json, say
-from whyformer.cli.texts import existing, images_at, standard_input, texts_of
+from whyformer.cli.app import ErrorOption, HtmlOption, Loading, OverlapOption, WindowSizeOption, check_files, with_flags
+from whyformer.cli.process import put, put_json, say
+from whyformer.datasets import Dataset, Example, open_dataset
+from whyformer.datasets.columns import LABELS, PAIRS, TEXTS
+from whyformer.datasets.dataset import OnError
 from whyformer.datasets.opening import file_endings
-from whyformer.errors import BadOption, shown
+from whyformer.errors import BadInput, BadOption, shown
+from whyformer.evaluation.journal import FILE as JOURNAL
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
+from whyformer.explain.folders import PAGE, TABLE, FolderOfExplanations, left_out, write_index
 from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
+from whyformer.models.loading import Subject
+from whyformer.show.lists import rows_text
 from whyformer.show.render import PICTURES, endings, format_of
-from whyformer.storage.files import read, write
+from whyformer.storage.files import named_path, parsed_json, read, write
+
+HEADINGS = {*TEXTS, *LABELS, *(name for pair in PAIRS for name in pair)}
+
+
+def columns_of(text: str | None, label: str | None = None) -> dict[str, Any] | None:
+    """The columns that are named on the command line, as `open_dataset` takes them."""
+    columns: dict[str, Any] = {} if label is None else {"label": label}
+    if text is not None:
+        first, comma, second = text.partition(",")
+        columns["text"] = (first.strip(), second.strip()) if comma else first
+    return columns or None
+
+
+def texts_of(file: Path, column: str | None = None, on_error: str = "refuse") -> list[Text]:
+    """The texts of a data file (CSV, JSONL, Parquet …) without what else its rows hold; of other files the lines."""
+    if on_error not in (known := get_args(OnError)):
+        raise BadOption(f"--on-error {on_error}: known are {', '.join(known)}")
+    if file.suffix.casefold() in pictures.ENDINGS:
+        raise BadInput(f"{str(file)!r} is an image by its name, and --file is of texts: give --image {str(file)!r}")
+    if file.suffix.casefold() in file_endings():
+        data = open_dataset(file, columns=columns_of(column), on_error=cast(OnError, on_error))
+        texts = [example.text for example in data]
+        if data.skipped:
+            first = data.skipped[0]
+            say(f"rows that were skipped: {len(data.skipped)}; row {first.row} (counted from 0): {first.reason}")
+    elif column is not None:
+        endings = ", ".join(file_endings())
+        raise BadOption(f"--text names a column, and {str(file)!r} has none: data files end in {endings}")
+    else:
+        texts = _lines(file, refuse=on_error == "refuse")
+    if not texts:
+        raise BadInput(f"{str(file)!r} holds no text")
+    return texts
+
+
+def _lines(file: Path, refuse: bool) -> list[Text]:
+    lines = read(file).removesuffix("\n").split("\n")
+    check_plain(lines[0], repr(str(file)))
+    for number, line in enumerate(lines, 1):
+        if refuse and lines != [""] and not line.strip():
+            raise BadInput(f"line {number} of {str(file)!r} is empty; --on-error skip leaves such lines out")
+    return [line for line in lines if line.strip()]
+
+
+def existing(text: str) -> Path | None:
+    """The file, or the folder of images, that a text names, or None."""
+    path = named_path(text)
+    if (
+        path is None
+        and re.fullmatch(r"\S+", text)
+        and Path(text).suffix.casefold() in (*file_endings(), *pictures.ENDINGS)
+    ):
+        raise BadInput(f"there is no file {text!r}: check the path")
+    if path is not None and path.is_dir() and not _holds_images(path):
+        raise BadInput(
+            f"{text!r} is a folder without image files: a model is given with -m, a data set with --data; a text that "
+            "is the name of a folder too is read from standard input"
+        )
+    return path if path is not None and (path.is_file() or path.is_dir()) else None
+
+
+def _holds_images(folder: Path) -> bool:
+    """Whether there are images in a folder, or in its folders, as where each class has one."""
+    return any(images_in(one) for one in (folder, *(one for one in folder.iterdir() if one.is_dir())))
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The image files in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.casefold() in pictures.ENDINGS)
+
+
+def images_at(path: Path) -> list[Path]:
+    """An image file, or all in a folder."""
+    if not path.is_dir():
+        return [path]
+    found = images_in(path)
+    if not found:
+        raise BadInput(f"{str(path)!r} holds no image files ({', '.join(pictures.ENDINGS)}); subfolders are not read")
+    return found
+
+
+def standard_input() -> str:
+    """The text on standard input, unless a person sits there."""
+    if sys.stdin.isatty():
+        raise BadInput(
+            "no text: give it as an argument, with --file, or on standard input; to a model that answers questions "
+            "give --question and --context"
+        )
+    try:
+        text = sys.stdin.read().removeprefix("\ufeff").strip()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the text on standard input is not {error.encoding.upper()}") from error
+    first, line_break, _ = text.partition("\n")
+    if line_break:
+        check_plain(first, "the text on standard input")
+    return text
+
+
+def check_plain(first: str, where: str) -> None:
+    """Raise if the first line is the beginning of a table: its headings and labels would be explained as text."""
+    names = [name.strip(" \"'").casefold() for name in re.split(r"[,;\t]", first)]
+    headed = len(HEADINGS & set(names)) > 1 and all(re.fullmatch(r"\w+", name) for name in names)
+    if headed or _is_object(first):
+        kind = "a table" if headed else "JSON lines"
+        raise BadInput(
+            f"{where} looks like {kind}: {first[:60]!r}; give a file that ends in .csv, .tsv or .jsonl to --file, and "
+            "its texts alone are explained"
+        )
+
+
+def _is_object(line: str) -> bool:
+    if not line.startswith("{"):
+        return False
+    try:
+        return isinstance(parsed_json(line), Mapping)
+    except ValueError:
+        return False
+
+
+def as_questions(texts: Sequence[Text], file: Path) -> dict[str, list[str]]:
+    """Pairs as `Explainer.stream` takes them for a model that answers questions."""
+    pairs = [text for text in texts if not isinstance(text, str)]
+    if len(pairs) < len(texts):
+        raise BadInput(f"this model answers questions: {str(file)!r} needs the columns question and context")
+    questions, contexts = zip(*pairs, strict=True)
+    return {"question": list(questions), "context": list(contexts)}
+
 
 TextArgument = Annotated[
     str | None,
@@ -289,3 +428,80 @@ def _texts(text: str | None, pair: str | None, file: Path | None, column: str | 
     if text is None or text == "-":
         text = standard_input()
     return [text if pair is None else (text, pair)]
+
+
+SplitOption = Annotated[str | None, typer.Option(help="The split of a folder or hub data set.")]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="The column of the label.")]
+LimitOption = Annotated[int | None, typer.Option(help="How many rows are taken, from the first one on.")]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", help="Explain every text of a file, folder or data set, as `evaluate` takes it; see --out."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Which rows of a data set are read: flags by the names that `open_dataset` has for them."""
+
+    split: SplitOption = None
+    limit: LimitOption = None
+    sample: Annotated[int | None, typer.Option(help="How many rows are drawn at random, the same ones each time.")] = (
+        None
+    )
+    on_error: ErrorOption = "refuse"
+
+    def or_sampled(self, count: int) -> dict[str, Any]:
+        """The same for `open_dataset`, with a random sample of this size unless rows are chosen."""
+        is_chosen = self.limit is not None or self.sample is not None
+        return vars(self) if is_chosen else {**vars(self), "sample": count}
+
+    def texts(self, data: str, text: str | None, label: str | None) -> Dataset:
+        """The rows of a data set that are to be explained, whatever their labels are."""
+        return open_dataset(data, columns=columns_of(text, label), **vars(self)).for_texts()
+
+    def check(self, data: str | None, label: str | None) -> None:
+        """Raise if they are given, and no data set for them."""
+        flags = {"--split": self.split, "--limit": self.limit, "--sample": self.sample, "--label": label}
+        if data is None and (used := [name for name, value in flags.items() if value is not None]):
+            raise BadOption(f"{used[0]} is of a data set: give that with --data")
+
+
+with_rows = with_flags("rows", Rows)
+
+
+def opened(subject: Subject, data: str, text: str | None, label: str | None, **options: Any) -> Dataset:
+    """A data set with the labels of the model, where it classifies."""
+    labels = subject.labels if subject.task == "classes" else None
+    return open_dataset(data, columns=columns_of(text, label), labels=labels, **options)
+
+
+def inputs_of(subject: Subject, examples: Sequence[Example], where: str) -> dict[str, list[Any]]:
+    """Examples as `Explainer.explain` takes them."""
+    if subject.task == "answer":
+        return dict(as_questions([example.text for example in examples], Path(where)))
+    return {"text": [example.input for example in examples]}
+
+
+def left_in(folder: Path) -> str:
+    """What an interrupted run left in its folder."""
+    if any(folder.rglob(JOURNAL)):
+        return f"what is done is in {folder}; the same command goes on"
+    return f"nothing was finished yet, so {folder} holds no results: the same command starts again"
+
+
+def explain_into(folder: Path, work: FolderOfExplanations) -> None:
+    """Explain the rows of a data set that a folder does not hold yet, and show the first of them."""
+    try:
+        work.fill(folder)
+        rows, bad = write_index(folder), left_out(folder)
+    except KeyboardInterrupt:
+        say(left_in(folder))
+        raise
+    put(
+        rows_text(rows, len(bad)) if rows else "nothing is explained: no row is left, or no word has a label",
+        coloured=True,
+    )
+    if bad:
+        first = min(bad)
+        say(f"rows that were skipped: {len(bad):,}; row {first} (counted from 0): {bad[first]}")
+    say(f"wrote {PAGE} and {TABLE} to {folder}")
