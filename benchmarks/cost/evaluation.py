@@ -35,7 +35,7 @@ from whyformer.inputs.encoding import collate, encode
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.perturb import count_of, hide_named
 from whyformer.prediction import Prediction

@@ -34,9 +34,9 @@ from whyformer.explain.explanations import Explanations as Explanations
 from whyformer.methods.registry import Scores as Scores
 from whyformer.methods.registry import list_methods as list_methods
 from whyformer.methods.registry import method as method
-from whyformer.metrics.registry import Measured as Measured
-from whyformer.metrics.registry import list_metrics as list_metrics
-from whyformer.metrics.registry import metric as metric
+from whyformer.metrics.metric import Measured as Measured
+from whyformer.metrics.metric import list_metrics as list_metrics
+from whyformer.metrics.metric import metric as metric
 from whyformer.recorder import Trace as Trace
 from whyformer.recorder import record as record
 from whyformer.results.agreement import Agreement as Agreement

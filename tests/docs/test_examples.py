@@ -14,7 +14,7 @@ from tests.helpers import families
 from tools import docs
 from whyformer.cli import main
 from whyformer.methods.registry import METHODS
-from whyformer.metrics.registry import METRICS
+from whyformer.metrics.metric import METRICS
 from whyformer.perturb import HIDES
 
 ROOT = Path(__file__).parents[2]

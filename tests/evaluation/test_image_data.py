@@ -20,8 +20,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.inputs.images import ImageInput, Patches, Picture
 from whyformer.methods.registry import method_named
 from whyformer.metrics import Annotation, Case
-from whyformer.metrics.registry import metric_named
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric_named, metric_specs
 from whyformer.models.limits import CPU
 from whyformer.models.loading import subject_of
 

@@ -16,7 +16,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation import chunk as chunks
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.explain.kept import kept_examples
-from whyformer.metrics.specs import MetricSpec
+from whyformer.metrics.metric import MetricSpec
 from whyformer.prediction import Prediction
 from whyformer.results.kept import KEPT
 from whyformer.rounding import close

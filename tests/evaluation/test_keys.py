@@ -16,8 +16,7 @@ from whyformer.errors import BadOption
 from whyformer.evaluation.examples import hashed
 from whyformer.methods.registry import RESERVED, method
 from whyformer.methods.specs import method_specs
-from whyformer.metrics.registry import metric
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric, metric_specs
 from whyformer.prediction import Prediction
 from whyformer.registry.options import MethodName
 from whyformer.registry.specs import code_of

@@ -19,7 +19,7 @@ from whyformer.methods.default import AUTO
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction

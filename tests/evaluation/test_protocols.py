@@ -19,7 +19,7 @@ from whyformer.evaluation.protocols import as_explained, without_segments
 from whyformer.inputs.encoding import collate, encode
 from whyformer.metrics.case import Case
 from whyformer.metrics.faithfulness import _authors_steps
-from whyformer.metrics.registry import metric_named
+from whyformer.metrics.metric import metric_named
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 

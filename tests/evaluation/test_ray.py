@@ -34,8 +34,7 @@ from whyformer.explain.kept import kept_examples
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
-from whyformer.metrics.registry import METRICS, metric
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import METRICS, metric, metric_specs
 from whyformer.prediction import Prediction
 from whyformer.results.records import Chunk
 

@@ -8,8 +8,7 @@ from tests.helpers import cases
 from whyformer.errors import BadOption
 from whyformer.methods.registry import method_named
 from whyformer.methods.specs import MethodSpec, method_specs
-from whyformer.metrics.registry import metric_named
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric_named, metric_specs
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.helpers.golden import DATA, goldens
 from whyformer.inputs.encoding import batch_of
 from whyformer.metrics import Annotation, Case, faithfulness
-from whyformer.metrics.registry import metric_named
+from whyformer.metrics.metric import metric_named
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
 

@@ -25,8 +25,7 @@ from whyformer.evaluation.plan import Plan, Settings
 from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
-from whyformer.metrics.registry import METRICS
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import METRICS, metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction

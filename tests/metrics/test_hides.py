@@ -15,8 +15,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Places, TensorInput
 from whyformer.methods.registry import method_named
-from whyformer.metrics.registry import metric_named
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric_named, metric_specs
 from whyformer.perturb import HIDES, hide_named, register_hide
 from whyformer.perturb.out_of_memory import in_halves
 from whyformer.prediction import Prediction

@@ -12,7 +12,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.input import TensorInput
 from whyformer.metrics import Annotation, Case, measure
-from whyformer.metrics.registry import metric_named
+from whyformer.metrics.metric import metric_named
 from whyformer.models.limits import CPU
 from whyformer.perturb import Outcomes, count_of, hide_named
 from whyformer.prediction import Prediction

@@ -14,7 +14,7 @@ from tests.helpers.image_cases import GRID, case, marked, photo, subject
 from whyformer import BadInput, BadOption
 from whyformer.methods.registry import method_named
 from whyformer.metrics import Annotation, Case, measure
-from whyformer.metrics.registry import Measured, list_metrics, metric, metric_named
+from whyformer.metrics.metric import Measured, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.rounding import close
 

@@ -8,8 +8,8 @@ from tests.helpers.cases import case, subject
 from whyformer import BadInput
 from whyformer.inputs.units import Unit
 from whyformer.metrics import Annotation, Rationale
+from whyformer.metrics.metric import metric_named
 from whyformer.metrics.plausibility import _words
-from whyformer.metrics.registry import metric_named
 from whyformer_papers.words import Idf
 from whyformer_papers.words.overlap import Counting, word_totals
 

@@ -14,8 +14,8 @@ from whyformer.datasets import Example
 from whyformer.evaluation.examples import item_of
 from whyformer.inputs.encoding import collate, encode
 from whyformer.metrics import Annotation, Case, Rationale
+from whyformer.metrics.metric import metric_named
 from whyformer.metrics.plausibility import _words
-from whyformer.metrics.registry import metric_named
 from whyformer.models.loading import subject_of
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction

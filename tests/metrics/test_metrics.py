@@ -15,7 +15,7 @@ from tests.helpers.cases import PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
 from whyformer.inputs.units import split_words
 from whyformer.metrics import Annotation, Case, Rationale, answer_tokens, measure
-from whyformer.metrics.registry import Measured, Metric, list_metrics, metric, metric_named
+from whyformer.metrics.metric import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes
 from whyformer.progress import listening
 from whyformer.rounding import close

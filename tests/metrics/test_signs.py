@@ -12,8 +12,8 @@ from tests.helpers import evaluated
 from tests.helpers.cases import PAIR, TEXTS, case, subject
 from whyformer import BadInput, BadOption
 from whyformer.metrics import Case
-from whyformer.metrics.registry import metric_named
-from whyformer.metrics.signs import share_of_right_signs
+from whyformer.metrics.metric import metric_named
+from whyformer.metrics.sign_agreement import share_of_right_signs
 
 SIGNS = "sign_agreement"
 SURE = 40.0  # logits this far apart leave a probability of 1 in float64

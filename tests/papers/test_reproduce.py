@@ -29,8 +29,7 @@ from whyformer.evaluation.table import Results, Table
 from whyformer.explain.explanation import Explanation
 from whyformer.methods.registry import METHODS, Method, list_methods, method_named
 from whyformer.methods.specs import MethodSpec, method_specs
-from whyformer.metrics.registry import list_metrics, metric_named
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import list_metrics, metric_named, metric_specs
 from whyformer.models.loading import Subject, load
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Cell

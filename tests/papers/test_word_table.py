@@ -20,8 +20,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results
 from whyformer.inputs.units import Unit
-from whyformer.metrics.registry import metric_named
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric_named, metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import listening

@@ -21,7 +21,7 @@ from whyformer.errors import BadOption, WhyformerWarning
 from whyformer.explain.explainer import Explainer
 from whyformer.methods.default import EFFORT, Effort
 from whyformer.methods.registry import Method
-from whyformer.metrics.registry import Metric
+from whyformer.metrics.metric import Metric
 from whyformer.registry import names
 from whyformer.registry.names import Registry
 from whyformer.show.pictures import picture_format, write_figure

@@ -29,8 +29,8 @@ from whyformer.evaluation.table import Results
 from whyformer.explain.folders import KIND, PAGE
 from whyformer.explain.kept import kept_examples
 from whyformer.methods.specs import FAST, SHORT
-from whyformer.metrics.registry import METRICS as REGISTRY
-from whyformer.metrics.registry import Metric
+from whyformer.metrics.metric import METRICS as REGISTRY
+from whyformer.metrics.metric import Metric
 from whyformer.show.render import text_of
 from whyformer.storage.files import write
 

@@ -21,7 +21,7 @@ from whyformer.evaluation.references import reference_cases
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.case import PIXELS, Case
-from whyformer.metrics.specs import MetricSpec
+from whyformer.metrics.metric import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
 from whyformer.perturb import Outcomes, in_halves

@@ -21,7 +21,7 @@ from whyformer.evaluation.table import Results, Table
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import SHORT, MethodSpec
-from whyformer.metrics.specs import MetricSpec, metric_specs
+from whyformer.metrics.metric import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected
 from whyformer.progress import tell

@@ -13,8 +13,7 @@ from whyformer.evaluation.explained import Explained
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
-from whyformer.metrics.registry import Measured
-from whyformer.metrics.specs import MetricSpec
+from whyformer.metrics.metric import Measured, MetricSpec
 from whyformer.prediction import Prediction
 from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
 from whyformer.results.records import Chunk, Record

@@ -14,8 +14,7 @@ from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
-from whyformer.metrics.registry import NEEDS, list_metrics
-from whyformer.metrics.specs import MetricSpec
+from whyformer.metrics.metric import NEEDS, MetricSpec, list_metrics
 from whyformer.models.limits import CPU, limits_of
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS

@@ -13,7 +13,7 @@ from whyformer.evaluation.table import Table
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
 from whyformer.methods.specs import FAST, MethodSpec, method_specs
-from whyformer.metrics.specs import MetricSpec, metric_specs
+from whyformer.metrics.metric import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry.options import validated

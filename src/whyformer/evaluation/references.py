@@ -9,7 +9,7 @@ from whyformer.inputs.images import ImageInput
 from whyformer.methods.registry import method_named
 from whyformer.metrics.case import Case, Combine, Groups
 from whyformer.metrics.faithfulness import hide_of
-from whyformer.metrics.specs import MetricSpec
+from whyformer.metrics.metric import MetricSpec
 from whyformer.perturb import ORDERS, Outcomes
 from whyformer.results.table import CEILING, CHANCE, Pair
 

@@ -20,7 +20,7 @@ from whyformer.inputs.input import TensorInput
 from whyformer.methods.registry import method_named
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
-from whyformer.metrics.registry import metric_named
+from whyformer.metrics.metric import metric_named
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH, ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction

@@ -2,10 +2,9 @@
 
 from whyformer.metrics import confidence as confidence
 from whyformer.metrics import faithfulness as faithfulness
-from whyformer.metrics import perturbation as perturbation
+from whyformer.metrics import images as images
 from whyformer.metrics import plausibility as plausibility
-from whyformer.metrics import segmentation as segmentation
-from whyformer.metrics import signs as signs
+from whyformer.metrics import sign_agreement as sign_agreement
 from whyformer.metrics.case import Annotation as Annotation
 from whyformer.metrics.case import Case as Case
 from whyformer.metrics.case import Rationale as Rationale

@@ -10,7 +10,7 @@ from torch import Tensor
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
 from whyformer.metrics.faithfulness import TENTHS, Deletion, area_weights
-from whyformer.metrics.registry import Measured, metric
+from whyformer.metrics.metric import Measured, metric
 from whyformer.perturb import HideName
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from whyformer.errors import BadOption
 from whyformer.inputs.input import Flags, TensorInput, flags_of
 from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
-from whyformer.metrics.registry import Measured, metric
+from whyformer.metrics.metric import Measured, metric
 from whyformer.perturb import HideName, HideNameOrNone, count_of
 from whyformer.registry.options import Added
 

@@ -8,7 +8,7 @@ import torch
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import TextInput
 from whyformer.metrics.case import Case, Explained, Floats, Rationale
-from whyformer.metrics.registry import Measured, metric
+from whyformer.metrics.metric import Measured, metric
 
 RATIONALE_SIZES = list(range(10, 81, 10))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whyformer.errors import BadInput, BadOption, WhyformerError, nearest, shown
-from whyformer.metrics.registry import Metric, list_metrics, metric_named
+from whyformer.metrics.metric import Metric, list_metrics, metric_named
 from whyformer.registry.options import validated
 
 CEILING, CHANCE = REFERENCES = ("ceiling", "chance")  # rows to compare methods with, no methods

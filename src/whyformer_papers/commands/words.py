@@ -25,7 +25,7 @@ from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.table import Results
-from whyformer.metrics.registry import metric_named
+from whyformer.metrics.metric import metric_named
 from whyformer.progress import counting
 from whyformer_papers.words.overlap import Counting
 from whyformer_papers.words.table import LINES, METRIC, TOP, WordTable, load_tables, save_tables, tables_of

@@ -13,8 +13,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import Text
 from whyformer.methods.registry import list_methods
 from whyformer.methods.specs import method_specs
-from whyformer.metrics.registry import list_metrics
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import list_metrics, metric_specs
 from whyformer_papers.reproduce.published import Published
 
 if TYPE_CHECKING:

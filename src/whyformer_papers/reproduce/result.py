@@ -11,7 +11,7 @@ from whyformer.attention_heads import HeadMask
 from whyformer.evaluation.table import Table
 from whyformer.explain.explanation import Comparison
 from whyformer.methods.specs import method_specs
-from whyformer.metrics.specs import metric_specs
+from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject
 from whyformer.results.table import Cell
 from whyformer_papers.reproduce.published import Number

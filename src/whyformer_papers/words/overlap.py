@@ -12,7 +12,7 @@ import torch
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.units import Unit, join_words
 from whyformer.metrics.case import Case, Floats
-from whyformer.metrics.registry import Measured, metric
+from whyformer.metrics.metric import Measured, metric
 from whyformer.registry.options import Added
 from whyformer_papers.words.idf import Idf
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from whyformer.datasets import label_index
 from whyformer.errors import BadInput, BadOption
-from whyformer.metrics.registry import metric_named
+from whyformer.metrics.metric import metric_named
 from whyformer.registry.options import validated
 from whyformer.results.explanation import ExplanationData
 from whyformer.results.shortcuts import of_one_method, written

@@ -11,8 +11,7 @@ from whyformer.evaluation.engines import engine_named
 from whyformer.evaluation.plan import Plan, Settings
 from whyformer.evaluation.shortcuts import LeftOut, check_model, only_texts
 from whyformer.methods.default import methods_for
-from whyformer.metrics.registry import metric_named
-from whyformer.metrics.specs import MetricSpec
+from whyformer.metrics.metric import MetricSpec, metric_named
 from whyformer.models.loading import Subject
 from whyformer.progress import report
 from whyformer.registry.specs import Written

@@ -1,6 +1,8 @@
 """Metrics by name: what each declares about itself, and what it finds.
 
 Importing any module of this package registers all metrics of Whyformer.
+
+Metrics with their options, as they are written: `comprehensiveness(hide=pad)`, `all`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.registry.names import Registry
-from whyformer.registry.specs import Registered, keyword_only, register
+from whyformer.registry.specs import Registered, Spec, Written, distinct, keyword_only, names_of, read_spec, register
 
 CEILING_OPTIONS = ("target", "hide", "units", "combine")  # what a metric with a ceiling has, as `comprehensiveness`
 IMAGE_CEILING_OPTIONS = CEILING_OPTIONS[:2]  # and one for images alone, whose units are patches
@@ -161,3 +163,19 @@ def list_metrics() -> dict[str, Metric]:
 def metric_named(name: str) -> Metric:
     """The metric of that name, or an error with the nearest one."""
     return METRICS.named(name)
+
+
+@dataclass(frozen=True)
+class MetricSpec(Spec[Metric]):
+    """A metric with its options."""
+
+    def __call__(self, case: Any) -> Measured:
+        """Measure the explanations of a case (`whyformer.metrics.Case`)."""
+        return self.of(case, **self.options)
+
+
+def metric_specs(written: Written) -> tuple[MetricSpec, ...]:
+    """The metrics named, `all` for every one."""
+    named = names_of(written)
+    named = list(list_metrics()) if named == ["all"] else named
+    return distinct([MetricSpec(*read_spec(name, METRICS)) for name in named])

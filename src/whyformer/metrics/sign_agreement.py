@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whyformer.errors import BadOption
 from whyformer.metrics.case import Case, Explained, Floats, Units
-from whyformer.metrics.registry import Measured, metric
+from whyformer.metrics.metric import Measured, metric
 from whyformer.perturb import HideName
 from whyformer.registry.options import Count
 
