@@ -21,9 +21,9 @@ from whyformer.errors import UnsupportedModel as UnsupportedModel
 from whyformer.errors import WhyformerError as WhyformerError
 from whyformer.errors import WhyformerWarning as WhyformerWarning
 from whyformer.evaluation.cost import CostTable as CostTable
+from whyformer.evaluation.evaluate import Table as Table
 from whyformer.evaluation.recommend import Recommendation as Recommendation
 from whyformer.evaluation.shortcuts import ShortcutReport as ShortcutReport
-from whyformer.evaluation.table import Table as Table
 from whyformer.explain.attribution import attribute as attribute
 from whyformer.explain.explainer import Explainer as Explainer
 from whyformer.explain.explanation import Comparison as Comparison

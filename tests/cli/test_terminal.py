@@ -32,7 +32,7 @@ from whyformer.cli import process as streams
 from whyformer.cli.process import interrupted
 from whyformer.errors import WhyformerWarning
 from whyformer.escapes import visible, visible_beside_colours, visible_json
-from whyformer.evaluation.table import Results
+from whyformer.evaluation.evaluate import Results
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, report

@@ -19,8 +19,8 @@ import whyformer
 from whyformer import Comparison, Explainer, Explanation
 from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results, Table
 from whyformer.lm_heads import stored
 from whyformer.results.records import Chunk, Record
 from whyformer.show.pictures import write_figure

@@ -5,8 +5,8 @@ import pytest
 from tests.helpers import cases, evaluated
 from whyformer import Explainer
 from whyformer.datasets import Example
-from whyformer.evaluation import estimate
-from whyformer.evaluation.estimate import searched_inputs
+from whyformer.evaluation import evaluate
+from whyformer.evaluation.evaluate import searched_inputs
 from whyformer.perturb import ORDERS
 
 METRICS = "aopc"
@@ -26,7 +26,7 @@ def test_a_search_asks_about_one_unit_less_at_each_step() -> None:
 
 def test_dear_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ceiling" not in told(capsys, ceiling=True)
-    monkeypatch.setattr(estimate, "seconds_per_input", lambda plan, item: 1.0)
+    monkeypatch.setattr(evaluate, "seconds_per_input", lambda plan, item: 1.0)
     units = [len(cases.subject().tokenizer(text)["input_ids"]) - 2 for text in TEXTS]
     total = sum(searched_inputs(count, 1, 1) for count in units)
     said = told(capsys, ceiling=True)
@@ -45,4 +45,4 @@ def test_the_time_is_measured() -> None:
     plan = Plan(cases.subject(), method_specs("rollout"), metric_specs("aopc"))
     for text in ("fine", TEXTS[0]):
         (item,) = plan.pending(0, 1, [Example(0, text)], {}, ()).items
-        assert 0 < estimate.seconds_per_input(plan, item) < 10
+        assert 0 < evaluate.seconds_per_input(plan, item) < 10

@@ -34,9 +34,9 @@ from tests.helpers.evaluated import (
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.chunk import measured_chunk
-from whyformer.evaluation.engines import ENGINES
+from whyformer.evaluation.evaluate import Results, Table
+from whyformer.evaluation.executors import ENGINES
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results, Table
 from whyformer.prediction import Prediction
 from whyformer.results.table import CEILING, CHANCE
 from whyformer_papers.words import Idf

@@ -23,13 +23,12 @@ from tests.helpers import cases
 from tests.helpers.evaluated import alike
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError
-from whyformer.evaluation import engines
+from whyformer.evaluation import executors
 from whyformer.evaluation.chunk import measured_chunk
-from whyformer.evaluation.engines import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
-from whyformer.evaluation.evaluate import Evaluation, evaluate
+from whyformer.evaluation.evaluate import Evaluation, Table, evaluate
+from whyformer.evaluation.executors import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan
-from whyformer.evaluation.table import Table
 from whyformer.explain.kept import kept_examples
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
@@ -146,7 +145,7 @@ def test_what_the_local_engine_began_is_taken_up(
             measured(data, "local", tmp_path / "both", keep_scores=True)
     begun = (tmp_path / "both" / "journal.jsonl").read_bytes()
     assert len(ranges(tmp_path / "both")) == 3
-    monkeypatch.setattr(engines, "CHUNKS_AT_ONCE", 5)  # and then two
+    monkeypatch.setattr(executors, "CHUNKS_AT_ONCE", 5)  # and then two
     both = measured(data, "ray", tmp_path / "both", workers=1, keep_scores=True)  # each takes seconds to start
     assert (tmp_path / "both" / "journal.jsonl").read_bytes().startswith(begun)
     assert both.to_markdown() == measured(data, "local", tmp_path / "local", keep_scores=True).to_markdown()
@@ -240,7 +239,7 @@ def told(worker: Worker, task: PendingChunk) -> WhyformerError:
 def test_a_worker_must_have_what_determines_the_numbers(data: Path, with_ray: None) -> None:
     of = measuring()
     first = tasks(of, data)[0]
-    good = (ray.put(engines._packed(of)), "cpu", packages(of), 1, ())
+    good = (ray.put(executors._packed(of)), "cpu", packages(of), 1, ())
     assert alike(pickle.loads(Worker(*good)({"chunk": pickle.dumps(first)})["found"]), measured_chunk(of, first))
     old = told(Worker(*good[:2], packages(of) | {"torch": "1.0"}, 1, ()), first)
     assert isinstance(old, BadOption)
@@ -259,7 +258,7 @@ def test_a_module_that_workers_do_not_have_is_named(
     monkeypatch.setattr(sys, "path", list(sys.path))
     method(family="test", signed=False, class_specific=False, paper="–")(module.mine)
     of = measuring("mine")
-    first, packed = tasks(of, data)[0], ray.put(engines._packed(of))
+    first, packed = tasks(of, data)[0], ray.put(executors._packed(of))
     del sys.modules[name]
     refusal = told(Worker(packed, "cpu", packages(of), 1, ()), first)
     assert isinstance(refusal, BadOption)
@@ -338,7 +337,7 @@ def test_which_ray(running: bool, address: str | None, asked: list[Any], monkeyp
     before = context.enable_progress_bars
 
     def used() -> None:
-        with engines._running(stand_in, 3):
+        with executors._running(stand_in, 3):
             assert not context.enable_progress_bars
             raise Stopped
 
@@ -351,7 +350,7 @@ def test_which_ray(running: bool, address: str | None, asked: list[Any], monkeyp
 def test_a_ray_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "nowhere")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    with pytest.raises(BadOption, match="RAY_ADDRESS=nowhere: nobody is there"), engines._running(Recorded(False), 2):
+    with pytest.raises(BadOption, match="RAY_ADDRESS=nowhere: nobody is there"), executors._running(Recorded(False), 2):
         pass
 
 

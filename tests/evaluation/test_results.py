@@ -22,8 +22,8 @@ from rich.console import Console
 import whyformer.metrics
 import whyformer.results.table
 from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results, Table
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import Cell, Difference, resampled_means
 from whyformer.show.curves import verdicts

@@ -14,8 +14,7 @@ import torch
 from tests.helpers import cases, evaluated, planted
 from tests.helpers.evaluated import in_order, own_registry, registered
 from whyformer import BadInput, BadOption, Explainer, ShortcutReport
-from whyformer.evaluation.shortcuts import load_reports, save_reports, shortcuts
-from whyformer.evaluation.word_effects import checked_words
+from whyformer.evaluation.shortcuts import checked_words, load_reports, save_reports, shortcuts
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.results import shortcuts as lean

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import scipy
 
+from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import Recommendation
-from whyformer.evaluation.table import Results, Table
 from whyformer.results.records import Chunk, Record
 from whyformer.results.table import SMALL, Difference, _percentiles
 from whyformer.show.tables import live

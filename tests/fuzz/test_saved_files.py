@@ -17,8 +17,8 @@ from whyformer import Comparison, Explainer, Explanation
 from whyformer.attention_heads import HeadMask
 from whyformer.attention_heads.counts import RELATIONS, HeadStatistics
 from whyformer.errors import BadInput, BadOption, WhyformerError
+from whyformer.evaluation.evaluate import Results
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results
 from whyformer.perturb.seen import Seen
 from whyformer.results.records import Chunk, Record
 from whyformer.results.saved import COMPARISON

@@ -19,10 +19,9 @@ import whyformer
 from tests.helpers import cases, families
 from whyformer.datasets import Example
 from whyformer.evaluation.chunk import measured_chunk
-from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Plan, Settings
-from whyformer.evaluation.table import Table
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.metric import METRICS, metric_specs

@@ -24,8 +24,7 @@ from tests.papers.recipes import as_kind, run
 from whyformer import Explainer
 from whyformer.datasets import RECIPES, open_dataset
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.evaluate import Results, Table, evaluate
 from whyformer.explain.explanation import Explanation
 from whyformer.methods.registry import METHODS, Method, list_methods, method_named
 from whyformer.methods.specs import MethodSpec, method_specs

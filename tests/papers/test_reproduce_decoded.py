@@ -22,8 +22,7 @@ from tests.papers.recipes import as_kind, run
 from whyformer import Explainer
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.table import Table
+from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.explain.explanation import Explanation
 from whyformer.lm_heads import fitting
 from whyformer.methods.specs import MethodSpec, method_specs

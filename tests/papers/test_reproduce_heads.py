@@ -21,8 +21,7 @@ from tests.papers.recipes import run
 from whyformer.attention_heads import HeadMask, HeadStatistics
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.table import Table
+from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.inputs.encoding import Batch
 from whyformer.methods.registry import method_named
 from whyformer.models.loading import Subject

@@ -16,9 +16,8 @@ from tests.helpers import cases, evaluated, families
 from tests.helpers.evaluated import in_order, own_registry, registered
 from whyformer import BadInput, BadOption, Explainer, Explanation
 from whyformer.datasets import open_dataset
-from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.evaluate import Results, evaluate
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results
 from whyformer.inputs.units import Unit
 from whyformer.metrics.metric import metric_named, metric_specs
 from whyformer.models.loading import Subject, subject_of

@@ -22,10 +22,9 @@ from whyformer.cli.app import (
 from whyformer.cli.flags import LabelColumn, Rows, WindowsOption, left_in, opened, with_rows
 from whyformer.cli.process import put, say
 from whyformer.errors import BadOption
-from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, evaluate
+from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, Results, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
-from whyformer.evaluation.table import Results
 from whyformer.explain.folders import KIND, PAGE
 from whyformer.explain.kept import kept_examples
 from whyformer.methods.specs import FAST, SHORT

@@ -1,36 +1,153 @@
-"""evaluate: data × methods × metrics → journal → Table."""
+"""evaluate: data × methods × metrics → journal → Table.
 
+What dear work is to come, said before it begins: how often the model is asked, and about how long that takes.
+
+Table as it is given to people: it writes and draws itself; and the results that it is made of.
+"""
+
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, opened
 from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadOption, shown
-from whyformer.evaluation.engines import engine_named
-from whyformer.evaluation.estimate import ceiling_estimate
+from whyformer.evaluation.examples import Item
+from whyformer.evaluation.executors import engine_named
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import KnownKeys, PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
-from whyformer.evaluation.table import Results, Table
+from whyformer.evaluation.references import Way
+from whyformer.inputs.encoding import collate
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
 from whyformer.methods.specs import SHORT, MethodSpec
 from whyformer.metrics.metric import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected
-from whyformer.progress import tell
+from whyformer.perturb import ORDERS, Outcomes, hide_named
+from whyformer.prediction import Prediction
+from whyformer.progress import duration, listening, tell
 from whyformer.registry.options import Count, validated
 from whyformer.registry.specs import Written, names_of
-from whyformer.results.table import Pair
+from whyformer.results.aggregate import Aggregate
+from whyformer.results.table import CEILING, Pair, TableData
 from whyformer.show.live import watching
+from whyformer.show.render import Shown, text_of
 from whyformer.tasks.score import classes_of
 from whyformer.tasks.task import RUNNER_UP, Explains, task_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORTH_ANNOUNCING = 10.0  # seconds; work that takes less is not announced
+
+
+def searched_inputs(units: int, beam: int, ways: int) -> int:
+    """How many shortened texts the searches for the best order ask about, at most, and the random orders beside it."""
+    return ways * beam * units * (units + 1) // 2 + ORDERS * units
+
+
+def ceiling_estimate(plan: Plan, first: PendingChunk, rows: int) -> str | None:
+    """What the ceiling of so many rows will take, judged by the texts of the first chunk; None if that is little."""
+    ways = {
+        Way.of(metric, images=plan.subject.takes_images)
+        for metric in plan.metrics
+        if metric.of.ceiling and any((CEILING, metric.label) in missing for missing in first.missing.values())
+    }
+    searched = [item for item in first.items if item.searchable and item.row < plan.settings.ceiling]
+    if not ways or not searched or plan.subject.takes_images:
+        return None
+    each = [searched_inputs(item.units, plan.settings.beam, len(ways)) for item in searched]
+    total = sum(each) / len(first.items) * min(rows, plan.settings.ceiling)
+    seconds = total * seconds_per_input(plan, sorted(searched, key=lambda item: item.units)[len(searched) // 2])
+    if seconds < WORTH_ANNOUNCING:
+        return None
+    return (
+        f"the ceiling asks the model about up to {total:,.0f} shortened texts, which takes about {duration(seconds)}; "
+        "ceiling=N (--ceiling-rows N) searches the first N rows alone"
+    )
+
+
+def seconds_per_input(plan: Plan, item: Item) -> float:
+    """How long the model takes for one of many shortened texts, measured on halves of a text."""
+    prediction = Prediction(plan.subject.model, collate(plan.subject, [item.text]))
+    (whole,) = prediction.inputs
+    halves = [whole.without([*range(first, len(whole), 2)][:-1], hide_named("delete")) for first in (0, 1)]
+    shorter = [halves[0].without([place], hide_named("delete")) for place in range(len(halves[0]))]
+    engine = Outcomes(plan.subject.model, tokens_per_batch=plan.settings.tokens_per_batch)
+    with listening(None):
+        engine.of(halves[1:], classes := prediction.outputs.logits.shape[-1])  # the first run is slower
+        start = time.perf_counter()
+        engine.of(shorter, classes)
+        return (time.perf_counter() - start) / len(shorter)
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Shown, TableData):
+    """Methods by metrics: means with 95 % intervals.
+
+    Intervals come from drawing rows with replacement; where there are fewer than 30 rows, from Student's t.
+    The reference rows `ceiling` and `chance` come last. `right` says of each example whether the model is, `skipped` of
+    each row left out why. A difference or a share is over the rows that all its parts have, drawn together.
+    """
+
+    def __repr__(self) -> str:
+        return f"<Table of {', '.join(self.methods)} by {', '.join(self.metrics)}, {len(self.right)} examples>"
+
+    @property
+    def footer(self) -> list[str]:
+        """What a reader must know beside the numbers, in sentences."""
+        from whyformer.show.tables import footer
+
+        return footer(self)
+
+    def to_markdown(self) -> str:
+        """The table, the paired differences to the best, and the footer, as Markdown."""
+        return text_of(self, "markdown")
+
+    def to_csv(self) -> str:
+        """One line for each method and metric, with every digit."""
+        return text_of(self, "csv")
+
+    def to_latex(self) -> str:
+        """A tabular for the package booktabs."""
+        return text_of(self, "latex")
+
+    @validated
+    def figure(self, metric: str) -> "Figure":
+        """A matplotlib figure: the mean curve of every method."""
+        from whyformer.show.curves import figure
+
+        return figure(self, metric)
+
+    @validated
+    def save(self, folder: str | Path) -> list[Path]:  # type: ignore[override]
+        """Write table.md, table.csv, table.tex, and curves: their points, and a picture of those of each metric."""
+        from whyformer.show.curves import save
+
+        return save(self, folder)
+
+    def _repr_html_(self) -> str:
+        from whyformer.show.tables import as_html
+
+        return as_html(self)
+
+
+class Results(Aggregate):
+    """What the records of an evaluation say, as they come in, and the table of it."""
+
+    @validated
+    def table(self, resamples: int = 1000, seed: int = 0) -> Table:
+        """The table; the order in which the chunks came does not matter."""
+        return self.tabulated(Table, resamples, seed)
+
 
 EVERY_ROW = 2**62
 METRICS = "aopc,log_odds"

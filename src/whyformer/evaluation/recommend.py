@@ -8,8 +8,7 @@ from typing import Any, Literal
 from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.escapes import visible
-from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.table import Table
+from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
 from whyformer.methods.specs import FAST, MethodSpec, method_specs

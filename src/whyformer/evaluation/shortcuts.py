@@ -1,21 +1,31 @@
-"""Shortcuts: the words that a model relies on over a data set, for several methods from one forward pass each."""
+"""Shortcuts: the words that a model relies on over a data set, for several methods from one forward pass each.
+
+Checking words: what a model says of texts once a word that it relies on is deleted.
+"""
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
 
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, label_index, opened
 from whyformer.errors import BadInput, BadOption
-from whyformer.evaluation.engines import engine_named
+from whyformer.evaluation.executors import engine_named
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
-from whyformer.evaluation.word_effects import checked_words
+from whyformer.inputs.encoding import TextInput, encode
+from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.input import TensorInput
 from whyformer.methods.default import methods_for
 from whyformer.models.loading import Subject
-from whyformer.progress import report
+from whyformer.perturb import Outcomes, hide_named
+from whyformer.progress import listening, report
 from whyformer.registry.options import validated
 from whyformer.registry.specs import Written
 from whyformer.results.kept import KEPT, KeptRow
@@ -30,11 +40,85 @@ from whyformer.results.shortcuts import (
     ExplainedText,
     ShortcutCounter,
     ShortcutReportData,
+    ShortcutWord,
+    WordEffect,
 )
 from whyformer.show.render import Shown, text_of
 from whyformer.show.shortcuts import LINES
 from whyformer.storage.files import read_json, write
 from whyformer.tasks.task import TASKS
+
+DELETE = hide_named("delete")
+ReportOf = TypeVar("ReportOf", bound=ShortcutReportData)
+
+
+class Question(NamedTuple):
+    """A text with and without a word, and the class that the model says of it."""
+
+    word: ShortcutWord
+    predicted: int
+    whole: TensorInput
+    without: TensorInput
+
+
+class Change(NamedTuple):
+    """What happened to the probability of the class, and how far its log-odds fell."""
+
+    before: float
+    after: float
+    log_odds: float
+
+
+def checked_words(subject: Subject, report: ReportOf, sides: Sequence[str], texts: int) -> ReportOf:
+    """With the effect of deleting each word, wherever it stands on its side, from so many of the texts that hold it."""
+    questions = list(_questions(subject, report, sides, texts))
+    if not questions:
+        return report
+    engine = Outcomes(subject.model)
+    asked = [one for question in questions for one in (question.whole, question.without)]
+    with listening(None):  # whoever counts texts is not told of these
+        logits = engine.logits(asked, len(subject.labels))
+    shares = engine.task.probabilities(logits)
+    assert shares is not None  # the engine refuses models without probabilities
+    changes: defaultdict[tuple[str | None, str], list[Change]] = defaultdict(list)
+    for place, (word, predicted, *_) in enumerate(questions):
+        two = slice(2 * place, 2 * place + 2)
+        before, after = shares[two, predicted].tolist()
+        with_it, without = engine.task.log_odds(logits[two], torch.tensor(predicted)).tolist()
+        changes[word.side, word.word].append(Change(before, after, with_it - without))
+    return report.with_effects({key: _mean(measured) for key, measured in changes.items()})
+
+
+def _questions(subject: Subject, report: ShortcutReportData, sides: Sequence[str], texts: int) -> Iterator[Question]:
+    fillers = Fillers.of(subject.model, subject.tokenizer)
+    inputs: dict[int, TextInput] = {}
+    for word in report.words:
+        for row in [row for row in word.rows if row in report.examples][:texts]:
+            text = report.examples[row]
+            if row not in inputs:
+                inputs[row] = _input(subject, text, fillers)
+            places = _places(inputs[row], word, sides)
+            yield Question(word, text.predicted, inputs[row], inputs[row].without(places, DELETE))
+
+
+def _input(subject: Subject, text: ExplainedText, fillers: Fillers) -> TextInput:
+    """The text as the model takes it, as those are written of which something is deleted."""
+    whole = encode(subject, text.texts[0] if len(text.texts) == 1 else (text.texts[0], text.texts[1]))
+    attended = {"attention_mask": np.ones(len(whole), dtype=np.int64)}
+    return replace(whole, tensors={**whole.tensors, **attended}, fillers=fillers)
+
+
+def _places(whole: TextInput, word: ShortcutWord, sides: Sequence[str]) -> list[int]:
+    """Where the tokens of a word stand, on its side."""
+    part = None if word.side is None else list(sides).index(word.side)
+    same = (at for unit, at in whole.words if unit.text.lower() == word.word and part in (None, unit.part))
+    return [place for places in same for place in places]
+
+
+def _mean(changes: Sequence[Change]) -> WordEffect:
+    before, after, odds = (math.fsum(column) / len(changes) for column in zip(*changes, strict=True))
+    return WordEffect(len(changes), before, after, odds)
+
 
 CHECK = 5  # texts, of those that hold a word, from which it is deleted
 MOST_CHECKED = 100

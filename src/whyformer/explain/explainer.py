@@ -22,9 +22,8 @@ from whyformer.datasets.columns import ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, CompletenessWarning, UnsupportedModel, WhyformerError, listed, shown
 from whyformer.evaluation.cost import SECONDS, CostTable, measure_costs
-from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
-from whyformer.evaluation.table import Table
 from whyformer.explain.checking import checked_run
 from whyformer.explain.explanation import Comparison, Explanation, Trust
 from whyformer.explain.explanations import Explanations

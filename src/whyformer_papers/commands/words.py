@@ -23,8 +23,8 @@ from whyformer.cli.process import put, say
 from whyformer.cli.tokens import put_remarks
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
+from whyformer.evaluation.evaluate import Results
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results
 from whyformer.metrics.metric import metric_named
 from whyformer.progress import counting
 from whyformer_papers.words.overlap import Counting

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from whyformer.attention_heads import HeadMask
-from whyformer.evaluation.table import Table
+from whyformer.evaluation.evaluate import Table
 from whyformer.explain.explanation import Comparison
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.metric import metric_specs

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, WhyformerError
-from whyformer.evaluation.evaluate import evaluate
+from whyformer.evaluation.evaluate import Results, Table, evaluate
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results, Table
 from whyformer.show.grid import NONE, Grid, Words, plain_grid
 from whyformer_papers.reproduce.plots import Point, curve_points, draw_bars, draw_curves, draw_over_rows
 from whyformer_papers.reproduce.recipe import LeftOut, Measure, Reproduction, Row

@@ -16,8 +16,8 @@ import torch
 
 from whyformer import Dataset, Explainer, WhyformerError, open_dataset
 from whyformer.attention_heads import HeadMask
+from whyformer.evaluation.evaluate import Results
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.table import Results
 from whyformer_papers.heads import Treebank, head_statistics
 from whyformer_papers.results import checked, two_images
 from whyformer_papers.results.rows import Row, data_name, table_rows, write_rows

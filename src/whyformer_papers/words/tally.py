@@ -7,7 +7,7 @@ from typing import Any
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput
-from whyformer.evaluation.engines import engine_named
+from whyformer.evaluation.executors import engine_named
 from whyformer.evaluation.plan import Plan, Settings
 from whyformer.evaluation.shortcuts import LeftOut, check_model, only_texts
 from whyformer.methods.default import methods_for
