@@ -30,7 +30,7 @@ from whyformer.datasets import Example, open_dataset
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.plan import Plan, Settings
-from whyformer.explain.attribution import attribute
+from whyformer.explain.attribute import attribute
 from whyformer.inputs.encoding import collate, encode
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.registry import method_named

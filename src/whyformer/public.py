@@ -24,7 +24,7 @@ from whyformer.evaluation.cost import CostTable as CostTable
 from whyformer.evaluation.evaluate import Table as Table
 from whyformer.evaluation.recommend import Recommendation as Recommendation
 from whyformer.evaluation.shortcuts import ShortcutReport as ShortcutReport
-from whyformer.explain.attribution import attribute as attribute
+from whyformer.explain.attribute import attribute as attribute
 from whyformer.explain.explainer import Explainer as Explainer
 from whyformer.explain.explanation import Comparison as Comparison
 from whyformer.explain.explanation import Explanation as Explanation

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import cases, evaluated
 from tests.helpers.commands import Run, replaced
 from whyformer import Explainer, Explanations
-from whyformer.explain.folders import explained_examples
+from whyformer.explain.folder import explained_examples
 from whyformer.rounding import close
 
 COUNT = 10
@@ -71,7 +71,7 @@ def test_an_interrupted_run_goes_on(
     assert [e.row for e in explained_examples(out)] == [0, 1, 2, 3]
     assert not (out / "table.csv").exists()
     told_of: list[tuple[int, int]] = []
-    monkeypatch.setattr("whyformer.explain.folders.report", lambda *done: told_of.append(done))
+    monkeypatch.setattr("whyformer.explain.folder.report", lambda *done: told_of.append(done))
     assert run(*asked, "--out", out).status == 0
     assert told_of[:3] == [(1, 3), (2, 3), (0, COUNT)]
     texts = evaluated.texts(COUNT)

@@ -11,7 +11,7 @@ import torch
 from tests.helpers import cases, choosing, dual, evaluated, image_cases, questions, token_outputs
 from whyformer import BadOption, Explainer, Explanation, open_dataset
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.explain.checking import LONGEST, UNCHECKED, _effects
+from whyformer.explain.check import LONGEST, UNCHECKED, _effects
 from whyformer.inputs.units import join_words
 from whyformer.perturb import Outcome
 from whyformer.results.checked import LITTLE, Checked, Effect, directions
@@ -236,7 +236,7 @@ def test_regions_are_named_by_their_place_in_the_picture() -> None:
 
 
 def test_an_image_is_checked_however_many_patches_it_has(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whyformer.explain.checking.LONGEST", 2)
+    monkeypatch.setattr("whyformer.explain.check.LONGEST", 2)
     assert Explainer(image_cases.subject()).explain(image_cases.photo()).checked is not None
     assert explainer.explain("a fine film").checked is None
 
@@ -247,7 +247,7 @@ def test_a_model_that_cannot_be_asked_is_left_alone_and_that_is_said(
     def refusing(*_: Any, **__: Any) -> None:
         raise UnsupportedModel("needs its first word")
 
-    monkeypatch.setattr("whyformer.explain.checking.outcomes_without", refusing)
+    monkeypatch.setattr("whyformer.explain.check.outcomes_without", refusing)
     e = explainer.explain(TEXT)
     assert e.checked is None
     assert e.diagnostics["unchecked"] == "needs its first word"

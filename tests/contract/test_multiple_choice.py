@@ -15,7 +15,7 @@ from tests.helpers import families
 from tests.helpers.choosing import CHOICES, TEXT, chooser
 from whyformer import BadInput, BadOption, Explanation, UnsupportedModel
 from whyformer.cli import main
-from whyformer.explain.questions import Questions
+from whyformer.explain.request import Questions
 from whyformer.recorder import Needs
 from whyformer.tasks.choice import Alternatives
 

@@ -13,7 +13,7 @@ from tests.helpers import cases, evaluated, families, token_outputs
 from whyformer import BadOption, Explainer
 from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Explanation
-from whyformer.explain.kept import kept_examples
+from whyformer.explain.folder import kept_examples
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.specs import SHORT, method_specs
 from whyformer.prediction import Prediction

@@ -15,7 +15,7 @@ from whyformer import Comparison, Explainer
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation import chunk as chunks
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.explain.kept import kept_examples
+from whyformer.explain.folder import kept_examples
 from whyformer.metrics.metric import MetricSpec
 from whyformer.prediction import Prediction
 from whyformer.results.kept import KEPT

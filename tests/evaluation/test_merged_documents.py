@@ -14,7 +14,7 @@ from tests.helpers.commands import Run
 from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
 from whyformer import BadOption, Explainer, Explanation
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.explain.kept import kept_examples
+from whyformer.explain.folder import kept_examples
 from whyformer.inputs.encoding import encode
 from whyformer.inputs.windows import Windows
 from whyformer.methods.registry import Scores

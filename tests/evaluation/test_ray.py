@@ -29,7 +29,7 @@ from whyformer.evaluation.evaluate import Evaluation, Table, evaluate
 from whyformer.evaluation.executors import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan
-from whyformer.explain.kept import kept_examples
+from whyformer.explain.folder import kept_examples
 from whyformer.methods.registry import METHODS, method
 from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case

@@ -25,8 +25,7 @@ from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, Results, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
-from whyformer.explain.folders import KIND, PAGE
-from whyformer.explain.kept import kept_examples
+from whyformer.explain.folder import KIND, PAGE, kept_examples
 from whyformer.methods.specs import FAST, SHORT
 from whyformer.metrics.metric import METRICS as REGISTRY
 from whyformer.metrics.metric import Metric

@@ -47,7 +47,7 @@ from whyformer.errors import BadOption
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
-from whyformer.explain.folders import FolderOfExplanations
+from whyformer.explain.folder import FolderOfExplanations
 from whyformer.methods.default import AUTO_SENTENCE, Effort, auto_method, effort_named, methods_for
 from whyformer.methods.registry import METHODS, Method, list_methods
 from whyformer.methods.specs import EVERY, SHORT, MethodSpec, method_specs

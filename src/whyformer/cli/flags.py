@@ -25,7 +25,7 @@ from whyformer.evaluation.journal import FILE as JOURNAL
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
-from whyformer.explain.folders import PAGE, TABLE, FolderOfExplanations, left_out, write_index
+from whyformer.explain.folder import PAGE, TABLE, FolderOfExplanations, left_out, write_index
 from whyformer.inputs import pictures
 from whyformer.inputs.encoding import Text
 from whyformer.models.loading import Subject

@@ -245,7 +245,7 @@ def evaluate(
     | | `Explainer.explain`, by metrics that hide nothing; with `cut`, what does not fit is left out |
     | `window_size`, `overlap` | how contexts of questions, or merged documents, are read in windows |
     | `keep_scores` | whether the journal in `out` holds the scores and texts too, so that they can be drawn again |
-    | | (`whyformer.explain.kept`); of what was measured before, the scores alone are computed |
+    | | (`whyformer.explain.folder`); of what was measured before, the scores alone are computed |
     | `protocol` | runs the model as the authors' code does, without segment ids, and explains it with special tokens |
     | | (`attcat`) or separators (`mask_lrp`) out of attention; metrics hide units in the whole text, all attended to |
     | `explains` | what is explained of each predicted class: its `logit`, or its `log_odds` against all others; by |

@@ -24,15 +24,13 @@ from whyformer.errors import BadInput, BadOption, CompletenessWarning, Unsupport
 from whyformer.evaluation.cost import SECONDS, CostTable, measure_costs
 from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.evaluation.recommend import Recommendation, recommend
-from whyformer.explain.checking import checked_run
+from whyformer.explain.check import checked_run
 from whyformer.explain.explanation import Comparison, Explanation, Trust
 from whyformer.explain.explanations import Explanations
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun, Questions, explained_run, numbering
-from whyformer.explain.rows import shown_units
+from whyformer.explain.inputs import TableOfTexts, check_windows, in_windows, merged_outputs, shown_units, without_bad
+from whyformer.explain.request import ExplainedOutput, ExplainedRun, Questions, explained_run, numbering
 from whyformer.explain.similarity import Similarities, explained_similarity
-from whyformer.explain.tables import TableOfTexts, without_bad
 from whyformer.explain.trust import trust_of
-from whyformer.explain.windows import check_windows, in_windows, merged_outputs
 from whyformer.images import images_of
 from whyformer.inputs.encoding import DROPPED, ReadInput, TextInput, collate, encode, warn_of_truncated
 from whyformer.inputs.images import ImageInput

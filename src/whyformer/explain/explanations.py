@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from whyformer.datasets.source import extra
 from whyformer.explain.explanation import Explanation
-from whyformer.explain.folders import folder_lines
-from whyformer.explain.tables import TableOfTexts
+from whyformer.explain.folder import folder_lines
+from whyformer.explain.inputs import TableOfTexts
 from whyformer.registry.options import validated
 from whyformer.results.explanations import ExplanationsData, collected, read_lines, table_rows
 from whyformer.show.lists import grid_of, list_fragment, short

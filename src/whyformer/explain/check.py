@@ -7,7 +7,7 @@ import numpy as np
 
 from whyformer.errors import WhyformerError
 from whyformer.explain.explanation import Explanation
-from whyformer.explain.questions import ExplainedOutput, ExplainedRun
+from whyformer.explain.request import ExplainedOutput, ExplainedRun
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import Kind, Places
 from whyformer.inputs.units import join_words
