@@ -15,7 +15,7 @@ from whyformer.explain.check import LONGEST, UNCHECKED, _effects
 from whyformer.inputs.units import join_words
 from whyformer.perturb import Outcome
 from whyformer.results.checked import LITTLE, Checked, Effect, directions
-from whyformer.show.colours import AGAINST, FOR, NEUTRAL, strengths
+from whyformer.show.colors import AGAINST, FOR, NEUTRAL, strengths
 from whyformer.show.layout import between, reasons, together_lines
 from whyformer.tasks.task import log_odds as log_odds_of
 

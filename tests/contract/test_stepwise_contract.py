@@ -20,7 +20,7 @@ from whyformer.methods.specs import method_specs
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.rounding import close
-from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, as_hex, strengths, strongest, two_sided
+from whyformer.show.colors import AGAINST, FOR, IMPORTANCE, as_hex, strengths, strongest, two_sided
 from whyformer.show.terminal import explanation_text
 from whyformer.testing import check_method, state
 

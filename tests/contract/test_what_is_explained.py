@@ -18,7 +18,7 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.specs import SHORT, method_specs
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
-from whyformer.show.colours import strengths
+from whyformer.show.colors import strengths
 from whyformer.show.layout import reasons, steps_line
 from whyformer.tasks.task import ALL_OTHERS
 

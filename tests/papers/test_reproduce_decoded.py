@@ -28,7 +28,7 @@ from whyformer.lm_heads import fitting
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.rounding import close
-from whyformer.show.colours import strengths
+from whyformer.show.colors import strengths
 from whyformer.show.grid import as_markdown
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce import Reproduced, Reproduction, reproduction_named

@@ -15,7 +15,7 @@ from tests.helpers.explained_images import explained
 from whyformer import BadInput, BadOption, Comparison, Explainer, Explanation
 from whyformer.inputs.units import Unit
 from whyformer.results.agreement import mean_agreements
-from whyformer.show.comparing import AGREEMENT, facts_of_rows, under_headlines
+from whyformer.show.layout import AGREEMENT, facts_of_rows, under_headlines
 from whyformer.tasks.label import Label, Predicted
 
 TEXT = "the film is not bad"

@@ -22,7 +22,7 @@ from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Unit
 from whyformer.results.checked import Checked, Effect
 from whyformer.show import terminal
-from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, largest, strengths
+from whyformer.show.colors import AGAINST, FOR, IMPORTANCE, largest, strengths
 from whyformer.show.html import fragment, page
 from whyformer.show.overlay import OPACITY, blended, cells, enlarged, heat_strengths, layer, seen_part
 from whyformer.tasks.label import Label

@@ -20,7 +20,7 @@ from whyformer import Comparison, Explanation
 from whyformer.inputs.units import Unit
 from whyformer.results.kept import KeptExample
 from whyformer.show.html import shade_of
-from whyformer.show.index import index_page
+from whyformer.show.lists import index_page
 from whyformer.tasks.label import AnswerSpan, Label, Predicted
 
 EVIL = "<script>alert(1)</script> \x1b[2J \u202eabc \x00 \"'&amp;"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from whyformer import ShortcutReport
 from whyformer.results.shortcuts import Association, ClassStats, ExplainedText, ScoredWord, ShortcutWord, WordEffect
-from whyformer.show.shortcuts_page import shortcuts_page
+from whyformer.show.shortcuts import shortcuts_page
 
 LABELS = ("no", "<b>yes")
 

@@ -17,7 +17,7 @@ from tests.helpers.pages import Page
 from whyformer import Comparison, Explainer, Explanation
 from whyformer.errors import BadOption
 from whyformer.inputs.units import Unit
-from whyformer.show.colours import AGAINST, FOR, IMPORTANCE, Colour, as_hex, hue, ink, on_white, strengths
+from whyformer.show.colors import AGAINST, FOR, IMPORTANCE, Colour, as_hex, hue, ink, on_white, strengths
 from whyformer.show.figures import OWN_SCALES
 from whyformer.show.html import SCRIPT
 from whyformer.show.layout import reasons

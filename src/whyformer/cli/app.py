@@ -185,7 +185,7 @@ def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows under their columns, as wide as the terminal; one cell after the other where it is narrow."""
     from rich.table import Table
 
-    from whyformer.show.terminal import Text, terminal_width, to_text
+    from whyformer.show.terminal import SafeText, terminal_width, to_text
 
     width = terminal_width(otherwise=160)
     if width < NARROW:
@@ -193,7 +193,7 @@ def put_listing(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         return
     grid = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        grid.add_row(*map(Text, row))
+        grid.add_row(*map(SafeText, row))
     put(to_text(grid, width).rstrip("\n"), coloured=True)
 
 

@@ -160,7 +160,7 @@ def report(
 def _write_examples(folder: Path, html: Path | None, examples: str) -> None:
     if html is None:
         raise BadOption("--examples writes a page: give --html FILE")
-    from whyformer.show.index import index_page
+    from whyformer.show.lists import index_page
 
     which: Any = int(examples) if examples.isdecimal() else examples
     say(f"wrote {write(html, index_page(kept_examples(folder, which), Journal.read(folder).run.get('about', {})))}")

@@ -82,7 +82,7 @@ def tokens_command(
     if out is not None:
         say(f"wrote {_written(reports, out)}")
     if html is not None:
-        from whyformer.show.shortcuts_page import shortcuts_page
+        from whyformer.show.shortcuts import shortcuts_page
 
         say(f"wrote {write(html, shortcuts_page(reports))}")
 

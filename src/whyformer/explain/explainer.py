@@ -449,7 +449,7 @@ class Explainer:
         return f"<Explainer of {facts['model']}: {facts['it']}; {facts['by default']}, {facts['runs on']}>"
 
     def _repr_html_(self) -> str:
-        from whyformer.show.facts import facts_card
+        from whyformer.show.html import facts_card
 
         return facts_card(f"Explainer of {self._facts['model']}", self._facts)
 

@@ -11,8 +11,8 @@ from whyformer.registry.options import validated
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.saved import COMPARISON, EXPLANATION
 from whyformer.results.trust import TrustData
-from whyformer.show.colours import Scale
-from whyformer.show.lines import one_line
+from whyformer.show.colors import Scale
+from whyformer.show.layout import one_line
 from whyformer.show.render import Shown, text_of
 from whyformer.storage.files import write
 
@@ -127,6 +127,6 @@ def image_grid(rows: Sequence[Sequence[Explanation]], scale: Scale = "row") -> "
     What all of a column have in common, the method or the target, stands above it, and what all of a row have in
     common at its left. Colours are beside the largest score of each picture, or of all (`scale="shared"`).
     """
-    from whyformer.show.images import image_grid as drawn
+    from whyformer.show.figures import image_grid as drawn
 
     return drawn(rows, scale)

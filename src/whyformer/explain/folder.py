@@ -25,8 +25,7 @@ from whyformer.results.explanations import TableRow, saved_line, table_rows, ver
 from whyformer.results.kept import KEPT, KeptExample, KeptRow
 from whyformer.results.records import Chunk, Record
 from whyformer.results.saved import EXPLANATION
-from whyformer.show.index import Index
-from whyformer.show.lists import rows_csv
+from whyformer.show.lists import Index, rows_csv
 from whyformer.storage.files import write
 
 KIND = "explanations"  # what the facts of the journal say that it holds

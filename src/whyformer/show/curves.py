@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
 from whyformer.results.table import REFERENCES, TableData
-from whyformer.show.drawings import Drawing
+from whyformer.show.figures import Drawing
 from whyformer.show.html import PAGE
 from whyformer.show.pictures import curve_legend, figure_bytes, ruled, write_figure
 from whyformer.show.tables import ARROWS, as_csv, as_html, as_latex, as_markdown, curves_csv

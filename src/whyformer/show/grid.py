@@ -76,11 +76,11 @@ def boxed(grid: Grid) -> "RenderableType":
     """The grid for a terminal."""
     from rich.table import Table
 
-    from whyformer.show.terminal import Text
+    from whyformer.show.terminal import SafeText
 
     table = Table(*grid.head, box=None, pad_edge=False, padding=(0, 2, 1 if not grid.rows else 0, 0))
     for row in grid.rows:
-        table.add_row(*(Text(cell.text, "bold" if cell.bold else "") for cell in row))
+        table.add_row(*(SafeText(cell.text, "bold" if cell.bold else "") for cell in row))
     table.add_row()
     return table
 

@@ -1,17 +1,25 @@
-"""How an explained text is laid out, whatever it is drawn on."""
+"""How an explained text is laid out, whatever it is drawn on.
+
+Comparisons: which explanations stand under one headline, what their rows are called, and what is said of each.
+
+Results in one line, for logs, lists and failed assertions.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from whyformer.errors import listed
+from whyformer.escapes import visible
 from whyformer.inputs.encoding import places
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
+from whyformer.results.agreement import BASELINES, mean_agreements
 from whyformer.results.checked import Effect
 from whyformer.results.explanation import ComparisonData, ExplanationData, ScoredUnit
 from whyformer.results.explanations import together_name
 from whyformer.results.trust import TrustData
-from whyformer.show.colours import Colour, side_colour, strongest
+from whyformer.show.colors import Colour, side_colour, strongest, written
 from whyformer.tasks.label import Label, Predicted
 
 R = TypeVar("R", bound=ExplanationData | Sequence[Any])
@@ -416,3 +424,67 @@ def trust_numbers(trust: TrustData) -> str:
 def trusts(explanations: Sequence[ExplanationData]) -> list[TrustData]:
     """What was measured of them."""
     return [e.trusted for e in explanations if e.trusted is not None]
+
+
+E = TypeVar("E", bound=ExplanationData)
+AGREEMENT = "agreement: the mean rank correlation with the other methods, by magnitude"
+
+
+def under_headlines(explanations: Sequence[E]) -> list[list[E]]:
+    """The explanations in groups with one headline: of the same model and units, that ask and say the same."""
+    groups: dict[object, list[E]] = {}
+    for e in explanations:
+        origin = tuple(str(e.provenance.get(name)) for name in ("model", "revision"))
+        groups.setdefault((*origin, headline(e.prediction), question(e), e.texts, e.units), []).append(e)
+    return list(groups.values())
+
+
+def row_names(explanations: Sequence[ExplanationData]) -> list[str]:
+    """What rows are called that stand together: by the method, and where headlines differ by what each is of."""
+    if len(under_headlines(explanations)) == 1:
+        return [called(e) for e in explanations]
+    several = len({e.provenance.get("model") for e in explanations}) > 1
+    return [f"{called(e)} · {model_of(e) if several else headline(e.prediction)}" for e in explanations]
+
+
+def model_of(explanation: ExplanationData) -> str:
+    """The name of the model behind it."""
+    return str(explanation.provenance.get("model") or "")
+
+
+def facts_of_rows(explanations: Sequence[ExplanationData]) -> list[str]:
+    """Of each row how far it agrees with the others, and whether it is there to be beaten."""
+    return [_fact(e, mean) for e, mean in zip(explanations, mean_agreements(explanations), strict=True)]
+
+
+def _fact(explanation: ExplanationData, mean: float | None) -> str:
+    parts = ["a baseline"] if explanation.method in BASELINES else []
+    return ", ".join([*parts, *([] if mean is None else [f"agreement {mean:.2f}"])])
+
+
+LONGEST_TEXT = 60  # characters that are shown of a text
+METHODS = 4  # as many are named
+STRONGEST = 3  # words
+
+
+def one_line(result: ExplanationData | ComparisonData[Any]) -> str:
+    """What was said of what, why, and by which method."""
+    if isinstance(result, ComparisonData):
+        told = f"{len(result)} explanations, {_said(result[0])}: {listed([called(e) for e in result], METHODS)}"
+    else:
+        told = f"{_said(result)}, {question(result)} {called(result)}: {_strongest(result)}"
+    return f"<{type(result).__name__}: {visible(told)}>"
+
+
+def _said(explanation: ExplanationData) -> str:
+    text = " | ".join(" ".join(text.split()) for text in explanation.texts)
+    text = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1].rstrip()}…"
+    image = explanation.image
+    things = ([] if image is None else [image.name or "an image"]) + ([f"“{text}”"] if text else [])
+    return f"{headline(explanation.prediction)} of {' and '.join(things) or f'{len(explanation.units)} units'}"
+
+
+def _strongest(explanation: ExplanationData) -> str:
+    merged = explanation.by_word() if explanation.texts else explanation
+    top = merged.strongest(STRONGEST)
+    return ", ".join(f"{unit_name(merged, unit)} {written(merged, unit.score, 3)}" for unit in top) or "no units"

@@ -9,7 +9,7 @@ from PIL import Image
 from whyformer.errors import BadInput
 from whyformer.inputs.images import Floats, Picture, Pixels, heat_map
 from whyformer.results.explanation import ExplanationData
-from whyformer.show.colours import hue, scaled, strengths, two_sided, written
+from whyformer.show.colors import hue, scaled, strengths, two_sided, written
 
 OPACITY = 0.9  # of the strongest heat
 FADED = 0.55  # how much of a picture in grey is left under its heat, on white

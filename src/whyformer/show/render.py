@@ -19,10 +19,9 @@ from whyformer.results.explanations import ExplanationsData
 from whyformer.results.shortcuts import ShortcutReportData
 from whyformer.results.table import TableData
 from whyformer.results.trust import TrustData
-from whyformer.show.colours import Scale, written
-from whyformer.show.comparing import row_names
+from whyformer.show.colors import Scale, written
 from whyformer.show.grid import Grid, Words, as_csv, as_latex, as_markdown
-from whyformer.show.layout import picture_in, prepared, shown_places
+from whyformer.show.layout import picture_in, prepared, row_names, shown_places
 from whyformer.storage.files import path_of, write_bytes
 
 Content = str | bytes
@@ -226,7 +225,7 @@ def _later(module: str, function: str) -> Callable[..., Content]:
 TEXT.of(ExplanationsData)(_later("lists", "list_text"))
 CSV.of(ExplanationsData)(_later("lists", "list_csv"))
 MARKDOWN.of(ExplanationsData)(_later("lists", "list_markdown"))
-HTML.of(ExplanationsData)(_later("index", "list_page"))
+HTML.of(ExplanationsData)(_later("lists", "list_page"))
 TEXT.of(TableData)(_later("tables", "as_text"))
 CSV.of(TableData)(_later("tables", "as_csv"))
 MARKDOWN.of(TableData)(_later("tables", "as_markdown"))
@@ -236,7 +235,7 @@ HTML.of(TrustData)(_later("html", "trust_page"))
 TEXT.of(ShortcutReportData)(_later("shortcuts", "as_text"))
 MARKDOWN.of(ShortcutReportData)(_later("shortcuts", "as_markdown"))
 CSV.of(ShortcutReportData)(_later("shortcuts", "as_csv"))
-HTML.of(ShortcutReportData)(_later("shortcuts_page", "shortcuts_page"))
-TEXT.of(CostTableData)(_later("costs", "as_text"))
-MARKDOWN.of(CostTableData)(_later("costs", "as_markdown"))
-CSV.of(CostTableData)(_later("costs", "as_csv"))
+HTML.of(ShortcutReportData)(_later("shortcuts", "shortcuts_page"))
+TEXT.of(CostTableData)(_later("tables", "cost_text"))
+MARKDOWN.of(CostTableData)(_later("tables", "cost_markdown"))
+CSV.of(CostTableData)(_later("tables", "cost_csv"))

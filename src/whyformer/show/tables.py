@@ -1,4 +1,7 @@
-"""Tables of results: terminal, page, Markdown, CSV and LaTeX, from one grid of entries."""
+"""Tables of results: terminal, page, Markdown, CSV and LaTeX, from one grid of entries.
+
+Time and memory of methods, for the terminal, Markdown and spreadsheets.
+"""
 
 import io
 import math
@@ -17,8 +20,11 @@ from rich.table import Table as Lines
 
 from whyformer.methods.registry import METHODS
 from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.models.memory import in_words
 from whyformer.perturb import LONGEST_SEARCH
+from whyformer.progress import duration
 from whyformer.results.aggregate import Aggregate
+from whyformer.results.cost import BACKWARD, STOCK, Cost, CostTableData
 from whyformer.results.table import (
     CEILING,
     REFERENCES,
@@ -31,10 +37,11 @@ from whyformer.results.table import (
     TableData,
     ranked,
 )
-from whyformer.show.colours import FOR, as_hex
-from whyformer.show.grid import LATEX, NONE, in_latex, one_line, pipes, tabular, unmarked
+from whyformer.show.colors import FOR, as_hex
+from whyformer.show.grid import LATEX, NONE, Grid, Words, in_latex, one_line, pipes, plain_grid, tabular, unmarked
+from whyformer.show.grid import as_csv as grid_csv
 from whyformer.show.html import STYLE
-from whyformer.show.terminal import Text, terminal_width, to_text
+from whyformer.show.terminal import SafeText, terminal_width, to_text
 from whyformer.storage.files import comma_separated
 
 FIRST_FEW = 5
@@ -355,30 +362,32 @@ def as_text(table: TableData) -> str:
     if max(map(len, parts[0].plain.split("\n"))) > width:
         groups = groupby(columns, key=lambda column: column.metric)
         parts = [_printed(_lines(table.methods, list(of_metric))) for _, of_metric in groups]
-    return to_text(Text("\n\n").join([*parts, Text("\n".join((legend(columns, "* best"), *footer(table))), "dim")]))
+    return to_text(
+        SafeText("\n\n").join([*parts, SafeText("\n".join((legend(columns, "* best"), *footer(table))), "dim")])
+    )
 
 
 def _printed(lines: Lines) -> rich.text.Text:
     segments = Console(width=10_000, file=io.StringIO()).render(lines)
-    rows = Text.assemble(*((segment.text, segment.style or "") for segment in segments)).split("\n")
+    rows = SafeText.assemble(*((segment.text, segment.style or "") for segment in segments)).split("\n")
     for row in rows:
         row.rstrip()
-    return Text("\n").join(row for row in rows if row)
+    return SafeText("\n").join(row for row in rows if row)
 
 
 def _lines(methods: Sequence[str], columns: Sequence[Column]) -> Lines:
     lines = Lines(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     lines.add_column("method", no_wrap=True)
     for column in columns:
-        lines.add_column(Text(f"{column.title} {column.note}".rstrip()), justify="right", no_wrap=True)
+        lines.add_column(SafeText(f"{column.title} {column.note}".rstrip()), justify="right", no_wrap=True)
     for place, method in enumerate(methods):
         entries = [_styled(column.entries[place]) for column in columns]
-        lines.add_row(Text(method), *entries, style="dim" if method in REFERENCES else "")
+        lines.add_row(SafeText(method), *entries, style="dim" if method in REFERENCES else "")
     return lines
 
 
-def _styled(entry: Entry) -> Text:
-    text = Text("≈ " if entry.tied else "* " if entry.best else "")
+def _styled(entry: Entry) -> SafeText:
+    text = SafeText("≈ " if entry.tied else "* " if entry.best else "")
     text.append(entry.number, BEST if entry.best else "")
     return text.append(f" {entry.interval}".rstrip(), "dim")
 
@@ -396,4 +405,113 @@ def live(results: Aggregate) -> Group:
         best = ranked(compared, higher is not False, rounding)[:1]
         shown = {method: Entry(f"{value:z.3f}", best=method in best) for method, value in current.items()}
         columns.append(Column(metric, metric, ARROWS[higher], tuple(shown.get(method, Entry()) for method in methods)))
-    return Group(_lines(methods, columns), Text(f"means of {_many(len(results.right), 'example')} so far", "dim"))
+    return Group(_lines(methods, columns), SafeText(f"means of {_many(len(results.right), 'example')} so far", "dim"))
+
+
+RATIO = "÷ f+b"
+
+
+def in_time(seconds: float) -> str:
+    """Format a time: `3.2 ms`, `1.4 s`, `5 min`."""
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 90 else duration(seconds)
+
+
+def cost_grid(table: CostTableData, units: int) -> Grid:
+    """Return a row for each pass of the stock model and each method, at one number of units."""
+    plain = next((cost for cost in table.costs if (cost.name, cost.units) == (BACKWARD, units)), None)
+    costs = [cost for cost in table.costs if cost.units == units]
+    head, rows = (cost_title(table, units), "time", RATIO, "memory", RATIO), [_cost_row(cost, plain) for cost in costs]
+    remarks = [_cost_remark(table, cost) for cost in costs]
+    if not any(remarks):
+        return plain_grid(head, rows)
+    return plain_grid((*head, ""), [(*row, remark) for row, remark in zip(rows, remarks, strict=True)])
+
+
+def _cost_row(cost: Cost, plain: Cost | None) -> tuple[str, ...]:
+    """Format time and memory, each with its ratio to a plain forward and backward pass."""
+    if cost.seconds is None:
+        return cost.name, NONE, "", NONE, ""
+    time_ratio = f"{cost.seconds / plain.seconds:.2f}" if plain and plain.seconds else ""
+    if cost.memory is None:
+        return cost.name, in_time(cost.seconds), time_ratio, NONE, ""
+    memory_ratio = f"{cost.memory / plain.memory:.2f}" if plain and plain.memory else ""
+    return cost.name, in_time(cost.seconds), time_ratio, in_words(cost.memory), memory_ratio
+
+
+def _cost_remark(table: CostTableData, cost: Cost) -> str:
+    """Say why a method was not measured."""
+    limit = f" of {table.seconds:g} s" if cost.missing == "time limit" else ""
+    return f"not measured: {cost.missing}{limit}" if cost.missing else ""
+
+
+def cost_title(table: CostTableData, units: int) -> str:
+    """Describe the size of the inputs."""
+    size = f"an image of {units:,} units" if table.of_images else f"{units:,} token{'' if units == 1 else 's'}"
+    return size if table.batch == 1 else f"{table.batch:,} × {size}"
+
+
+def cost_heading(table: CostTableData) -> str:
+    """Describe the model and the device."""
+    about = table.about
+    threads = about.get("threads")
+    where = f"{about.get('dtype')} on {about.get('device')}"
+    where += "" if threads is None else f", {threads} thread{'' if threads == 1 else 's'}"
+    free = [] if table.free is None else [f"{in_words(table.free)} free"]
+    return one_line(" · ".join([str(about.get("model")), str(about.get("class")), where, *free]))
+
+
+def cost_footer(table: CostTableData) -> list[str]:
+    """Return the notes below the numbers."""
+    reasons = dict.fromkeys(f"{cost.name}: {cost.reason}" for cost in table.costs if cost.reason)
+    note = (
+        "time: the fastest of a few runs; memory: the peak of tensors above the loaded model; f+b: forward + backward"
+    )
+    return [one_line(line) for line in (note, *reasons)]
+
+
+def cost_text(table: CostTableData) -> str:
+    """Return the model, a table for each number of units, and the notes, for a terminal."""
+    width = terminal_width(otherwise=160)
+    parts: list[SafeText | Lines] = [SafeText(cost_heading(table), "bold")]
+    for units in table.units:
+        parts += [SafeText(""), _boxed_costs(cost_grid(table, units))]
+    parts += [SafeText(""), *(SafeText(note, "dim") for note in cost_footer(table))]
+    return to_text(Group(*parts), width).rstrip("\n")
+
+
+def _boxed_costs(rows: Grid) -> Lines:
+    """Align names left and numbers right."""
+    lines = Lines(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    for number, name in enumerate(rows.head):
+        lines.add_column(
+            SafeText(name), justify="right" if name and number else "left", no_wrap=bool(number), overflow="fold"
+        )
+    for row in rows.rows:
+        style = "dim" if row[0].text in STOCK else ""
+        lines.add_row(*(SafeText(cell.text, style) for cell in row))
+    return lines
+
+
+def cost_markdown(table: CostTableData) -> str:
+    """Return a table for each number of units, then the notes as a list."""
+    tables = []
+    for units in table.units:
+        rows = cost_grid(table, units)
+        written = [[unmarked(cell.text) for cell in row] for row in rows.rows]
+        tables.append(pipes([list(map(unmarked, rows.head)), *written], aligned=True))
+    notes = "\n".join(f"- {unmarked(note)}" for note in (cost_heading(table), *cost_footer(table)))
+    return "\n\n".join([*tables, notes]) + "\n"
+
+
+def cost_csv(table: CostTableData) -> str:
+    """Return one line for each row and number of units, with every digit."""
+    head = ("name", "units", "batch", "seconds", "bytes", "missing", "reason")
+    return grid_csv(Grid(head, [_cost_numbers(table, cost) for cost in table.costs]))
+
+
+def _cost_numbers(table: CostTableData, cost: Cost) -> tuple[Words, ...]:
+    numbers = (cost.units, table.batch, cost.seconds, cost.memory)
+    cells = [Words("") if number is None else Words(str(number), number=number) for number in numbers]
+    return (Words(cost.name), *cells, Words(cost.missing), Words(one_line(cost.reason)))

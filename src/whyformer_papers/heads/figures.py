@@ -22,7 +22,7 @@ REACH = 8  # words on either side of the head; what is further away is counted t
 
 def positions_figure(mask: HeadMask) -> "Figure":
     """Where the dependents of each relation stand, counted in words from their head (Mask-LRP, Figure 1)."""
-    from whyformer.show.drawings import Drawing
+    from whyformer.show.figures import Drawing
 
     if mask.statistics is None or not mask.statistics.arc_counts.any():
         raise BadInput("this head mask knows no parse, so there are no relative positions to draw")
@@ -63,7 +63,7 @@ def heads_figure(mask: HeadMask) -> "Figure":
     """
     from matplotlib.patches import Rectangle
 
-    from whyformer.show.drawings import Drawing
+    from whyformer.show.figures import Drawing
 
     layers, heads = mask.shape
     kinds = _kinds(mask)

@@ -72,7 +72,7 @@ class ImageFigure(Reproduction):
 
     def column_drawing(self, part: Part) -> "Figure | None":
         """The images below each other, each by every row."""
-        from whyformer.show.images import image_grid
+        from whyformer.show.figures import image_grid
 
         return image_grid([list(comparison) for comparison in part.examples])
 

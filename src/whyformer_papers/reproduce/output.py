@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whyformer.explain.explanation import Comparison
-from whyformer.show.colours import Scale, largest
+from whyformer.show.colors import Scale, largest
 from whyformer.show.grid import NONE, Grid, as_markdown, boxed, one_line, plain_grid
 from whyformer.show.layout import headline
 from whyformer.show.pictures import write_figure
@@ -40,21 +40,21 @@ def markdown(reproduced: Reproduced, pictures: Sequence[str] = ()) -> str:
 
 def text(reproduced: Reproduced) -> str:
     """All that `markdown` has, for a terminal, with colours if it has some."""
-    from whyformer.show.terminal import Text, comparison_text, terminal_width, to_text
+    from whyformer.show.terminal import SafeText, comparison_text, terminal_width, to_text
 
     width = terminal_width(otherwise=200)
     recipe = reproduced.recipe
-    shown: list[RenderableType] = [Text(f"{recipe.name} · {recipe.paper}", "bold"), Text(f"{recipe.title}\n")]
+    shown: list[RenderableType] = [SafeText(f"{recipe.name} · {recipe.paper}", "bold"), SafeText(f"{recipe.title}\n")]
     for part in reproduced.parts:
-        shown.append(Text(f"{part.column.label} · {part.model}", "bold"))
+        shown.append(SafeText(f"{part.column.label} · {part.model}", "bold"))
         for comparison in part.examples:
-            shown += [Text(f"gold class: {gold}")] if (gold := gold_of(comparison)) else []
+            shown += [SafeText(f"gold class: {gold}")] if (gold := gold_of(comparison)) else []
             shown.append(comparison_text(comparison, scale=_scale(recipe)).append("\n"))
         shown += [boxed(grid) for grid in recipe.grids(reproduced, part)]
     if reproduced.agreements:
-        shown += [Text("Agreement", "bold"), boxed(agreement(reproduced))]
-    shown += [Text(f"· {line}", "dim") for line in reproduced.footer]
-    parts = [to_text(one, width) + ("\n" if isinstance(one, Text) else "") for one in shown]
+        shown += [SafeText("Agreement", "bold"), boxed(agreement(reproduced))]
+    shown += [SafeText(f"· {line}", "dim") for line in reproduced.footer]
+    parts = [to_text(one, width) + ("\n" if isinstance(one, SafeText) else "") for one in shown]
     return "\n".join(line.rstrip() for line in "".join(parts).split("\n")).rstrip("\n")
 
 

@@ -97,7 +97,7 @@ class CurveFigure(TableRecipe):
 
     def drawing(self, reproduced: Reproduced) -> "Figure | None":
         """A row of pictures for each column, a picture for each measure."""
-        from whyformer.show.drawings import Drawing
+        from whyformer.show.figures import Drawing
 
         measures = self.ready_measures
         wide, high = len(measures), len(reproduced.parts)

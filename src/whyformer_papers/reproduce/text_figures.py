@@ -16,7 +16,7 @@ from whyformer.inputs.encoding import Text
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.results.explanation import Array
-from whyformer.show.colours import Scale, largest
+from whyformer.show.colors import Scale, largest
 from whyformer.show.grid import Grid, plain_grid
 from whyformer_papers.reproduce.class_texts import ClassText, EachClass
 from whyformer_papers.reproduce.recipe import Column, LeftOut, Reproduction, Row

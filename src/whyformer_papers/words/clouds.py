@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import BadInput, MissingExtra
 from whyformer.escapes import literal
-from whyformer.show.colours import IMPORTANCE, as_hex
+from whyformer.show.colors import IMPORTANCE, as_hex
 from whyformer_papers.words.table import TOP, WordTable
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def clouds_figure(
     """
     from matplotlib.lines import Line2D
 
-    from whyformer.show.drawings import Drawing
+    from whyformer.show.figures import Drawing
 
     several = {tables.method: tables} if isinstance(tables, WordTable) else dict(tables)
     if not several:

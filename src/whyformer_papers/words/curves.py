@@ -10,9 +10,9 @@ from matplotlib.ticker import MaxNLocator
 
 from whyformer.errors import BadInput, BadOption
 from whyformer.escapes import literal
-from whyformer.show.colours import IMPORTANCE, as_hex, ink
+from whyformer.show.colors import IMPORTANCE, as_hex, ink
 from whyformer.show.curves import MARKERS, thin_look
-from whyformer.show.drawings import Drawing
+from whyformer.show.figures import Drawing
 from whyformer.show.pictures import curve_legend, ruled, tiled
 from whyformer_papers.words.table import TOP, WordTable
 
