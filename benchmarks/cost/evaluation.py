@@ -39,7 +39,7 @@ from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.perturb import count_of, hide_named
 from whyformer.prediction import Prediction
-from whyformer.results.records import Chunk
+from whyformer.results.evaluation import Chunk
 
 METHODS = [
     *("random", "raw_attention", "rollout", "grads", "att_grads"),

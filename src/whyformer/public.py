@@ -39,4 +39,4 @@ from whyformer.metrics.metric import list_metrics as list_metrics
 from whyformer.metrics.metric import metric as metric
 from whyformer.recorder import Trace as Trace
 from whyformer.recorder import record as record
-from whyformer.results.agreement import Agreement as Agreement
+from whyformer.results.explanation import Agreement as Agreement

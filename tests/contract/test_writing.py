@@ -22,7 +22,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
 from whyformer.lm_heads import stored
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
 from whyformer.show.pictures import write_figure
 from whyformer.storage.files import comma_separated
 from whyformer.tasks.label import Label

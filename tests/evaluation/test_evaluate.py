@@ -38,7 +38,7 @@ from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.executors import ENGINES
 from whyformer.evaluation.journal import Journal
 from whyformer.prediction import Prediction
-from whyformer.results.table import CEILING, CHANCE
+from whyformer.results.evaluation import CEILING, CHANCE
 from whyformer_papers.words import Idf
 
 METHODS = "attcat,rollout,random"

@@ -23,7 +23,7 @@ import pytest
 import whyformer
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.journal import Journal
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
 
 RUN = {"model": {"fingerprint": "f00d", "labels": ["NEGATIVE", "POSITIVE"]}, "data": "abc", "dtype": "float32", "n": 3}
 

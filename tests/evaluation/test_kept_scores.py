@@ -18,7 +18,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.explain.folder import kept_examples
 from whyformer.metrics.metric import MetricSpec
 from whyformer.prediction import Prediction
-from whyformer.results.kept import KEPT
+from whyformer.results.explanations import KEPT
 from whyformer.rounding import close
 
 METHODS = "attcat,rollout,stepwise(of=layer_lrp, steps=2)"

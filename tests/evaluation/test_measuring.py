@@ -23,8 +23,7 @@ from whyformer.evaluation.examples import batches, item_of
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
-from whyformer.results.records import Chunk
-from whyformer.results.table import CEILING, CHANCE
+from whyformer.results.evaluation import CEILING, CHANCE, Chunk
 
 TEXTS = [*cases.TEXTS, cases.PAIR, "film", "it is all fine, and the acting is not bad"]
 SHORT = ["the film", "a bad film", "fine acting", "the film is fine", "film", "the bad film is it", "all is bad"]

@@ -21,7 +21,7 @@ from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
 from whyformer.models import limits
 from whyformer.prediction import Prediction
-from whyformer.results.records import Record
+from whyformer.results.evaluation import Record
 from whyformer_papers.words.overlap import Counting
 
 DOCUMENTS = [" ".join(cases.TEXTS * 8), " ".join(cases.TEXTS[::-1] * 5), cases.TEXTS[0]]

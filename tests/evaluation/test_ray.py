@@ -35,7 +35,7 @@ from whyformer.methods.specs import method_specs
 from whyformer.metrics import Case
 from whyformer.metrics.metric import METRICS, metric, metric_specs
 from whyformer.prediction import Prediction
-from whyformer.results.records import Chunk
+from whyformer.results.evaluation import Chunk
 
 pytestmark = [
     pytest.mark.slow,

@@ -20,12 +20,11 @@ import pytest
 from rich.console import Console
 
 import whyformer.metrics
-import whyformer.results.table
+import whyformer.results.evaluation
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
-from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Cell, Difference, resampled_means
+from whyformer.results.evaluation import Cell, Chunk, Difference, Record, resampled_means
 from whyformer.show.curves import verdicts
 from whyformer.show.tables import live
 
@@ -138,7 +137,7 @@ def test_intervals_agree_with_scipy() -> None:
 def test_resampling_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = [np.array(spread(1)), np.array(spread(2))]
     whole = resampled_means(columns, 101, 4)
-    monkeypatch.setattr(whyformer.results.table, "DRAWN_AT_ONCE", 130)  # three resamples of 40 rows
+    monkeypatch.setattr(whyformer.results.evaluation, "DRAWN_AT_ONCE", 130)  # three resamples of 40 rows
     assert np.allclose(resampled_means(columns, 101, 4), whole, rtol=0, atol=1e-14)
 
 

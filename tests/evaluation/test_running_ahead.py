@@ -24,7 +24,7 @@ from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
 from whyformer.perturb import Outcomes, flights, hide_named
 from whyformer.prediction import Prediction
-from whyformer.results.records import Chunk
+from whyformer.results.evaluation import Chunk
 
 TEXTS = evaluated.texts(6, longest=9)
 METHODS = "attcat,rollout"

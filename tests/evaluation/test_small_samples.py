@@ -14,8 +14,7 @@ import scipy
 from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import Recommendation
-from whyformer.results.records import Chunk, Record
-from whyformer.results.table import SMALL, Difference, _percentiles
+from whyformer.results.evaluation import SMALL, Chunk, Difference, Record, _percentiles
 from whyformer.show.tables import live
 
 METRICS = {

@@ -20,7 +20,7 @@ from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.evaluate import Results
 from whyformer.evaluation.journal import Journal
 from whyformer.perturb.seen import Seen
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
 from whyformer.results.saved import COMPARISON
 from whyformer.show.curves import report_page
 from whyformer.tasks.label import AnswerSpan, Label

@@ -28,7 +28,7 @@ from whyformer.metrics.metric import METRICS, metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
 from whyformer.rounding import ROUNDING
 from whyformer.show.tables import grid
 

@@ -30,8 +30,7 @@ from whyformer.methods.registry import METHODS, Method, list_methods, method_nam
 from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.metrics.metric import list_metrics, metric_named, metric_specs
 from whyformer.models.loading import Subject, load
-from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Cell
+from whyformer.results.evaluation import Cell, Chunk, Record
 from whyformer.rounding import close
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce import (

@@ -14,7 +14,7 @@ from tests.helpers.cases import subject
 from tests.helpers.explained_images import explained
 from whyformer import BadInput, BadOption, Comparison, Explainer, Explanation
 from whyformer.inputs.units import Unit
-from whyformer.results.agreement import mean_agreements
+from whyformer.results.explanation import mean_agreements
 from whyformer.show.layout import AGREEMENT, facts_of_rows, under_headlines
 from whyformer.tasks.label import Label, Predicted
 

@@ -18,7 +18,7 @@ from tests.helpers.explained_images import explained
 from tests.helpers.pages import Page
 from whyformer import Comparison, Explanation
 from whyformer.inputs.units import Unit
-from whyformer.results.kept import KeptExample
+from whyformer.results.explanations import KeptExample
 from whyformer.show.html import shade_of
 from whyformer.show.lists import index_page
 from whyformer.tasks.label import AnswerSpan, Label, Predicted

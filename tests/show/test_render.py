@@ -9,7 +9,7 @@ import pytest
 from whyformer import Comparison, Explainer, Explanation, Table
 from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import Results
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
 from whyformer.show.grid import Grid, Words, as_latex, as_markdown, pipes, plain_grid
 from whyformer.show.render import FORMATS, format_of, output_format, text_of
 from whyformer_papers.words import WordTable

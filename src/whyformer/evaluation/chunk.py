@@ -30,8 +30,8 @@ from whyformer.perturb.probe import probe
 from whyformer.perturb.windows import WindowRunner
 from whyformer.progress import listening
 from whyformer.recorder.captures import capturing
-from whyformer.results.kept import KEPT
-from whyformer.results.records import Chunk
+from whyformer.results.evaluation import Chunk
+from whyformer.results.explanations import KEPT
 
 
 def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:

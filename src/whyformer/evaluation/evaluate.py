@@ -36,8 +36,7 @@ from whyformer.prediction import Prediction
 from whyformer.progress import duration, listening, tell
 from whyformer.registry.options import Count, validated
 from whyformer.registry.specs import Written, names_of
-from whyformer.results.aggregate import Aggregate
-from whyformer.results.table import CEILING, Pair, TableData
+from whyformer.results.evaluation import CEILING, Aggregate, Pair, TableData
 from whyformer.show.live import watching
 from whyformer.show.render import Shown, text_of
 from whyformer.tasks.score import classes_of

@@ -17,7 +17,7 @@ import torch
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.plan import PendingChunk, Plan
-from whyformer.results.records import Chunk
+from whyformer.results.evaluation import Chunk
 
 CHUNKS_AT_ONCE = 1000  # given to Ray; so the memory needed does not grow with the data
 IMAGE_CHUNKS_AT_ONCE = 50

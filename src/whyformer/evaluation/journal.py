@@ -22,7 +22,7 @@ from typing import Any, Self
 from filelock import BaseFileLock, FileLock, Timeout
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
 from whyformer.storage.files import naming, parsed_json, path_of, regular, replacing
 from whyformer.storage.schema import (
     Form,

@@ -15,9 +15,8 @@ from whyformer.methods.registry import Scores
 from whyformer.methods.specs import MethodSpec
 from whyformer.metrics.metric import Measured, MetricSpec
 from whyformer.prediction import Prediction
-from whyformer.results.kept import KEPT, gold_answer, row_facts, score_facts
-from whyformer.results.records import Chunk, Record
-from whyformer.results.table import Pair
+from whyformer.results.evaluation import Chunk, Pair, Record
+from whyformer.results.explanations import KEPT, gold_answer, row_facts, score_facts
 from whyformer.tasks.task import ExampleOutputs
 
 

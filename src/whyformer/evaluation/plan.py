@@ -18,8 +18,8 @@ from whyformer.metrics.metric import NEEDS, MetricSpec, list_metrics
 from whyformer.models.limits import CPU, limits_of
 from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
-from whyformer.results.kept import KEPT, VERSION
-from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.results.evaluation import CEILING, CHANCE, Pair
+from whyformer.results.explanations import KEPT, KEPT_VERSION
 from whyformer.tasks.score import Score
 from whyformer.tasks.task import TASKS, Explains
 
@@ -217,7 +217,7 @@ class Plan:
     def _facts_of(self) -> dict[str, Any]:
         ways = {CHANCE: {"name": CHANCE, "orders": ORDERS}, CEILING: {"name": CEILING, "beam": self.settings.beam}}
         metrics = {m.label: m.facts for m in self.metrics}
-        kept = {KEPT: {"name": KEPT, "version": VERSION}}
+        kept = {KEPT: {"name": KEPT, "version": KEPT_VERSION}}
         return {method.label: method.facts for method in self.methods} | metrics | ways | kept
 
     def _items(self, examples: Sequence[Example], left_out: dict[int, str]) -> Iterator[Item]:

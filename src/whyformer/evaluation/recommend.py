@@ -17,7 +17,7 @@ from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry.options import validated
 from whyformer.registry.specs import Written
-from whyformer.results.table import REFERENCES, SMALL, TOO_FEW, Cell, Difference
+from whyformer.results.evaluation import REFERENCES, SMALL, TOO_FEW, Cell, Difference
 
 BASELINE = "random"
 TEXTS = 100

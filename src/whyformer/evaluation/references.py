@@ -11,7 +11,7 @@ from whyformer.metrics.case import Case, Combine, Groups
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.metric import MetricSpec
 from whyformer.perturb import ORDERS, Outcomes
-from whyformer.results.table import CEILING, CHANCE, Pair
+from whyformer.results.evaluation import CEILING, CHANCE, Pair
 
 
 class Way(NamedTuple):

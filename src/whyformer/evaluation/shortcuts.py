@@ -28,8 +28,8 @@ from whyformer.perturb import Outcomes, hide_named
 from whyformer.progress import listening, report
 from whyformer.registry.options import validated
 from whyformer.registry.specs import Written
-from whyformer.results.kept import KEPT, KeptRow
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
+from whyformer.results.explanations import KEPT, KeptRow
 from whyformer.results.shortcuts import (
     EXAMPLES,
     PARTS,

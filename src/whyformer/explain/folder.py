@@ -21,9 +21,8 @@ from whyformer.inputs.encoding import DROPPED, warn_of_truncated
 from whyformer.methods.specs import MethodSpec
 from whyformer.models.loading import Subject
 from whyformer.progress import counting, report
-from whyformer.results.explanations import TableRow, saved_line, table_rows, verdict
-from whyformer.results.kept import KEPT, KeptExample, KeptRow
-from whyformer.results.records import Chunk, Record
+from whyformer.results.evaluation import Chunk, Record
+from whyformer.results.explanations import KEPT, KeptExample, KeptRow, TableRow, saved_line, table_rows, verdict
 from whyformer.results.saved import EXPLANATION
 from whyformer.show.lists import Index, rows_csv
 from whyformer.storage.files import write

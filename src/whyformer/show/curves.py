@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
-from whyformer.results.table import REFERENCES, TableData
+from whyformer.results.evaluation import REFERENCES, TableData
 from whyformer.show.figures import Drawing
 from whyformer.show.html import PAGE
 from whyformer.show.pictures import curve_legend, figure_bytes, ruled, write_figure

@@ -14,9 +14,8 @@ from whyformer.escapes import visible
 from whyformer.inputs.encoding import places
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
-from whyformer.results.agreement import BASELINES, mean_agreements
 from whyformer.results.checked import Effect
-from whyformer.results.explanation import ComparisonData, ExplanationData, ScoredUnit
+from whyformer.results.explanation import BASELINES, ComparisonData, ExplanationData, ScoredUnit, mean_agreements
 from whyformer.results.explanations import together_name
 from whyformer.results.trust import TrustData
 from whyformer.show.colors import Colour, side_colour, strongest, written

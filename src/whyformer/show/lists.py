@@ -21,8 +21,15 @@ from whyformer.errors import listed
 from whyformer.escapes import visible
 from whyformer.results.checked import LITTLE
 from whyformer.results.explanation import ExplanationData
-from whyformer.results.explanations import ExplanationsData, Reason, TableRow, other_output, reasons, table_rows
-from whyformer.results.kept import KeptExample
+from whyformer.results.explanations import (
+    ExplanationsData,
+    KeptExample,
+    Reason,
+    TableRow,
+    other_output,
+    reasons,
+    table_rows,
+)
 from whyformer.show import layout
 from whyformer.show.colors import FAINT, strengths, two_sided
 from whyformer.show.grid import Grid, Words, as_csv, as_markdown, boxed, one_line

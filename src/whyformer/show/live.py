@@ -7,7 +7,7 @@ from itertools import count
 
 from whyformer.escapes import visible
 from whyformer.progress import Lines, watched
-from whyformer.results.aggregate import Aggregate
+from whyformer.results.evaluation import Aggregate
 
 REFRESH = 2  # times a second
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from whyformer.errors import BadOption
 from whyformer.registry.names import Registry
 from whyformer.results.cost import CostTableData
+from whyformer.results.evaluation import TableData
 from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.explanations import ExplanationsData
 from whyformer.results.shortcuts import ShortcutReportData
-from whyformer.results.table import TableData
 from whyformer.results.trust import TrustData
 from whyformer.show.colors import Scale, written
 from whyformer.show.grid import Grid, Words, as_csv, as_latex, as_markdown

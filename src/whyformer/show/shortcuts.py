@@ -12,7 +12,7 @@ from whyformer.escapes import visible
 from whyformer.inputs.units import Unit
 from whyformer.results.checked import LITTLE
 from whyformer.results.explanation import ComparisonData, ExplanationData
-from whyformer.results.kept import KeptExample
+from whyformer.results.explanations import KeptExample
 from whyformer.results.shortcuts import (
     LOOK_PART,
     LOOK_SHARE,

@@ -23,15 +23,15 @@ from whyformer.methods.specs import MethodSpec, method_specs
 from whyformer.models.memory import in_words
 from whyformer.perturb import LONGEST_SEARCH
 from whyformer.progress import duration
-from whyformer.results.aggregate import Aggregate
 from whyformer.results.cost import BACKWARD, STOCK, Cost, CostTableData
-from whyformer.results.table import (
+from whyformer.results.evaluation import (
     CEILING,
     REFERENCES,
     RESAMPLED_CORPORA,
     SAME,
     SMALL,
     TOO_FEW,
+    Aggregate,
     Cell,
     Difference,
     TableData,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from whyformer.results.table import Cell
+from whyformer.results.evaluation import Cell
 from whyformer_papers.reproduce.recipe import Measure
 from whyformer_papers.reproduce.result import Entry, Part, method_label, metric_label
 

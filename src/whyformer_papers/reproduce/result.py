@@ -13,7 +13,7 @@ from whyformer.explain.explanation import Comparison
 from whyformer.methods.specs import method_specs
 from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject
-from whyformer.results.table import Cell
+from whyformer.results.evaluation import Cell
 from whyformer_papers.reproduce.published import Number
 from whyformer_papers.reproduce.recipe import Column, Measure, Reproduction, Row
 from whyformer_papers.reproduce.sources import Opened, Settings

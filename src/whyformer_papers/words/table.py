@@ -12,9 +12,9 @@ from whyformer.datasets import label_index
 from whyformer.errors import BadInput, BadOption
 from whyformer.metrics.metric import metric_named
 from whyformer.registry.options import validated
+from whyformer.results.evaluation import TableData
 from whyformer.results.explanation import ExplanationData
 from whyformer.results.shortcuts import of_one_method, written
-from whyformer.results.table import TableData
 from whyformer.show.render import JSON, MARKDOWN, TEXT, Shown, text_of
 from whyformer.storage.files import read_json, write
 from whyformer.storage.schema import (
