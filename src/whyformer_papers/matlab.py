@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.datasets.opening import READERS
+from whyformer.datasets.open import READERS
 from whyformer.datasets.source import DataFile, StoredRow, extra, foreign
 from whyformer.errors import BadInput
 

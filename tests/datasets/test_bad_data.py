@@ -187,7 +187,7 @@ def test_a_wrong_answer_is_a_bad_row_and_not_an_unanswered_question(tmp_path: Pa
 def test_what_is_no_article_paragraph_or_question_is_a_bad_row(
     tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyformer.datasets.files.BLOCK", block)
+    monkeypatch.setattr("whyformer.datasets.text_files.BLOCK", block)
     good = json.dumps({"title": "}", "paragraphs": [paragraph([{"text": "Paris", "answer_start": 3}])]})
     articles = [
         *(good, '"x"', "5", '{"paragraphs": 5}', '{"paragraphs": ["x"]}', '{"paragraphs": [{"qas": "x"}]}'),

@@ -265,7 +265,7 @@ ARTICLES = [
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_squad_json(tmp_path: Path, indent: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whyformer.datasets.files.BLOCK", 64)  # an article takes several blocks
+    monkeypatch.setattr("whyformer.datasets.text_files.BLOCK", 64)  # an article takes several blocks
     path = tmp_path / "dev.json"
     path.write_text(json.dumps({"version": "v2.0", "data": ARTICLES}, indent=indent))
     data = open_dataset(path)

@@ -19,7 +19,7 @@ from whyformer.cli.process import put, put_json, say
 from whyformer.datasets import Dataset, Example, open_dataset
 from whyformer.datasets.columns import LABELS, PAIRS, TEXTS
 from whyformer.datasets.dataset import OnError
-from whyformer.datasets.opening import file_endings
+from whyformer.datasets.open import file_endings
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.evaluation.journal import FILE as JOURNAL
 from whyformer.explain.explainer import Explainer

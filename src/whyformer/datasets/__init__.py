@@ -1,9 +1,8 @@
 """Named or local data → a stream of Examples: text, pair or image, gold label, human rationale or mask, answers."""
 
-from whyformer.datasets.dataset import Dataset
-from whyformer.datasets.examples import Answer, BadRow, Example, Rationale, label_index
-from whyformer.datasets.masks import StoredMask
-from whyformer.datasets.opening import Data, open_dataset, opened
+from whyformer.datasets.dataset import Answer, BadRow, Dataset, Example, Rationale, label_index
+from whyformer.datasets.images import StoredMask
+from whyformer.datasets.open import Data, open_dataset, opened
 from whyformer.datasets.recipes import RECIPES, Recipe
 from whyformer.inputs.pictures import StoredImage
 

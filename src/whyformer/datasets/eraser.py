@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from whyformer.datasets.columns import EVIDENCE_TOKENS
-from whyformer.datasets.examples import Unusable
-from whyformer.datasets.files import JSONLines
+from whyformer.datasets.dataset import Unusable
 from whyformer.datasets.parsing import checked_spans
 from whyformer.datasets.source import RowFields, Source, StoredRow, content_hash
+from whyformer.datasets.text_files import JSONLines
 from whyformer.errors import BadInput, listed, shown
 from whyformer.storage.files import LONGEST_TEXT, inside, mode_of, naming, parsed_json, regular
 

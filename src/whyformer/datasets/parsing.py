@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from whyformer.datasets.columns import Columns
-from whyformer.datasets.examples import Answer, Example, Rationale, Unusable, label_index
+from whyformer.datasets.dataset import Answer, Example, Rationale, Unusable, label_index
 from whyformer.datasets.source import RowFields
 from whyformer.errors import BadInput, shown
 from whyformer.inputs.encoding import Text

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from whyformer.datasets.files import CSVFile
+from whyformer.datasets.text_files import CSVFile
 from whyformer.errors import BadInput, listed, reason_of
 from whyformer.storage.files import read, regular
 

@@ -7,13 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whyformer.datasets import files
-from whyformer.datasets.coco import CocoFile, coco_files, is_coco
+from whyformer.datasets import text_files
 from whyformer.datasets.columns import ColumnNames, Columns, find_columns
 from whyformer.datasets.dataset import Dataset, OnError, RowChoice
 from whyformer.datasets.eraser import EraserFolder, eraser_splits, is_eraser
 from whyformer.datasets.hub import HubData, SavedData, default_split, is_saved
-from whyformer.datasets.image_folders import ImageFolder, image_folder, is_image_folder, is_unsplit
+from whyformer.datasets.images import (
+    CocoFile,
+    ImageFolder,
+    coco_files,
+    image_folder,
+    is_coco,
+    is_image_folder,
+    is_unsplit,
+)
 from whyformer.datasets.memory import Rows, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import RECIPES, Recipe
@@ -28,12 +35,12 @@ Data = str | Path | Rows
 LONGEST_HUB_NAME = 96  # characters
 READERS: Registry[Callable[[Path, str], Source]] = Registry("data format", "data_formats")
 for name, reader in (
-    ("csv", files.CSVFile),
-    ("tsv", lambda path, name: files.CSVFile(path, name, "\t")),
-    ("jsonl", files.JSONLines),
+    ("csv", text_files.CSVFile),
+    ("tsv", lambda path, name: text_files.CSVFile(path, name, "\t")),
+    ("jsonl", text_files.JSONLines),
     ("parquet", ParquetFile),
-    ("conll", files.RationaleColumns),
-    ("squad", files.SquadJSON),
+    ("conll", text_files.RationaleColumns),
+    ("squad", text_files.SquadJSON),
     ("coco", CocoFile),
 ):
     READERS.add(name, reader, __name__)
