@@ -39,7 +39,7 @@ from transformers import PreTrainedModel
 import whyformer
 from tests.helpers import zoo
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.registry import Method
+from whyformer.methods.method import Method
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
 from whyformer.rounding import ROUNDING, arithmetic, distance

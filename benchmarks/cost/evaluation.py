@@ -33,8 +33,7 @@ from whyformer.evaluation.plan import Plan, Settings
 from whyformer.explain.attribute import attribute
 from whyformer.inputs.encoding import collate, encode
 from whyformer.inputs.input import TensorInput
-from whyformer.methods.registry import method_named
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import method_named, method_specs
 from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.perturb import count_of, hide_named

@@ -55,8 +55,8 @@ from transformers.utils.logging import disable_progress_bar
 import whyformer
 from benchmarks.cost.timing import LLAMAS, interval, plain, ratio, times, word_tokenizer
 from whyformer.inputs.encoding import batch_of
-from whyformer.lm_heads import save_head
-from whyformer.methods.registry import Method
+from whyformer.methods.logit_lens import save_head
+from whyformer.methods.method import Method
 from whyformer.models.memory import peak_memory
 from whyformer.perturb.prefixes import running_whole
 from whyformer.perturb.runner import Counts, Runner

@@ -31,9 +31,9 @@ from whyformer.explain.explanation import Explanation as Explanation
 from whyformer.explain.explanation import Trust as Trust
 from whyformer.explain.explanation import image_grid as image_grid
 from whyformer.explain.explanations import Explanations as Explanations
-from whyformer.methods.registry import Scores as Scores
-from whyformer.methods.registry import list_methods as list_methods
-from whyformer.methods.registry import method as method
+from whyformer.methods.method import Scores as Scores
+from whyformer.methods.method import list_methods as list_methods
+from whyformer.methods.method import method as method
 from whyformer.metrics.metric import Measured as Measured
 from whyformer.metrics.metric import list_metrics as list_metrics
 from whyformer.metrics.metric import metric as metric

@@ -24,7 +24,7 @@ from whyformer.explain.explanation import Explanation
 from whyformer.inputs.encoding import batch_of, collate, encode
 from whyformer.inputs.texts import Text, texts_of
 from whyformer.inputs.units import occurrences
-from whyformer.methods.registry import Method
+from whyformer.methods.method import Method
 from whyformer.metrics.faithfulness import flat
 from whyformer.perturb import Hidden, hide_named, hideable, outcomes_of, outcomes_without
 from whyformer.prediction import Prediction

@@ -15,7 +15,7 @@ from whyformer import BadOption, Explainer
 from whyformer.cli import evaluate, flags, tokens
 from whyformer.cli.app import every_command, invoke
 from whyformer.errors import WhyformerError
-from whyformer.methods.registry import METHODS
+from whyformer.methods.method import METHODS
 from whyformer.models.loading import subject_of
 from whyformer.registry.options import Option
 from whyformer_papers import reproduce as papers

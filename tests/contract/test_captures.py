@@ -30,7 +30,7 @@ from tests.helpers.tapes import Tape, on_the_cpu
 from whyformer import UnsupportedModel
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods import replaying
-from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.state import State
 from whyformer.prediction import Prediction
 from whyformer.recorder import captures

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import cases, families
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
-from whyformer.lm_heads import FAMILIES, LmHead, head, head_for, load_head, own_head, save_head, stored
-from whyformer.lm_heads.fitting import KEPT
+from whyformer.methods import logit_lens
+from whyformer.methods.logit_lens import FAMILIES, KEPT, LmHead, head_for, load_head, own_head, save_head
 from whyformer.models.loading import BUNDLED, load
 from whyformer.rounding import close
 
@@ -32,7 +32,7 @@ def language_model(family: str, **changes: Any) -> Any:
     torch.manual_seed(5)
     config = CONFIGS[NAMES.get(family, family)]()
     config.update(changes)
-    auto = hf.AutoModelForCausalLM if family in stored.CAUSAL else hf.AutoModelForMaskedLM
+    auto = hf.AutoModelForCausalLM if family in logit_lens.CAUSAL else hf.AutoModelForMaskedLM
     attention = "eager" if family in families.WITHOUT_SDPA else "sdpa"
     model = auto.from_config(config, attn_implementation=attention).double().eval()
     for parameter in model.parameters():
@@ -57,12 +57,12 @@ def only_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("the whole model was read")
 
-    monkeypatch.setattr(stored, "_through_transformers", refuse)
+    monkeypatch.setattr(logit_lens, "_through_transformers", refuse)
 
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "AT_ONCE", 7 * 10)
+    monkeypatch.setattr(logit_lens, "AT_ONCE", 7 * 10)
 
 
 # Reading
@@ -310,7 +310,7 @@ def test_a_file_that_does_not_say_whose_head_it_holds_is_refused(tmp_path: Path)
 
 def test_half_a_head_is_refused(tmp_path: Path) -> None:
     file = save_head(saved(tmp_path), tmp_path / "head.safetensors")
-    with stored.safe_open(file, "pt") as opened:  # type: ignore[attr-defined]
+    with logit_lens.safe_open(file, "pt") as opened:  # type: ignore[attr-defined]
         about = opened.metadata()
     held = load_file(file)
     held.pop("cls.predictions.transform.dense.bias")

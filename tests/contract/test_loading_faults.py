@@ -23,7 +23,7 @@ import whyformer
 from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
 from whyformer.inputs.encoding import batch_of
-from whyformer.lm_heads import head_for, load_head
+from whyformer.methods.logit_lens import head_for, load_head
 from whyformer.models.checkpoints import Checkpoint, check_depth, reading
 from whyformer.models.loading import _check_attention, labels_of
 from whyformer.perturb import Outcomes

@@ -14,7 +14,7 @@ from tests.helpers.commands import status_of
 from whyformer import BadOption, Explainer
 from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Explanation
-from whyformer.methods.registry import list_methods
+from whyformer.methods.method import list_methods
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 from whyformer.tasks import task as tasks

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import whyformer
 from tests.helpers import families
-from whyformer.methods.registry import Method
+from whyformer.methods.method import Method
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 from whyformer.testing import check_method, state

@@ -73,7 +73,7 @@ def test_importing_the_package_or_its_command_line_alone_imports_nothing_else() 
     [
         "from whyformer import *; list_methods, attribute; import whyformer.metrics",
         "import whyformer.methods; from whyformer import show",
-        "from whyformer.methods.registry import method_named; method_named('attcat')",
+        "from whyformer.methods.method import method_named; method_named('attcat')",
     ],
 )
 def test_methods_and_metrics_are_functions_whatever_is_imported_first(code: str) -> None:

@@ -140,7 +140,7 @@ def test_a_broken_plug_in_is_named_and_the_rest_goes_on(toys: Path) -> None:
         """
 import whyformer
 print(sorted({"longest", "fresh"} & whyformer.list_methods().keys()), len(whyformer.list_methods()) > 10)
-from whyformer.methods.registry import method_named
+from whyformer.methods.method import method_named
 try:
     method_named("broken")
 except whyformer.BadOption as error:
@@ -161,7 +161,7 @@ except whyformer.BadOption as error:
 def test_plug_ins_are_not_imported_before_they_are_needed(toys: Path) -> None:
     done = run(
         toys,
-        "from whyformer.methods.registry import method_named; method_named('attcat'); print('toys' in sys.modules)\n"
+        "from whyformer.methods.method import method_named; method_named('attcat'); print('toys' in sys.modules)\n"
         "method_named('longest'); print('toys' in sys.modules)",
     )
     assert (done.stdout, done.stderr) == ("False\nTrue\n", "")
@@ -175,7 +175,7 @@ def test_a_toy_task_input_hide_and_format_explain(toys: Path) -> None:
         toys,
         """
 import torch, transformers, whyformer
-from whyformer.methods.registry import METHODS
+from whyformer.methods.method import METHODS
 from whyformer.perturb import HIDES
 
 explainer = whyformer.Explainer.load("sentiment")

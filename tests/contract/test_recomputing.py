@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification, LlamaConfig,
 import whyformer
 from tests.helpers import families, vision, zoo
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import method_specs
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs

@@ -20,8 +20,7 @@ from tests.helpers import engines, families, token_outputs, zoo
 from whyformer import UncoveredOperation, attribute
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.registry import Method
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import Method, method_specs
 from whyformer.models.cache import known
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction

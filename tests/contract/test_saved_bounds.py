@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.explained_images import explained
 from whyformer import BadInput, Explanation
-from whyformer.methods.decoded import Rows
+from whyformer.methods.logit_lens import Rows
 
 PATCH = (0, 0, 8, 8)
 

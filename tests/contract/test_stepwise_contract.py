@@ -15,8 +15,7 @@ from tests.helpers import families
 from tests.helpers.cases import PAIR, TEXTS, predicted, subject
 from whyformer import Explainer
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import Scores, method_specs
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.rounding import close

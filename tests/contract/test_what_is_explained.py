@@ -15,7 +15,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Explanation
 from whyformer.explain.folder import kept_examples
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.specs import SHORT, method_specs
+from whyformer.methods.method import SHORT, method_specs
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 from whyformer.show.colors import strengths

@@ -17,11 +17,11 @@ import torch
 
 import whyformer
 from whyformer import Comparison, Explainer, Explanation
-from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
-from whyformer.lm_heads import stored
+from whyformer.methods import logit_lens
+from whyformer.methods.head_mask import HeadMask
 from whyformer.results.evaluation import Chunk, Record
 from whyformer.show.pictures import write_figure
 from whyformer.storage.files import comma_separated
@@ -189,8 +189,8 @@ def test_what_is_written_to_standard_output_arrives() -> None:
 def test_an_lm_head_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = SimpleNamespace(to_diff_dict=dict, model_type="bert")
     held = SimpleNamespace(config=config), {"weight": torch.eye(2)}
-    monkeypatch.setattr(stored, "_stored", lambda source: held)
-    path = stored.save_head("x", tmp_path / "head.safetensors")
+    monkeypatch.setattr(logit_lens, "_stored", lambda source: held)
+    path = logit_lens.save_head("x", tmp_path / "head.safetensors")
     before = path.read_bytes()
 
     def full(descriptor: int) -> None:
@@ -198,7 +198,7 @@ def test_an_lm_head_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BadInput, match=r"could not write .*head\.safetensors': No space left"):
-        stored.save_head("x", path)
+        logit_lens.save_head("x", path)
     assert [file.name for file in tmp_path.iterdir()] == ["head.safetensors"]
     assert path.read_bytes() == before
 

@@ -13,7 +13,7 @@ import whyformer
 from tests.helpers import families
 from tools import docs
 from whyformer.cli import main
-from whyformer.methods.registry import METHODS
+from whyformer.methods.method import METHODS
 from whyformer.metrics.metric import METRICS
 from whyformer.perturb import HIDES
 

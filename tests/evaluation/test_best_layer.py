@@ -18,9 +18,8 @@ from whyformer.cli import main
 from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import recommend, recommend_layer
-from whyformer.methods.default import methods_for
-from whyformer.methods.shipped import best_layer, shipped_layer
-from whyformer.methods.specs import method_specs
+from whyformer.methods.default import best_layer, methods_for, shipped_layer
+from whyformer.methods.method import method_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 

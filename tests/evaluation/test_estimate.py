@@ -39,7 +39,7 @@ def test_dear_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 def test_the_time_is_measured() -> None:
     from whyformer.evaluation.plan import Plan
-    from whyformer.methods.specs import method_specs
+    from whyformer.methods.method import method_specs
     from whyformer.metrics.metric import metric_specs
 
     plan = Plan(cases.subject(), method_specs("rollout"), metric_specs("aopc"))

@@ -18,7 +18,7 @@ from whyformer.evaluation import chunk, evaluate, recommend, references
 from whyformer.evaluation.examples import Item, batches, item_of, seen_mask
 from whyformer.evaluation.journal import Journal
 from whyformer.inputs.images import ImageInput, Patches, Picture
-from whyformer.methods.registry import method_named
+from whyformer.methods.method import method_named
 from whyformer.metrics import Annotation, Case
 from whyformer.metrics.metric import metric_named, metric_specs
 from whyformer.models.limits import CPU

@@ -14,8 +14,7 @@ import whyformer
 from tests.helpers import evaluated
 from whyformer.errors import BadOption
 from whyformer.evaluation.examples import hashed
-from whyformer.methods.registry import RESERVED, method
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import RESERVED, method, method_specs
 from whyformer.metrics.metric import metric, metric_specs
 from whyformer.prediction import Prediction
 from whyformer.registry.options import MethodName

@@ -17,8 +17,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.explain.folder import kept_examples
 from whyformer.inputs.encoding import encode
 from whyformer.inputs.windows import Windows
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models import limits
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import Record

@@ -16,8 +16,7 @@ from whyformer.evaluation.plan import Plan
 from whyformer.evaluation.recommend import recommend
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import AUTO
-from whyformer.methods.registry import method_named
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import method_named, method_specs
 from whyformer.metrics import Case
 from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject, subject_of

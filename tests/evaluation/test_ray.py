@@ -30,8 +30,7 @@ from whyformer.evaluation.executors import ENGINES, Worker, engine_named, local,
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.explain.folder import kept_examples
-from whyformer.methods.registry import METHODS, method
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import METHODS, method, method_specs
 from whyformer.metrics import Case
 from whyformer.metrics.metric import METRICS, metric, metric_specs
 from whyformer.prediction import Prediction

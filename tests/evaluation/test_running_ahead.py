@@ -17,8 +17,7 @@ from whyformer.evaluation.explained import ExplainedBatch
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
 from whyformer.landing import Landing
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models import memory
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected

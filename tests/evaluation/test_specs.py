@@ -6,8 +6,7 @@ import torch
 import whyformer
 from tests.helpers import cases
 from whyformer.errors import BadOption
-from whyformer.methods.registry import method_named
-from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.methods.method import MethodSpec, method_named, method_specs
 from whyformer.metrics.metric import metric_named, metric_specs
 
 

@@ -16,7 +16,7 @@ from whyformer.evaluation.recommend import recommend
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods import default
 from whyformer.methods.default import methods_for
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import method_specs
 from whyformer.prediction import Prediction
 
 LONG_WORDS = "an unbelievably overwrought, charmless, unfunny snoozefest, yet gorgeous"

@@ -13,9 +13,9 @@ from tests.helpers import cases, dual, families, image_cases
 from tests.helpers.cases import TEXTS
 from whyformer import Explainer, NoAttention, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods import stacks
+from whyformer.methods import default
 from whyformer.methods.default import methods_for, usual_method, usual_method_for
-from whyformer.methods.registry import list_methods
+from whyformer.methods.method import list_methods
 from whyformer.models.cache import known
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
@@ -82,10 +82,10 @@ def test_ready_tensors_are_told_by_their_model(stacked: bool) -> None:
 
 def test_a_model_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[nn.Module] = []
-    record = stacks.record  # type: ignore[attr-defined]
+    record = default.record  # type: ignore[attr-defined]
     known(cases.subject().model).clear()
     monkeypatch.setattr(
-        stacks, "record", lambda model, *given, **how: runs.append(model) or record(model, *given, **how)
+        default, "record", lambda model, *given, **how: runs.append(model) or record(model, *given, **how)
     )  # type: ignore[func-returns-value]
     assert {usual_method(cases.subject()) for _ in range(3)} == {"layer_lrp"}
     assert len(runs) == 1
@@ -97,6 +97,6 @@ def test_a_model_that_cannot_be_asked_says_what_is_wrong_when_it_explains(monkey
     def broken(*_: object, **__: object) -> None:
         raise UnsupportedModel("it does not run")
 
-    monkeypatch.setattr(stacks, "record", broken)
+    monkeypatch.setattr(default, "record", broken)
     assert usual_method(cases.subject()) == "attn_lrp"
-    assert stacks.STACKED not in known(cases.subject().model)
+    assert default.STACKED not in known(cases.subject().model)

@@ -14,11 +14,10 @@ import pytest
 
 from tests.fuzz.tampering import tampered
 from whyformer import Comparison, Explainer, Explanation
-from whyformer.attention_heads import HeadMask
-from whyformer.attention_heads.counts import RELATIONS, HeadStatistics
 from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.evaluate import Results
 from whyformer.evaluation.journal import Journal
+from whyformer.methods.head_mask import RELATIONS, HeadMask, HeadStatistics
 from whyformer.perturb.seen import Seen
 from whyformer.results.evaluation import Chunk, Record
 from whyformer.results.saved import COMPARISON

@@ -9,8 +9,8 @@ import torch
 import whyformer
 from tests.helpers.golden import assert_close, goldens, inputs, model
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.attention import with_residual
 from whyformer.methods.decomposition import _contributions
-from whyformer.methods.rollout import with_residual
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.value_paths import value_paths
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from whyformer import BadInput, BadOption
-from whyformer.attention_heads import HeadMask, HeadStatistics, Thresholds
+from whyformer.methods.head_mask import HeadMask, HeadStatistics, Thresholds
 
 
 def statistics() -> HeadStatistics:

@@ -10,7 +10,7 @@ import whyformer
 from tests.helpers import zoo
 from whyformer.errors import WhyformerError
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import method_specs
 from whyformer.prediction import Prediction
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS, capturing

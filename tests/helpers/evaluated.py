@@ -22,8 +22,7 @@ from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Plan, Settings
-from whyformer.methods.registry import METHODS, method
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import METHODS, method, method_specs
 from whyformer.metrics.metric import METRICS, metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes, hide_named

@@ -14,7 +14,7 @@ from whyformer import BadInput, BadOption, Explainer
 from whyformer.inputs.encoding import batch_of
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Places, TensorInput
-from whyformer.methods.registry import method_named
+from whyformer.methods.method import method_named
 from whyformer.metrics.metric import metric_named, metric_specs
 from whyformer.perturb import HIDES, hide_named, register_hide
 from whyformer.perturb.out_of_memory import in_halves

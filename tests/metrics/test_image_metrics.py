@@ -12,7 +12,7 @@ import whyformer.metrics  # noqa: F401  (registers the metrics)
 from tests.helpers import cases as texts
 from tests.helpers.image_cases import GRID, case, marked, photo, subject
 from whyformer import BadInput, BadOption
-from whyformer.methods.registry import method_named
+from whyformer.methods.method import method_named
 from whyformer.metrics import Annotation, Case, measure
 from whyformer.metrics.metric import Measured, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes, hide_named

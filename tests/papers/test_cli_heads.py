@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.commands import status_of
-from whyformer.attention_heads import HeadMask
+from whyformer.methods.head_mask import HeadMask
 
 SENTENCE = """\
 # text = Critics liked the witty film.

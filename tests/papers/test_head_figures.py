@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from whyformer import BadInput
-from whyformer.attention_heads import HeadMask, HeadStatistics
+from whyformer.methods.head_mask import HeadMask, HeadStatistics
 from whyformer_papers.heads.figures import COLOURS, INK, KEPT, NEITHER, heads_figure, positions_figure
 
 

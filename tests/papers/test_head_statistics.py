@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, UnsupportedModel, record
-from whyformer.attention_heads import DIRECTIONS, RELATIONS, HeadMask
 from whyformer.inputs.encoding import Batch, collate, encode
 from whyformer.inputs.units import Unit
+from whyformer.methods.head_mask import DIRECTIONS, RELATIONS, HeadMask
 from whyformer.models.loading import Subject, subject_of
 from whyformer.progress import listening
 from whyformer.rounding import close

@@ -26,8 +26,7 @@ from whyformer.datasets import RECIPES, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import Results, Table, evaluate
 from whyformer.explain.explanation import Explanation
-from whyformer.methods.registry import METHODS, Method, list_methods, method_named
-from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.methods.method import METHODS, Method, MethodSpec, list_methods, method_named, method_specs
 from whyformer.metrics.metric import list_metrics, metric_named, metric_specs
 from whyformer.models.loading import Subject, load
 from whyformer.results.evaluation import Cell, Chunk, Record

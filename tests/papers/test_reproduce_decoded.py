@@ -24,8 +24,8 @@ from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra
 from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.explain.explanation import Explanation
-from whyformer.lm_heads import fitting
-from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.methods import logit_lens
+from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.loading import Subject, load, subject_of
 from whyformer.rounding import close
 from whyformer.show.colors import strengths
@@ -170,8 +170,8 @@ def test_the_papers_head_is_tried_for_models_of_the_hub_alone(tmp_path: Path, mo
         asked_for.append(source)
         return replace(real(head, **options), name=source)
 
-    real = fitting.load_head  # type: ignore[attr-defined]
-    monkeypatch.setattr(fitting, "load_head", from_hub)
+    real = logit_lens.load_head  # type: ignore[attr-defined]
+    monkeypatch.setattr(logit_lens, "load_head", from_hub)
     fresh = subject_of(cases.subject(labels=2).model, cases.wordpiece())
     found, (asked,) = small(tmp_path, FIGURE_5, instead={"sst2": "some/roberta"}, load=lambda name: fresh)
     assert decoding(asked) == [f"decoded_grad_cam(layer={n}, lm_head=roberta-base)" for n in (1, 2)]
@@ -186,7 +186,7 @@ def test_the_papers_head_is_tried_for_models_of_the_hub_alone(tmp_path: Path, mo
     def unreachable(source: str, **options: Any) -> Any:
         raise BadInput("the hub cannot be reached")
 
-    monkeypatch.setattr(fitting, "load_head", unreachable)
+    monkeypatch.setattr(logit_lens, "load_head", unreachable)
     found, (asked,) = small(tmp_path)
     assert decoding(asked) == []
     assert said(found, "and roberta-base does not do (the hub cannot be reached): give --lm-head sst2=FOLDER")

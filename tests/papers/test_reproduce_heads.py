@@ -18,12 +18,12 @@ from tests.helpers import cases
 from tests.helpers.commands import status_of
 from tests.helpers.evaluated import WORDS, answering
 from tests.papers.recipes import run
-from whyformer.attention_heads import HeadMask, HeadStatistics
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
 from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.inputs.encoding import Batch
-from whyformer.methods.registry import method_named
+from whyformer.methods.head_mask import HeadMask, HeadStatistics
+from whyformer.methods.method import method_named
 from whyformer.models.loading import Subject
 from whyformer_papers import reproduce
 from whyformer_papers.heads import HeadSearch, head_statistics, parsed_by, positional_statistics, statistics

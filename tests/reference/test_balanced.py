@@ -317,7 +317,7 @@ def test_gradients_of_a_book_are_kept_with_it() -> None:
 
 
 def test_a_bias_of_no_unit_is_refused() -> None:
-    from whyformer.methods.full_grad import _at_units
+    from whyformer.methods.gradient import _at_units
 
     stock = families.build("bert")
     prediction = Prediction(stock, batch_of(stock, families.batch()), 1, relevance=True)

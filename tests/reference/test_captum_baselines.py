@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.registry import Scores
+from whyformer.methods.method import Scores
 from whyformer.prediction import Prediction
 
 TARGET, VERSUS = 2, 0

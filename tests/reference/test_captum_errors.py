@@ -14,7 +14,7 @@ import whyformer
 from tests.helpers import families
 from whyformer import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.registry import Scores
+from whyformer.methods.method import Scores
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.prediction import Prediction
 from whyformer.progress import listening

@@ -18,8 +18,8 @@ from tests.helpers import cases, families
 from whyformer import Explainer, attribute
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import batch_of
-from whyformer.lm_heads import head
-from whyformer.methods.registry import Scores
+from whyformer.methods import logit_lens
+from whyformer.methods.method import Scores
 from whyformer.models.loading import BUNDLED
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
@@ -219,7 +219,7 @@ def test_tensors_alone_do_not_say_which_tokens_are_special(lm_head: str) -> None
 
 def test_slices_change_nothing(lm_head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = found(lm_head, layers="all", vocabulary=4)
-    monkeypatch.setattr(head, "AT_ONCE", 100)
+    monkeypatch.setattr(logit_lens, "AT_ONCE", 100)
     sliced = found(lm_head, layers="all", vocabulary=4)
     torch.testing.assert_close(sliced.values, whole.values, rtol=1e-12, atol=1e-15)
     parts = zip(sliced.diagnostics["decoded"]["vocabulary"], whole.diagnostics["decoded"]["vocabulary"], strict=True)
@@ -255,13 +255,13 @@ def test_no_tensor_is_larger_than_a_slice(
     prediction = Prediction(model, batch_of(model, families.batch(lengths=(9, 5, 7))), 0)
     assert int(prediction.real.sum()) == positions
     _ = prediction.hidden_gradients
-    monkeypatch.setattr(head, "AT_ONCE", 4_000)
+    monkeypatch.setattr(logit_lens, "AT_ONCE", 4_000)
     run = whyformer.list_methods()[METHOD]
     run(prediction, lm_head=str(tmp_path))  # the head is read now
     with Largest() as seen:
         run(prediction, lm_head=str(tmp_path), **options)
     assert 3_900 < seen.numbers <= 4_000
-    monkeypatch.setattr(head, "AT_ONCE", 10**9)
+    monkeypatch.setattr(logit_lens, "AT_ONCE", 10**9)
     with Largest() as seen:
         run(prediction, lm_head=str(tmp_path), **options)
     assert seen.numbers == words * positions

@@ -14,8 +14,8 @@ import whyformer
 from tests.helpers import families
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.layered import lower_layers
-from whyformer.methods.registry import Scores
+from whyformer.methods.lrp import lower_layers
+from whyformer.methods.method import Scores
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import whyformer
 from tests.helpers import families
-from whyformer.attention_heads import RELATIONS, HeadMask, HeadStatistics
 from whyformer.inputs.encoding import batch_of
+from whyformer.methods.head_mask import RELATIONS, HeadMask, HeadStatistics
 from whyformer.models.loading import bundled_models
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
@@ -368,7 +368,7 @@ def test_the_mask_of_a_bundled_model_is_its_default(tmp_path: Path, monkeypatch:
     model, folder = families.build("bert"), tmp_path / "tiny"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    for module in ("whyformer.methods.shipped", bundled_models.__module__):
+    for module in ("whyformer.methods.default", bundled_models.__module__):
         monkeypatch.setattr(sys.modules[module], "BUNDLED", tmp_path)
     monkeypatch.setattr(model.config, "_name_or_path", str(folder))
     with pytest.raises(whyformer.BadOption, match="comes with none"):

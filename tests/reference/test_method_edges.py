@@ -17,8 +17,8 @@ from tests.helpers import families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.errors import CompletenessWarning
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods import by_captum, paths
-from whyformer.methods.registry import Scores, method_named
+from whyformer.methods import paths, sampling
+from whyformer.methods.method import Scores, method_named
 from whyformer.prediction import Prediction
 from whyformer.rounding import ROUNDING
 
@@ -218,9 +218,9 @@ def test_steps_beyond_the_number_of_units_hide_one_at_a_time() -> None:
 # Sums
 
 
-def constant_path(example: Any, delta: float, expected: float = 10.0) -> by_captum.Report:
+def constant_path(example: Any, delta: float, expected: float = 10.0) -> sampling.Report:
     whole, scores = torch.tensor([expected, expected + delta], dtype=torch.float64).split(1)
-    return by_captum.adding_up(example, scores, whole, torch.tensor(0.0))
+    return sampling.adding_up(example, scores, whole, torch.tensor(0.0))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_scores_miss_where_they_are_more_than_a_twentieth_off(delta: float, miss
         model = families.build("bert")
 
     report = constant_path(Example, delta)
-    assert bool(report[by_captum.MISSES]) is missed
+    assert bool(report[sampling.MISSES]) is missed
     assert float(report["delta"]) == pytest.approx(delta, abs=1e-10)
     assert float(report["expected"]) == 10
 
@@ -241,8 +241,8 @@ def test_what_is_within_rounding_is_not_missed() -> None:
         model = nn.Linear(1, 1)  # float32
 
     ends = torch.tensor(1e4), torch.tensor(1e4)
-    assert not by_captum.adding_up(Example, torch.tensor([0.5]), *ends)[by_captum.MISSES]  # type: ignore[arg-type]
-    assert by_captum.adding_up(Example, torch.tensor([1.5]), *ends)[by_captum.MISSES]  # type: ignore[arg-type]
+    assert not sampling.adding_up(Example, torch.tensor([0.5]), *ends)[sampling.MISSES]  # type: ignore[arg-type]
+    assert sampling.adding_up(Example, torch.tensor([1.5]), *ends)[sampling.MISSES]  # type: ignore[arg-type]
 
 
 def test_steps_are_doubled_while_the_sum_misses() -> None:
@@ -297,9 +297,9 @@ def test_everyone_is_told_that_scores_do_not_add_up(capsys: pytest.CaptureFixtur
 def test_importing_a_library_leaves_the_random_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """As scikit-learn, which draws a number when it is first imported."""
     monkeypatch.delitem(sys.modules, "captum.attr", raising=False)  # another test may have imported it
-    monkeypatch.setattr(by_captum.importlib, "import_module", lambda name: random.random())  # type: ignore[attr-defined]
+    monkeypatch.setattr(sampling.importlib, "import_module", lambda name: random.random())  # type: ignore[attr-defined]
     before = random.getstate()
-    by_captum.captum_attr()
+    sampling.captum_attr()
     assert random.getstate() == before
 
 

@@ -13,7 +13,7 @@ from tests.helpers import families
 from tests.helpers.golden import assert_close, inputs, model
 from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.registry import Scores
+from whyformer.methods.method import Scores
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp import books
 

@@ -14,7 +14,7 @@ from tests.helpers import families
 from tests.helpers.cases import KINDS, PAIR, TEXTS, predicted, subject
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
-from whyformer.methods.registry import METHODS, Method, Scores
+from whyformer.methods.method import METHODS, Method, Scores
 from whyformer.prediction import Prediction
 
 LONG = TEXTS[2]

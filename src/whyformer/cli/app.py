@@ -20,7 +20,7 @@ from whyformer.cli.process import put, say
 from whyformer.errors import BadOption, WhyformerWarning
 from whyformer.explain.explainer import Explainer
 from whyformer.methods.default import EFFORT, Effort
-from whyformer.methods.registry import Method
+from whyformer.methods.method import Method
 from whyformer.metrics.metric import Metric
 from whyformer.registry import names
 from whyformer.registry.names import Registry

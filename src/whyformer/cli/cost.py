@@ -8,7 +8,7 @@ from whyformer.cli.app import Loading, MethodsOption, app, with_model
 from whyformer.cli.process import put, put_json
 from whyformer.errors import BadOption, shown
 from whyformer.evaluation.cost import SECONDS, TOKENS
-from whyformer.methods.specs import FAST
+from whyformer.methods.method import FAST
 
 DIGITS = 9  # at most, of a number of tokens
 

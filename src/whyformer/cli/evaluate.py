@@ -26,7 +26,7 @@ from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, Res
 from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.recommend import LAYER_METRIC, LAYERED, METRIC, TEXTS, recommend
 from whyformer.explain.folder import KIND, PAGE, kept_examples
-from whyformer.methods.specs import FAST, SHORT
+from whyformer.methods.method import FAST, SHORT
 from whyformer.metrics.metric import METRICS as REGISTRY
 from whyformer.metrics.metric import Metric
 from whyformer.show.render import text_of

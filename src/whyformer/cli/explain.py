@@ -49,8 +49,7 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
 from whyformer.explain.folder import FolderOfExplanations
 from whyformer.methods.default import AUTO_SENTENCE, Effort, auto_method, effort_named, methods_for
-from whyformer.methods.registry import METHODS, Method, list_methods
-from whyformer.methods.specs import EVERY, SHORT, MethodSpec, method_specs
+from whyformer.methods.method import EVERY, METHODS, SHORT, Method, MethodSpec, list_methods, method_specs
 from whyformer.registry.options import Option
 from whyformer.registry.specs import names_of
 

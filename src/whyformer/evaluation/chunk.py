@@ -18,8 +18,7 @@ from whyformer.evaluation.explained import Explained, ExplainedBatch, ExplainedD
 from whyformer.evaluation.ledger import Ledger
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.evaluation.references import reference_cases
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec, Scores
 from whyformer.metrics.case import PIXELS, Case
 from whyformer.metrics.metric import MetricSpec
 from whyformer.models.limits import limits_of

@@ -26,7 +26,7 @@ from whyformer.errors import (
 )
 from whyformer.inputs.encoding import Batch, Window, collate, encode, window_of
 from whyformer.inputs.kinds import read
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec
 from whyformer.models.borrow import borrowed, frozen, parameters_of
 from whyformer.models.loading import Subject, input_embeddings
 from whyformer.models.memory import free_memory, peak_memory

@@ -27,7 +27,7 @@ from whyformer.evaluation.references import Way
 from whyformer.inputs.encoding import collate
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
-from whyformer.methods.specs import SHORT, MethodSpec
+from whyformer.methods.method import SHORT, MethodSpec
 from whyformer.metrics.metric import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.models.memory import uncollected

@@ -14,9 +14,8 @@ from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import Plan
 from whyformer.evaluation.protocols import as_explained
 from whyformer.inputs.encoding import collate
-from whyformer.methods.documents import Document
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.long_texts import Document
+from whyformer.methods.method import MethodSpec, Scores
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
 from whyformer.tasks.classes import Classes

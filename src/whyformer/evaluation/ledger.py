@@ -11,8 +11,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.explained import Explained
 from whyformer.evaluation.plan import PendingChunk, Plan
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec, Scores
 from whyformer.metrics.metric import Measured, MetricSpec
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import Chunk, Pair, Record

@@ -12,7 +12,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.examples import Item, as_json, hashed, hashed_json, item_of
 from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
 from whyformer.metrics.metric import NEEDS, MetricSpec, list_metrics
 from whyformer.models.limits import CPU, limits_of

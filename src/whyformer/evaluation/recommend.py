@@ -11,7 +11,7 @@ from whyformer.escapes import visible
 from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.inputs.encoding import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
-from whyformer.methods.specs import FAST, MethodSpec, method_specs
+from whyformer.methods.method import FAST, MethodSpec, method_specs
 from whyformer.metrics.metric import MetricSpec, metric_specs
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction

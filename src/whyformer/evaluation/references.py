@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from whyformer.evaluation.explained import Explained
 from whyformer.evaluation.plan import Plan
 from whyformer.inputs.images import ImageInput
-from whyformer.methods.registry import method_named
+from whyformer.methods.method import method_named
 from whyformer.metrics.case import Case, Combine, Groups
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.metric import MetricSpec

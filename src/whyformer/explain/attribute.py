@@ -11,7 +11,7 @@ from whyformer.errors import BadOption
 from whyformer.explain.inputs import of_chosen_rows
 from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_in_steps, usual_method_for, with_options
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec
 from whyformer.prediction import Prediction
 from whyformer.recorder.captures import capturing
 from whyformer.recorder.needs import Memory

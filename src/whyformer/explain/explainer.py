@@ -38,8 +38,7 @@ from whyformer.inputs.kinds import kind_of, read
 from whyformer.inputs.texts import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
-from whyformer.methods.registry import Method, PerExample, Scores
-from whyformer.methods.specs import FAST, SHORT, MethodSpec, means_several
+from whyformer.methods.method import FAST, SHORT, Method, MethodSpec, PerExample, Scores, means_several
 from whyformer.models.heads import HEADS
 from whyformer.models.limits import may_pad
 from whyformer.models.loading import Subject, load, subject_of

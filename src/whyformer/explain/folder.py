@@ -18,7 +18,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.inputs import gold_name, without_bad
 from whyformer.inputs.encoding import DROPPED, warn_of_truncated
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec
 from whyformer.models.loading import Subject
 from whyformer.progress import counting, report
 from whyformer.results.evaluation import Chunk, Record

@@ -21,9 +21,8 @@ from whyformer.explain.request import ExplainedOutput, asked_pairs, labels_of_ou
 from whyformer.inputs.encoding import NO_ANSWER, ReadInput, TextInput
 from whyformer.inputs.units import Unit
 from whyformer.inputs.windows import Windows
-from whyformer.methods.documents import Document
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.long_texts import Document
+from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models.loading import Subject
 from whyformer.perturb.windows import WindowRunner
 from whyformer.prediction import Prediction

@@ -19,7 +19,7 @@ from whyformer.images import read_again
 from whyformer.inputs.encoding import ReadInput, TextInput, collate, encode
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import Kind, Places, TensorInput
-from whyformer.methods.registry import method_named
+from whyformer.methods.method import method_named
 from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
 from whyformer.metrics.faithfulness import TENTHS, flat

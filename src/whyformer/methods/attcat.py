@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from whyformer.methods.attention import at_layer
-from whyformer.methods.places import GradientBook, check_cancelled, summed
-from whyformer.methods.registry import Scores, method
+from whyformer.methods.method import GradientBook, Scores, check_cancelled, method, summed
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import GRADIENT, MAPS, with_book
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from whyformer.methods.registry import method
-from whyformer.methods.rollout import roll_out
+from whyformer.methods.attention import roll_out
+from whyformer.methods.method import method
 from whyformer.prediction import Prediction
 from whyformer.recorder import RELEVANCE
 from whyformer.recorder.lrp.value_paths import ValuePath, value_paths

@@ -1,21 +1,88 @@
-"""The method that `auto` is a name for on each kind of model, and the effort that goes with it."""
+"""The method that `auto` is a name for on each kind of model, and the effort that goes with it.
+
+The search for one stack of layers in a model of texts.
+
+Files that a bundled model ships with: its head mask, and the layer that decodes best.
+"""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from torch import nn
 
-from whyformer.errors import BadOption
+from whyformer.errors import BadOption, WhyformerError
 from whyformer.images import is_stacked, is_stacked_for
-from whyformer.inputs.encoding import Batch
-from whyformer.methods.registry import method_named
-from whyformer.methods.shipped import best_layer
-from whyformer.methods.specs import BESIDE_AUTO, EVERY, SHORT, USUAL, MethodSpec, means_several, method_specs
-from whyformer.methods.stacks import reads_in_one_stack, reads_in_one_stack_for
+from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.methods.method import (
+    BESIDE_AUTO,
+    EVERY,
+    SHORT,
+    USUAL,
+    MethodSpec,
+    means_several,
+    method_named,
+    method_specs,
+)
+from whyformer.models.cache import known
 from whyformer.models.heads import task_name
-from whyformer.models.loading import Subject
+from whyformer.models.loading import BUNDLED, Subject, bundled_models
+from whyformer.recorder import Layers, record
 from whyformer.registry.specs import Written, distinct, names_of
+from whyformer.storage.files import read_json
 from whyformer.tasks.next_token import NextToken
+
+BLANK = "a"  # a text that only asks what a model is made of
+STACKED = "texts go through one stack of layers"
+
+
+def reads_in_one_stack(subject: Subject) -> bool:
+    """Return True if a model of texts has one stack of layers, as a BERT and unlike an encoder with a decoder.
+
+    A model that cannot be recorded counts as one without; its explanation reports what is wrong.
+    """
+
+    def find() -> bool:
+        return _has_one_stack(subject.model, collate(subject, [encode(subject, BLANK, answers=False)]))
+
+    try:
+        return known(subject.model).once(STACKED, find)
+    except WhyformerError:
+        return False
+
+
+def reads_in_one_stack_for(model: nn.Module, batch: Batch) -> bool:
+    """Return the same for ready tensors, after a run on the first of them."""
+    return known(model).once(STACKED, lambda: _has_one_stack(model, batch.rows([0])))
+
+
+def _has_one_stack(model: nn.Module, batch: Batch) -> bool:
+    return isinstance(record(model, batch.tensors, relevance=False).layers, Layers)
+
+
+def shipped_file(model: nn.Module, name: str) -> Path | None:
+    """The file of that name that a bundled model ships with, or None."""
+    folder = Path(getattr(getattr(model, "config", None), "_name_or_path", ""))
+    is_bundled = folder.parent == BUNDLED and folder.name in bundled_models()
+    return folder / name if is_bundled and (folder / name).exists() else None
+
+
+def shipped_layer(model: nn.Module) -> int | None:
+    """The layer that a bundled model ships with, or None."""
+    file = shipped_file(model, "layer.json")
+    return None if file is None else int(read_json(file)["layer"])
+
+
+def best_layer(model: nn.Module) -> int:
+    """The layer that a bundled model ships with. Any other model needs a number."""
+    layer = shipped_layer(model)
+    if layer is None:
+        raise BadOption(
+            "layer='best' is the layer that a bundled model ships with, and this model is not bundled: give a number. "
+            "`whyformer recommend --layers --data FILE` finds one on your own texts"
+        )
+    return layer
+
 
 Effort = Literal["fast", "balanced", "best"]
 

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.methods.registry import Scores, method
-from whyformer.methods.relevance import conservation, transformer_attribution
-from whyformer.methods.rollout import roll_out, with_residual
-from whyformer.methods.shipped import shipped_file
+from whyformer.methods.attention import roll_out, with_residual
+from whyformer.methods.default import shipped_file
+from whyformer.methods.lrp import conservation, transformer_attribution
+from whyformer.methods.method import Scores, method
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
 from whyformer.recorder.lrp.head_gate import HeadGate
 
 if TYPE_CHECKING:
-    from whyformer.attention_heads import HeadMask
+    from whyformer.methods.head_mask import HeadMask
 
 MAKING = "make one with `whyformer heads --model … --treebank …`"
 ONLY_KEPT = "this mask tells only which are kept: give a file made by `whyformer heads`, or numbers [2, layers, heads]"
@@ -90,7 +90,7 @@ def _kinds(
     seed: int,
 ) -> Tensor:
     """Which heads are kept, by kind, [kinds, layers, heads] booleans; one kind where the kinds are not known."""
-    from whyformer.attention_heads import HeadMask
+    from whyformer.methods.head_mask import HeadMask
 
     maps = prediction.trace.attention
     layers, counts = len(maps), sorted({m.shape[1] for m in maps})
@@ -134,7 +134,7 @@ def _by_kind(mask: "HeadMask") -> Tensor:
 
 def _stored(prediction: Prediction, head_mask: str | Path | None, seed: int) -> "HeadMask":
     """The mask of a file, or the one shipped with a bundled model, or a random one that keeps as many heads as that."""
-    from whyformer.attention_heads import HeadMask
+    from whyformer.methods.head_mask import HeadMask
 
     if head_mask not in (None, "random"):
         return HeadMask.load(str(head_mask))

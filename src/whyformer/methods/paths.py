@@ -15,10 +15,9 @@ from whyformer.inputs.encoding import Batch
 from whyformer.inputs.hiding import Zero
 from whyformer.inputs.images import Patches
 from whyformer.inputs.input import together
-from whyformer.methods.by_captum import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.methods.gradient import Protocol, _allennlp
-from whyformer.methods.places import Anywhere, AtInput, GradientBook, Place, place_of
-from whyformer.methods.registry import Scores, method
+from whyformer.methods.method import Anywhere, AtInput, GradientBook, Place, Scores, method, place_of
+from whyformer.methods.sampling import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.models.failures import NO_GRADIENT, named_failures
 from whyformer.perturb.copies import Copies
 from whyformer.perturb.hides import Baseline

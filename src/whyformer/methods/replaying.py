@@ -31,7 +31,7 @@ from whyformer.recorder.captures import (
 from whyformer.recorder.runs import Runs
 
 if TYPE_CHECKING:
-    from whyformer.methods.registry import Method, Scores
+    from whyformer.methods.method import Method, Scores
 
 APART = 1e-3  # what captured scores may differ by from those they are compared with once, beside the largest
 ALONG = 0.98  # the cosine that they have at least in half precision, where numbers are noisy

@@ -15,8 +15,7 @@ from whyformer import progress
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.hiding import Hide
 from whyformer.methods.default import usual_in_steps, usual_method_for
-from whyformer.methods.registry import Scores, method, method_named
-from whyformer.methods.specs import USUAL, MethodSpec
+from whyformer.methods.method import USUAL, MethodSpec, Scores, method, method_named
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
 from whyformer.recorder import GRADIENT, Needs

@@ -16,7 +16,7 @@ from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput, upsampled
 from whyformer.inputs.input import Flags, Kind, Places, TensorInput, flags_of
 from whyformer.inputs.units import Span
-from whyformer.methods.registry import Scores
+from whyformer.methods.method import Scores
 from whyformer.metrics.metric import Measured, Metric
 from whyformer.perturb import Outcomes, Search, best_orders, hide_named
 from whyformer.prediction import Prediction

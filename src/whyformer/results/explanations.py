@@ -17,7 +17,7 @@ import numpy as np
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.inputs.encoding import NO_ANSWER, TextInput
 from whyformer.inputs.units import Span, Unit
-from whyformer.methods.registry import Scores
+from whyformer.methods.method import Scores
 from whyformer.results.checked import Effect
 from whyformer.results.explanation import Array, ComparisonData, ExplanationData, plain_label, plain_unit
 from whyformer.results.saved import EXPLANATION, SCHEMA, SCHEMA_VERSION

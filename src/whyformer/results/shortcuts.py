@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from whyformer.errors import BadInput
 from whyformer.inputs.units import Span, Unit, join_words
-from whyformer.methods.registry import list_methods, method_named
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec, list_methods, method_named
 from whyformer.results.checked import LITTLE
 from whyformer.results.explanation import Array, ExplanationData
 from whyformer.storage.schema import (

@@ -18,8 +18,7 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.table import Table as Lines
 
-from whyformer.methods.registry import METHODS
-from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.methods.method import METHODS, MethodSpec, method_specs
 from whyformer.models.memory import in_words
 from whyformer.perturb import LONGEST_SEARCH
 from whyformer.progress import duration

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from whyformer.attention_heads import RELATIONS, HeadMask
 from whyformer.errors import BadInput
+from whyformer.methods.head_mask import RELATIONS, HeadMask
 from whyformer.show.pictures import ruled
 
 if TYPE_CHECKING:

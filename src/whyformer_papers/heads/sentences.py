@@ -4,9 +4,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whyformer.attention_heads.counts import RELATIONS
 from whyformer.errors import BadInput, shown
 from whyformer.inputs.units import Span, Unit
+from whyformer.methods.head_mask import RELATIONS
 
 _SAME = {"obj": "dobj"}
 _PASSIVE = {"nsubjpass": "nsubj"}

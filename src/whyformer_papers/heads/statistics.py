@@ -11,17 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.attention_heads.counts import DIRECTIONS, RELATIONS, HeadStatistics
-from whyformer.attention_heads.mask import (
+from whyformer.errors import BadInput, BadOption, nearest
+from whyformer.inputs.encoding import Text, TextInput, collate, encode
+from whyformer.methods.head_mask import (
     DIRECTION_CHOICES,
+    DIRECTIONS,
     POSITIONAL,
+    RELATIONS,
     SYNTACTIC,
     DirectionChoice,
     HeadMask,
+    HeadStatistics,
     Thresholds,
 )
-from whyformer.errors import BadInput, BadOption, nearest
-from whyformer.inputs.encoding import Text, TextInput, collate, encode
 from whyformer.models.loading import Subject
 from whyformer.progress import report
 from whyformer_papers.heads.sentences import Aligned, Sentence, align

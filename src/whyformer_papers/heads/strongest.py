@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whyformer.attention_heads.counts import DIRECTIONS, RELATIONS
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.encoding import Batch
+from whyformer.methods.head_mask import DIRECTIONS, RELATIONS
 from whyformer.models.loading import Subject
 from whyformer.recorder import record
 from whyformer_papers.heads.sentences import Aligned

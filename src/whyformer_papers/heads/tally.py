@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from whyformer.attention_heads.counts import RELATIONS, Counts, HeadStatistics
+from whyformer.methods.head_mask import RELATIONS, Counts, HeadStatistics
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from whyformer.attention_heads import RELATIONS, HeadMask
 from whyformer.inputs.encoding import Text
+from whyformer.methods.head_mask import RELATIONS, HeadMask
 from whyformer.show.grid import NONE, Grid, plain_grid
 from whyformer_papers.heads.figures import heads_figure, positions_figure
 from whyformer_papers.reproduce.masks import is_parsed

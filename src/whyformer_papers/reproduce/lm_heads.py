@@ -6,7 +6,7 @@ from pathlib import Path
 
 from whyformer.errors import BadOption, WhyformerError
 from whyformer.inputs.encoding import collate, encode
-from whyformer.lm_heads import head_for, load_head, own_head
+from whyformer.methods.logit_lens import head_for, load_head, own_head
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction
 from whyformer_papers.reproduce.recipe import Column, Reproduction

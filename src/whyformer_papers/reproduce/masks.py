@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from whyformer.attention_heads import HeadMask
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Text
+from whyformer.methods.head_mask import HeadMask
 from whyformer.models.loading import Subject, text_config
 from whyformer.progress import counting
 from whyformer.storage.files import make_folder, regular

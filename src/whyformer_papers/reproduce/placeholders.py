@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whyformer.attention_heads import HeadMask
 from whyformer.errors import BadInput
-from whyformer.methods.specs import method_specs
+from whyformer.methods.head_mask import HeadMask
+from whyformer.methods.method import method_specs
 from whyformer_papers.reproduce.lm_heads import ColumnHead
 from whyformer_papers.reproduce.masks import ColumnMask, is_parsed
 from whyformer_papers.reproduce.recipe import Column, Measure, Reproduction, Row

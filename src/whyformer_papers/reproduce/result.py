@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from whyformer.attention_heads import HeadMask
 from whyformer.evaluation.evaluate import Table
 from whyformer.explain.explanation import Comparison
-from whyformer.methods.specs import method_specs
+from whyformer.methods.head_mask import HeadMask
+from whyformer.methods.method import method_specs
 from whyformer.metrics.metric import metric_specs
 from whyformer.models.loading import Subject
 from whyformer.results.evaluation import Cell

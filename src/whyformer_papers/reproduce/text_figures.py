@@ -13,7 +13,7 @@ from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.encoding import Text
-from whyformer.methods.specs import MethodSpec, method_specs
+from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.results.explanation import Array
 from whyformer.show.colors import Scale, largest

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from whyformer import Dataset, Explainer, WhyformerError, open_dataset
-from whyformer.attention_heads import HeadMask
 from whyformer.evaluation.evaluate import Results
 from whyformer.evaluation.journal import Journal
+from whyformer.methods.head_mask import HeadMask
 from whyformer_papers.heads import Treebank, head_statistics
 from whyformer_papers.results import checked, two_images
 from whyformer_papers.results.rows import Row, data_name, table_rows, write_rows

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer import Table, WhyformerError
-from whyformer.methods.specs import method_specs
+from whyformer.methods.method import method_specs
 from whyformer_papers.results.study import Study
 
 REFERENCES = ("ceiling", "chance")

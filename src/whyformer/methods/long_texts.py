@@ -10,8 +10,7 @@ from torch import Tensor
 from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import TextInput, collate
-from whyformer.methods.registry import Scores
-from whyformer.methods.specs import MethodSpec
+from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models.loading import Subject
 from whyformer.perturb.out_of_memory import in_halves
 from whyformer.perturb.runner import Runner

@@ -1,11 +1,15 @@
 """Methods by name: what each declares about itself, and what it computes.
 
 Importing any module of this package registers all methods of Whyformer.
+
+Methods with their options, as they are written: `attcat(states=inputs)`, `all`, `fast`.
+
+Where in a model embeddings are taken, and when their products are refused: one vocabulary for all methods.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,10 +19,12 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.replaying import captured, replayed
 from whyformer.perturb.seen import Seen
 from whyformer.prediction import Prediction
-from whyformer.recorder import MAPS, Needs, differentiating
+from whyformer.recorder import MAPS, Book, Layers, Needs, differentiating
+from whyformer.recorder.lrp.books import GRADIENT_BOOKS, PLAIN, gradient_book
 from whyformer.recorder.run import check_finite
 from whyformer.registry.names import Registry
-from whyformer.registry.specs import Registered, keyword_only, register
+from whyformer.registry.options import Added, MethodName, Names, Spelling
+from whyformer.registry.specs import Registered, Spec, Written, distinct, keyword_only, names_of, read_spec, register
 from whyformer.tasks.task import Explains, are_all_others
 
 RESERVED = frozenset(  # parameters of `Explainer.explain` and `attribute`, and flags of `whyformer explain`
@@ -209,3 +215,177 @@ def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
         else:
             joined[name] = torch.stack(values).sum(0) if isinstance(first, Tensor) else values
     return joined
+
+
+FAST = "fast"  # every method that runs the model once, forward and backward
+SHORT = "short"  # five methods, the default where methods are compared
+EVERY = ("all", FAST, SHORT)
+BESIDE_AUTO = ("attn_lrp", "transformer_attribution", "attcat", "random")  # the other methods of `short`
+USUAL = "auto"  # in place of a method that another one is made of: the one that wins in general on a model
+
+
+@dataclass(frozen=True)
+class MethodSpec(Spec[Method]):
+    """A method with its options."""
+
+    def __call__(self, prediction: Prediction) -> Scores:
+        """The scores with these options."""
+        return self.of(prediction, **self.options)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What determines a number: the facts of the method, and of the method that it is made of."""
+        facts = super().facts | ({} if self.quantity == "logit" else {"quantity": self.quantity})
+        return facts if self.made_of is None else facts | {"made_of": self.made_of.facts}
+
+    @property
+    def of_option(self) -> str | None:
+        """The name of the option that says which method this one is made of, if it is made of one."""
+        return next((name for name, option in self.of.options.items() if MethodName in option.kinds), None)
+
+    @property
+    def made_of(self) -> "MethodSpec | None":
+        """The method that this one is made of: what an option of type `MethodName` names, if that is one already."""
+        if self.of_option is None or self.is_made_of_usual:
+            return None
+        option = self.of.options[self.of_option]
+        spec = method_specs([self.options.get(option.name, option.default)])[0]
+        if spec.of.name == self.of.name:
+            raise BadOption(
+                f"{self.of.name} cannot be made of itself: give {option.name}= a method that explains in one pass"
+            )
+        return spec
+
+    @property
+    def is_made_of_usual(self) -> bool:
+        """Whether it is made of the method that wins in general: which that is, depends on the model."""
+        name = self.of_option
+        return name is not None and self.options.get(name, self.of.options[name].default) == USUAL
+
+    def made_of_label(self, label: str) -> "MethodSpec":
+        """The same method, made of the one that is written as `label`."""
+        return self if self.of_option is None else MethodSpec(self.of, {**self.options, self.of_option: label})
+
+    @property
+    def needs(self) -> Needs:
+        """What a run has to record for it: of a method made of another, that is what the other needs."""
+        return self.of.needs_for(self.options) if self.made_of is None else self.made_of.needs
+
+    @property
+    def quantity(self) -> Explains:
+        """The quantity it explains by default: that of the method that it is made of."""
+        return self.of.quantity if self.made_of is None else self.made_of.quantity
+
+    @property
+    def signed(self) -> bool:
+        """Whether its scores may have signs: of a method that has none otherwise, those that report a drop do."""
+        return self.of.signed or self.options.get("report") == "drop"
+
+    @property
+    def class_specific(self) -> bool:
+        """Whether its scores depend on the class: not if those of the method that it is made of do not."""
+        return self.of.class_specific and (self.made_of is None or self.made_of.class_specific)
+
+
+def means_several(names: Sequence[str]) -> bool:
+    """True for the one name of a group of methods: `all`, `fast` or `short`."""
+    return len(names) == 1 and names[0] in EVERY
+
+
+def method_specs(written: Written) -> tuple[MethodSpec, ...]:
+    """The methods named, with options in brackets; `all`, `fast` for those of one pass, `short` for five."""
+    meant = [name for part in names_of(written) for name in _meant(part)]
+    return distinct([_spec(*read_spec(name, METHODS)) for name in meant])
+
+
+def _meant(word: str) -> list[str]:
+    """The methods that a word for several stands for, or the one that is named."""
+    if word not in EVERY:
+        return [word]
+    if word == SHORT:
+        return ["layer_lrp", *BESIDE_AUTO]
+    return [name for name, method in list_methods().items() if word == "all" or method.passes == "one"]
+
+
+def _spec(method: Method, options: Mapping[str, Any]) -> MethodSpec:
+    spec = MethodSpec(method, options)
+    made_of = spec.made_of  # raises if it cannot be made of that
+    return spec if made_of is None or spec.of_option not in options else spec.made_of_label(made_of.label)
+
+
+Place = Literal["token_embeddings", "embedding_output"]
+Anywhere = Literal[Place, "pixels"]
+AtInput = Annotated[Anywhere | None, Spelling(in_keys={None: "token_embeddings"})]
+AtStates = Annotated[Literal["embedding_output", "pixels"] | None, Added()]
+AtRelevance = Annotated[  # a spelling of its own, until there was one for all
+    Anywhere | None,
+    Spelling(
+        former={"embeddings": "token_embeddings"}, in_keys=dict.fromkeys((None, "token_embeddings"), "embeddings")
+    ),
+]
+OfGradient = Annotated[str, Names(GRADIENT_BOOKS, "rule_of")]
+GradientBook = Annotated[str | None, Names(GRADIENT_BOOKS, "rule_of"), Added()]  # None: torch's own derivatives
+
+# A sum this small beside its terms is rounding, or the small constant in a norm, which shows more in small numbers.
+CANCELLED: dict[Anywhere, float] = {"token_embeddings": 1e-3, "embedding_output": 2e-5, "pixels": 1e-3}
+
+
+def gradient_or_book(book: str | None) -> Book:
+    """Return the rule book of that name, or else the book of torch's own derivatives."""
+    return PLAIN if book is None else gradient_book(book)
+
+
+def place_of(prediction: Prediction, at: Anywhere | None) -> Anywhere:
+    """The place that is asked for.
+
+    By default it is the token embeddings; of an image the embedding output, or the pixels where a model has no layers
+    whose states are those of patches.
+    """
+    trace = prediction.trace
+    if at == "pixels" and trace.pixels is None:
+        raise BadOption("at='pixels' is for images, and this input has no pixel_values: leave `at` out")
+    if at is not None:
+        return at
+    if trace.embeddings is not None:
+        return "token_embeddings"
+    return "embedding_output" if isinstance(trace.layers, Layers) else "pixels"
+
+
+def of_pixels(prediction: Prediction, values: Tensor, report: dict[str, Any] | None = None) -> Scores:
+    """Numbers of pixels [batch, channels, height, width], added up over channels, and then over each patch.
+
+    The map of pixels, [batch, height, width], is reported. Units that are no patch, as `[CLS]`, score 0.
+    """
+    pixels = values.sum(1)
+    return Scores(prediction.trace.patches.sums(pixels), {**(report or {}), "pixels": pixels})
+
+
+def check_cancelled(
+    prediction: Prediction, scores: Tensor, terms: Tensor, advice: str, at: Anywhere = "embedding_output"
+) -> None:
+    """Raise if sums [batch, units] are nothing beside their terms, for an example.
+
+    `terms` are the sums of the terms' sizes. A norm does not feel the length of its input, so a vector that goes
+    through a norm alone has a product of 0 with its gradient, but for the small constant in the norm: to rank such
+    numbers means nothing. From the embedding output on, the position that the head reads may have a signal all the
+    same, so the others are looked at, if they have a gradient.
+    """
+    asked = ~prediction.padding
+    if at == "embedding_output":
+        unread = asked & (prediction.reader == 0) & (terms > 0)
+        asked = torch.where(unread.any(-1, keepdim=True), unread, asked)
+    largest, size = ((values.abs() * asked).amax(-1) for values in (scores, terms))
+    refuse_if(
+        (largest < CANCELLED[at] * size).any(),
+        UnsupportedModel(
+            "vectors times their gradients cancel to almost nothing: this model normalises them before anything else, "
+            f"so their length has no effect, and what is left is the small constant in a norm; {advice}"
+        ),
+    )
+
+
+def summed(prediction: Prediction, products: Tensor, advice: str, at: Place = "embedding_output") -> Tensor:
+    """Products [batch, units, width] summed over width, if they do not cancel."""
+    scores = products.sum(-1)
+    check_cancelled(prediction, scores, products.abs().sum(-1), advice, at)
+    return scores

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadOption
-from whyformer.methods.registry import method
+from whyformer.methods.method import method
 from whyformer.prediction import Prediction
 from whyformer.recorder import GRADIENT
 
