@@ -58,8 +58,8 @@ from whyformer.inputs.encoding import batch_of
 from whyformer.methods.logit_lens import save_head
 from whyformer.methods.method import Method
 from whyformer.models.memory import peak_memory
+from whyformer.perturb.engine import Counts, Runner
 from whyformer.perturb.prefixes import running_whole
-from whyformer.perturb.runner import Counts, Runner
 from whyformer.prediction import Prediction
 from whyformer.recorder.captures import SIGHTS, known_captures, release
 from whyformer.registry.specs import names_of

@@ -28,7 +28,7 @@ from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.models import limits
 from whyformer.models.limits import LIMITS
-from whyformer.perturb import flights
+from whyformer.perturb import engine
 from whyformer.recorder import captures
 from whyformer.recorder.captures import SIGHTS
 from whyformer.rounding import close
@@ -93,8 +93,8 @@ def test_an_evaluation_of_images_finds_the_same_while_the_next_are_explained(
     plain = replace(LIMITS["large cuda"], texts=texts, rows=8)
     tables = []
     monkeypatch.setattr(limits, "LIMITS", {"cuda": plain, "large cuda": plain})
-    for ahead in ({}, flights.AHEAD):
-        monkeypatch.setattr(flights, "AHEAD", ahead)
+    for ahead in ({}, engine.AHEAD):
+        monkeypatch.setattr(engine, "AHEAD", ahead)
         given: Any = (subject, image_cases.rows(16, masks=False), "rollout,attn_lrp,random", "aopc,deletion")
         table = evaluate(*given, progress=False, rows_per_chunk=8, tokens_per_batch=200)
         tables.append([table[method, metric].mean for method in table.methods for metric in table.metrics])

@@ -13,7 +13,8 @@ import transformers as hf
 from tests.helpers.cases import predicted
 from whyformer.inputs.input import TensorInput
 from whyformer.models import limits
-from whyformer.perturb import Outcomes, flights, hide_named
+from whyformer.perturb import Outcomes, hide_named
+from whyformer.perturb import engine as flights
 from whyformer.perturb.prefixes import Behind
 from whyformer.prediction import Prediction
 from whyformer.recorder.masking import masks
@@ -182,7 +183,7 @@ def test_an_engine_that_runs_ahead_tells_whether_anything_is_masked(
         told.append(needed)
         return masks(needed=needed)
 
-    monkeypatch.setattr("whyformer.perturb.runner.masks", noted)
+    monkeypatch.setattr("whyformer.perturb.engine.masks", noted)
     torch.testing.assert_close(Outcomes(own.model).of(rows, 3), expected)
     assert told == [needed]
     monkeypatch.setitem(flights.AHEAD, "cpu", 0)

@@ -17,7 +17,7 @@ from tests.helpers.reused import LENGTH, PLACES, both_runs, hidden, read, whole_
 from whyformer.inputs.input import TensorInput
 from whyformer.models.cache import known
 from whyformer.perturb import Outcomes, hide_named, prefixes
-from whyformer.perturb.runner import Runner
+from whyformer.perturb.engine import Runner
 from whyformer.rounding import close
 
 PLAIN = ("gpt2", "gpt_neox", "opt", "bloom", "llama", "qwen2", "qwen3", "phi3")

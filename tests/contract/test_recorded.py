@@ -16,7 +16,7 @@ from whyformer.inputs.encoding import Batch, batch_of, collate, encode
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.input import TensorInput
 from whyformer.perturb import hide_named
-from whyformer.perturb.remains import hideable, remains
+from whyformer.perturb.engine import hideable, remains
 from whyformer.perturb.search import _grown, _Path
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.books import moves

@@ -61,7 +61,7 @@ def test_batches_are_of_no_size_that_would_take_more_of_them() -> None:
 
 
 def test_long_texts_stand_apart_where_padding_costs_more_than_another_run() -> None:
-    """The best of all cuts is found by `perturb.batches`."""
+    """The best of all cuts is found by `perturb.engine`."""
     texts = given(8)
     texts = [stretched(text, 20) for text in texts[:5]] + texts[5:]
     padding = sum(max(lengths(texts)) - length for length in lengths(texts[5:]))

@@ -21,7 +21,8 @@ from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models import memory
 from whyformer.models.limits import CPU, LIMITS
 from whyformer.models.memory import uncollected
-from whyformer.perturb import Outcomes, flights, hide_named
+from whyformer.perturb import Outcomes, hide_named
+from whyformer.perturb import engine as flights
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import Chunk
 

@@ -14,7 +14,7 @@ from whyformer.evaluation.chunk import measured_chunks
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.images import ImageInput
 from whyformer.models.limits import CPU, LIMITS
-from whyformer.perturb import flights
+from whyformer.perturb import engine
 from whyformer.perturb.prefixes import Prefix, Prefixes
 from whyformer.prediction import Prediction
 
@@ -104,5 +104,5 @@ def test_what_is_launched_aside_waits_for_the_current_stream(monkeypatch: pytest
     streams = Streams(monkeypatch, patience=2)
     before = streams.current.moment()
     assert not any(stream.is_behind(before) for stream in streams.aside)
-    flights.Flights(torch.device("cpu")).begin()
+    engine.Flights(torch.device("cpu")).begin()
     assert all(stream.is_behind(before) for stream in streams.aside)

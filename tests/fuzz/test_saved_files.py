@@ -18,7 +18,7 @@ from whyformer.errors import BadInput, BadOption, WhyformerError
 from whyformer.evaluation.evaluate import Results
 from whyformer.evaluation.journal import Journal
 from whyformer.methods.head_mask import RELATIONS, HeadMask, HeadStatistics
-from whyformer.perturb.seen import Seen
+from whyformer.perturb.hiding_steps import Seen
 from whyformer.results.evaluation import Chunk, Record
 from whyformer.results.saved import COMPARISON
 from whyformer.show.curves import report_page

@@ -8,7 +8,7 @@ from tests.helpers import zoo
 from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.input import TensorInput
 from whyformer.perturb import hide_named, prefixes
-from whyformer.perturb.runner import Runner
+from whyformer.perturb.engine import Runner
 
 LENGTH = 12
 PLACES = ([0], [1], [4], [5, 6], [3, 9], [10], [11])  # with the first and the last

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from whyformer.landing import Landing
-from whyformer.perturb import flights
+from whyformer.perturb import engine
 
 Moment = tuple["Stream", int]
 
@@ -40,9 +40,9 @@ class Streams:
         self._stack = [Stream("default")]
         self.aside = (Stream("aside 0"), Stream("aside 1"))
         cuda: Any = SimpleNamespace(stream=self.entered, current_stream=lambda device: self.current)
-        monkeypatch.setattr(flights, "torch", SimpleNamespace(cuda=cuda))
-        monkeypatch.setattr(flights, "_streams", lambda device: self.aside)
-        monkeypatch.setitem(flights.AHEAD, "cpu", 4)
+        monkeypatch.setattr(engine, "torch", SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(engine, "_streams", lambda device: self.aside)
+        monkeypatch.setitem(engine.AHEAD, "cpu", 4)
 
         class LateLanding(Landing):
             def __init__(self, *tensors: torch.Tensor):
@@ -57,7 +57,7 @@ class Streams:
             def wait(self) -> None:
                 self._queries = 0
 
-        monkeypatch.setattr(flights, "Landing", LateLanding)
+        monkeypatch.setattr(engine, "Landing", LateLanding)
 
     @property
     def current(self) -> Stream:

@@ -20,11 +20,11 @@ from whyformer import BadInput, Explainer, Explanations, UnsupportedModel
 from whyformer.errors import BadOption
 from whyformer.images import images_of, read_again, reading
 from whyformer.images.processing import Colours, processed
+from whyformer.inputs.hiding import hide_named
 from whyformer.inputs.images import NOWHERE, ImageInput, Patches, blurred, heat_map
 from whyformer.inputs.units import Unit
 from whyformer.models import processors
 from whyformer.models.processors import PlainProcessor
-from whyformer.perturb.hides import hide_named
 from whyformer.recorder import record
 from whyformer.rounding import close
 

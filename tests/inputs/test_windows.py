@@ -22,7 +22,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.encoding import TextInput, encode
 from whyformer.inputs.windows import Windows
 from whyformer.metrics.metric import metric_specs
-from whyformer.perturb.windows import WindowRunner
+from whyformer.perturb.engine import WindowRunner
 from whyformer.tasks.answers import Answers, best_window
 from whyformer.tasks.task import ExampleOutputs, Outputs
 

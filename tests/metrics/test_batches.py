@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from whyformer.inputs.input import TensorInput
-from whyformer.perturb.batches import dense_batches, in_turns
+from whyformer.perturb.engine import dense_batches, in_turns
 
 
 def batches(lengths: Sequence[int], budget: int, most: int = 1000, call: int = 10) -> list[list[int]]:

@@ -24,9 +24,8 @@ from whyformer.metrics.metric import MetricSpec
 from whyformer.models.limits import limits_of
 from whyformer.models.memory import collect_now, uncollected
 from whyformer.perturb import Outcomes, in_halves
-from whyformer.perturb.flights import AHEAD
+from whyformer.perturb.engine import AHEAD, WindowRunner
 from whyformer.perturb.probe import probe
-from whyformer.perturb.windows import WindowRunner
 from whyformer.progress import listening
 from whyformer.recorder.captures import capturing
 from whyformer.results.evaluation import Chunk

@@ -22,7 +22,7 @@ from whyformer.metrics.case import Annotation, Rationale, answer_tokens
 from whyformer.models.limits import Limits
 from whyformer.models.loading import Subject
 from whyformer.perturb import LONGEST_SEARCH
-from whyformer.perturb.batches import dense_batches
+from whyformer.perturb.engine import dense_batches
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from whyformer.inputs.windows import Windows
 from whyformer.methods.long_texts import Document
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models.loading import Subject
-from whyformer.perturb.windows import WindowRunner
+from whyformer.perturb.engine import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
 from whyformer.tasks.labels import class_index

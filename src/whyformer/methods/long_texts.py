@@ -12,9 +12,8 @@ from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import TextInput, collate
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models.loading import Subject
+from whyformer.perturb.engine import Runner, attended
 from whyformer.perturb.out_of_memory import in_halves
-from whyformer.perturb.runner import Runner
-from whyformer.perturb.windows import attended
 from whyformer.prediction import Prediction
 from whyformer.progress import part
 from whyformer.recorder import Needs, Trace

@@ -17,7 +17,7 @@ from torch import Tensor
 from whyformer.checks import gathered, refuse_if
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.replaying import captured, replayed
-from whyformer.perturb.seen import Seen
+from whyformer.perturb.hiding_steps import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import MAPS, Book, Layers, Needs, differentiating
 from whyformer.recorder.lrp.books import GRADIENT_BOOKS, PLAIN, gradient_book

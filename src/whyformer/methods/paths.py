@@ -12,17 +12,15 @@ from torch import Tensor, nn
 from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import Batch
-from whyformer.inputs.hiding import Zero
+from whyformer.inputs.hiding import Baseline, Zero
 from whyformer.inputs.images import Patches
 from whyformer.inputs.input import together
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.method import Anywhere, AtInput, GradientBook, Place, Scores, method, place_of
 from whyformer.methods.sampling import MISSES, Report, adding_up, captum_attr, one_by_one
 from whyformer.models.failures import NO_GRADIENT, named_failures
-from whyformer.perturb.copies import Copies
-from whyformer.perturb.hides import Baseline
+from whyformer.perturb.engine import Copies, exchanging
 from whyformer.perturb.out_of_memory import in_halves
-from whyformer.perturb.runner import exchanging
 from whyformer.prediction import Prediction
 from whyformer.recorder import GRADIENT, Edit, Layers, Needs
 from whyformer.recorder.calls import in_this_thread

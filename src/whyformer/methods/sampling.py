@@ -18,10 +18,10 @@ from torch import Tensor
 
 from whyformer import progress
 from whyformer.errors import BadOption, CompletenessWarning
+from whyformer.inputs.hiding import Baseline
 from whyformer.landing import sent
 from whyformer.methods.method import Scores, method
-from whyformer.perturb.copies import Copies, copies_of
-from whyformer.perturb.hides import Baseline
+from whyformer.perturb.engine import Copies, copies_of
 from whyformer.prediction import Prediction
 from whyformer.recorder import GRADIENT
 from whyformer.registry.options import Count

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.hiding import Hide
+from whyformer.inputs.hiding import Hide, hide_named
 from whyformer.inputs.input import Places, TensorInput
-from whyformer.perturb.hides import hide_named
-from whyformer.perturb.runner import Outcomes
+from whyformer.perturb.engine import Outcomes
 
 LONGEST_SEARCH = 64  # units
 ORDERS = 20  # random ones beside the best, by the seeds 0 … 19

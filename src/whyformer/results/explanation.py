@@ -16,7 +16,7 @@ from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.images import Picture, heat_map
 from whyformer.inputs.units import Box, Span, Unit, join_words, occurrences
 from whyformer.models.loading import Subject
-from whyformer.perturb.seen import Seen
+from whyformer.perturb.hiding_steps import Seen
 from whyformer.registry.options import Count, validated
 from whyformer.results.checked import Checked
 from whyformer.results.saved import (
