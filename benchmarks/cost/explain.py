@@ -61,7 +61,7 @@ from whyformer.models.memory import peak_memory
 from whyformer.perturb.engine import Counts, Runner
 from whyformer.perturb.prefixes import running_whole
 from whyformer.prediction import Prediction
-from whyformer.recorder.captures import SIGHTS, known_captures, release
+from whyformer.recorder.capture.captures import SIGHTS, known_captures, release
 from whyformer.registry.specs import names_of
 from whyformer.rounding import distance
 

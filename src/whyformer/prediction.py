@@ -20,12 +20,11 @@ from whyformer.inputs.input import TensorInput
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
-from whyformer.recorder.captures import Replay, replay_of
+from whyformer.recorder.capture.captures import Replay, replay_of
 from whyformer.recorder.in_turn import AtMap, in_turn
-from whyformer.recorder.lrp.books import PLAIN, book_named, gradient_book
-from whyformer.recorder.lrp.running import Tap
-from whyformer.recorder.run import expanded
-from whyformer.recorder.runs import Runs
+from whyformer.recorder.lrp.forward_rules import Tap
+from whyformer.recorder.lrp.rule_sets import PLAIN, book_named, gradient_book
+from whyformer.recorder.recording import Runs, expanded
 from whyformer.tasks.targets import Settled, Target
 from whyformer.tasks.task import Outputs, Task
 

@@ -151,7 +151,7 @@ def test_a_method_that_runs_out_of_memory_is_a_row(monkeypatch: pytest.MonkeyPat
 
 def test_maps_that_cannot_fit_are_out_of_memory_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whyformer.recorder.memory.free_memory", lambda device: 2**10)
-    monkeypatch.setattr("whyformer.recorder.run.MANY", 1)
+    monkeypatch.setattr("whyformer.recorder.recording.MANY", 1)
     cost = explainer().cost("rollout", tokens=64, batch=10)["rollout", 64]
     assert cost.missing == "out of memory"
     assert "would take about" in cost.reason

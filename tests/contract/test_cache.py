@@ -230,4 +230,4 @@ def test_no_other_file_keeps_facts_by_model() -> None:
     found = {
         str(path.relative_to(package)) for path in package.rglob("*.py") if by_model.search(path.read_text("utf-8"))
     }
-    assert found == {"models/cache.py", "models/loading.py", "models/fingerprint.py", "recorder/captures.py"}
+    assert found == {"models/cache.py", "models/loading.py", "models/fingerprint.py", "recorder/capture/captures.py"}

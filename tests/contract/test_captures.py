@@ -33,8 +33,8 @@ from whyformer.methods import replaying
 from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.state import State
 from whyformer.prediction import Prediction
-from whyformer.recorder import captures
-from whyformer.recorder.captures import LENGTHS, SIGHTS, SIGHTS_OF_MANY, capturing
+from whyformer.recorder.capture import captures
+from whyformer.recorder.capture.captures import LENGTHS, SIGHTS, SIGHTS_OF_MANY, capturing
 from whyformer.rounding import close
 
 REPLAYED = "replayed"

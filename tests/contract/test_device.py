@@ -29,8 +29,8 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.models import limits
 from whyformer.models.limits import LIMITS
 from whyformer.perturb import engine
-from whyformer.recorder import captures
-from whyformer.recorder.captures import SIGHTS
+from whyformer.recorder.capture import captures
+from whyformer.recorder.capture.captures import SIGHTS
 from whyformer.rounding import close
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; CI has none")

@@ -22,7 +22,7 @@ from whyformer.models.cache import known
 from whyformer.perturb import prefixes
 from whyformer.prediction import Prediction
 from whyformer.recorder import record
-from whyformer.recorder.lrp.books import GRADIENT_BOOKS
+from whyformer.recorder.lrp.rule_sets import GRADIENT_BOOKS
 from whyformer.rounding import ROUNDING, arithmetic, close
 from whyformer.testing import state
 

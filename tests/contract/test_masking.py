@@ -17,7 +17,7 @@ from whyformer.perturb import Outcomes, hide_named
 from whyformer.perturb import engine as flights
 from whyformer.perturb.prefixes import Behind
 from whyformer.prediction import Prediction
-from whyformer.recorder.masking import masks
+from whyformer.recorder.capture.mask_hints import masks
 from whyformer.rounding import close
 
 masking_utils: Any = import_module("transformers.masking_utils")

@@ -134,14 +134,14 @@ def test_the_loss_of_one_output_is_refused() -> None:
 def test_a_run_is_forgotten_with_its_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a garbage collection: a GPU's memory would be full before there is one."""
     traces = []
-    recorded = whyformer.recorder.runs.recorded_somehow  # type: ignore[attr-defined]
+    recorded = whyformer.recorder.recording.recorded_somehow  # type: ignore[attr-defined]
 
     def record(*args: Any, **kwargs: Any) -> whyformer.Trace:
         trace = recorded(*args, **kwargs)
         traces.append(weakref.ref(trace.logits))
         return trace
 
-    monkeypatch.setattr(whyformer.recorder.runs, "recorded_somehow", record)
+    monkeypatch.setattr(whyformer.recorder.recording, "recorded_somehow", record)
     gc.collect()
     gc.disable()
     try:

@@ -15,8 +15,8 @@ from whyformer.methods.method import method_specs
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
-from whyformer.recorder.lrp.books import ATTN
-from whyformer.recorder.run import recorded
+from whyformer.recorder.lrp.rule_sets import ATTN
+from whyformer.recorder.recording import recorded
 from whyformer.rounding import close
 from whyformer.testing import state
 

@@ -24,12 +24,12 @@ from whyformer.methods.method import Method, method_specs
 from whyformer.models.cache import known
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction
-from whyformer.recorder import GRADIENT, MAPS, RELEVANCE, Needs, Trace, record, run
+from whyformer.recorder import GRADIENT, MAPS, RELEVANCE, Needs, Trace, record, recording
 from whyformer.recorder.attention import attend
-from whyformer.recorder.lrp.books import BOOKS, CONSERVATIVE, GRADIENT_BOOKS, PLAIN, with_gamma
-from whyformer.recorder.lrp.running import NotWhileRunning, acts_while_running
-from whyformer.recorder.mode import Recorder
-from whyformer.recorder.run import recorded
+from whyformer.recorder.function_mode import Recorder
+from whyformer.recorder.lrp.forward_rules import NotWhileRunning, acts_while_running
+from whyformer.recorder.lrp.rule_sets import BOOKS, CONSERVATIVE, GRADIENT_BOOKS, PLAIN, with_gamma
+from whyformer.recorder.recording import recorded
 from whyformer.recorder.taps import positive_products
 from whyformer.rounding import close
 from whyformer.testing import state
@@ -406,10 +406,10 @@ def test_methods_refuse_what_they_refused_by_sites(method: str, options: dict[st
 
 def test_a_run_that_calls_other_functions_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[str] = []
-    from whyformer.recorder import run
+    from whyformer.recorder import recording
 
-    reach_of = run._reach
-    monkeypatch.setattr(run, "_reach", lambda *of: looks.append("look") or reach_of(*of))  # type: ignore[func-returns-value]
+    reach_of = recording._reach
+    monkeypatch.setattr(recording, "_reach", lambda *of: looks.append("look") or reach_of(*of))  # type: ignore[func-returns-value]
     model = engines.Classifier()
     counts = forwards_of(model)
     scores = [attribute(model, TWO_TEXTS, "attn_lrp", target=1) for _ in range(3)]
@@ -433,7 +433,7 @@ def test_what_is_known_of_a_model_goes_with_it() -> None:
     model = engines.Classifier()
     attribute(model, TWO_TEXTS, "attn_lrp", target=1)
     facts = weakref.ref(known(model))
-    assert run.REACHES in known(model)
+    assert recording.REACHES in known(model)
     del model
     assert facts() is None
 
@@ -505,7 +505,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    monkeypatch.setattr("whyformer.recorder.mode.attend", counted("opened", attend))
+    monkeypatch.setattr("whyformer.recorder.function_mode.attend", counted("opened", attend))
     monkeypatch.setattr(Recorder, "_fused", counted("fused", Recorder._fused))
     return counts
 
@@ -648,7 +648,7 @@ def test_scores_are_those_of_all_positions(
     options = {"baseline": "zero"} if method == "occlusion" else {}
     scores = attribute(model, inputs, method, target=target, versus=versus, **options)
     assert asked[0] == kept
-    monkeypatch.setattr("whyformer.recorder.run._last_positions", lambda *_: None)
+    monkeypatch.setattr("whyformer.recorder.recording._last_positions", lambda *_: None)
     expected = attribute(model, inputs, method, target=target, versus=versus, **options)
     assert asked[-1] is None or method == "occlusion"
     assert close(scores, expected, torch.float32)
@@ -724,9 +724,9 @@ def test_a_model_that_calls_other_functions_at_each_input() -> None:
 
     model.classifier.register_forward_hook(scaled)
     expected = whyformer.attribute(model, inputs, "attn_lrp", target=1)
-    for number in range(run.SIGNATURES + 4):
+    for number in range(recording.SIGNATURES + 4):
         times[0], runs[0] = number, 0
         assert close(whyformer.attribute(model, inputs, "attn_lrp", target=1), expected)
-        assert runs[0] <= (2 if number < run.SIGNATURES else 1)
-    (reaches,) = known(model)[run.REACHES].values()
-    assert len(reaches) == run.SIGNATURES
+        assert runs[0] <= (2 if number < recording.SIGNATURES else 1)
+    (reaches,) = known(model)[recording.REACHES].values()
+    assert len(reaches) == recording.SIGNATURES

@@ -92,13 +92,13 @@ def test_texts_are_explained_alone_as_in_a_batch(options: dict[str, Any]) -> Non
 
 def test_special_tokens_and_separators_are_never_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
-    recorded = whyformer.recorder.runs.recorded_somehow  # type: ignore[attr-defined]
+    recorded = whyformer.recorder.recording.recorded_somehow  # type: ignore[attr-defined]
 
     def record(model: Any, inputs: dict[str, Tensor], *needs: Any, **options: Any) -> Any:
         seen.append(inputs["input_ids"])
         return recorded(model, inputs, *needs, **options)
 
-    monkeypatch.setattr(whyformer.recorder.runs, "recorded_somehow", record)
+    monkeypatch.setattr(whyformer.recorder.recording, "recorded_somehow", record)
     plain = predicted([PAIR, TEXTS[0]])
     prediction = Prediction(plain.model, plain.batch, relevance=True)
     STEPWISE(prediction, steps=3)
@@ -116,7 +116,7 @@ def test_special_tokens_and_separators_are_never_hidden(monkeypatch: pytest.Monk
 def test_the_own_run_is_the_first_and_each_other_is_let_go_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[Any] = []
     counts: list[int] = []
-    recorded = whyformer.recorder.runs.recorded_somehow  # type: ignore[attr-defined]
+    recorded = whyformer.recorder.recording.recorded_somehow  # type: ignore[attr-defined]
 
     def record(*given: Any, **options: Any) -> whyformer.Trace:
         counts.append(sum(trace() is not None for trace in alive))
@@ -124,7 +124,7 @@ def test_the_own_run_is_the_first_and_each_other_is_let_go_before_the_next(monke
         alive.append(weakref.ref(trace.logits))
         return trace
 
-    monkeypatch.setattr(whyformer.recorder.runs, "recorded_somehow", record)
+    monkeypatch.setattr(whyformer.recorder.recording, "recorded_somehow", record)
     model = families.build("bert")
     prediction = Prediction(model, batch_of(model, families.batch()), 1, relevance=True)
     gc.collect()

@@ -185,7 +185,7 @@ def test_layers_share_one_run_of_the_model(data: Path, tmp_path: Path, monkeypat
     config.update({"vocab_size": len(own.tokenizer), "max_position_embeddings": 128})
     hf.BertForMaskedLM(config).double().save_pretrained(tmp_path / "lm")
     runs, passes = [], []
-    run, back = whyformer.recorder.runs.recorded_somehow, torch.autograd.grad  # type: ignore[attr-defined]
+    run, back = whyformer.recorder.recording.recorded_somehow, torch.autograd.grad  # type: ignore[attr-defined]
 
     def counted_run(*args: Any, **kwargs: Any) -> Any:
         runs.append(1)
@@ -195,7 +195,7 @@ def test_layers_share_one_run_of_the_model(data: Path, tmp_path: Path, monkeypat
         passes.append(1)
         return back(*args, **kwargs)
 
-    monkeypatch.setattr(whyformer.recorder.runs, "recorded_somehow", counted_run)
+    monkeypatch.setattr(whyformer.recorder.recording, "recorded_somehow", counted_run)
     monkeypatch.setattr(torch.autograd, "grad", counted_pass)
 
     def counts(methods: list[str]) -> tuple[int, int]:

@@ -12,8 +12,8 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.method import method_specs
 from whyformer.prediction import Prediction
-from whyformer.recorder import captures
-from whyformer.recorder.captures import SIGHTS, capturing
+from whyformer.recorder.capture import captures
+from whyformer.recorder.capture.captures import SIGHTS, capturing
 
 EVERY_ARCHITECTURE = zoo.each(zoo.SEQUENCE, zoo.CAUSAL, zoo.IMAGE, but=lambda _, name: name in zoo.SLOW)
 # Architectures that none of these methods explains, each refused with its reason.

@@ -10,11 +10,15 @@ from torch import Tensor, nn
 
 from whyformer.errors import UncoveredOperation, UnsupportedModel
 from whyformer.recorder import Trace, record
-from whyformer.recorder.lrp.books import GRADIENT_BOOKS, Book
-from whyformer.recorder.lrp.running import NotWhileRunning
+from whyformer.recorder.lrp.forward_rules import NotWhileRunning
+from whyformer.recorder.lrp.rule_sets import GRADIENT_BOOKS, Book
 from whyformer.rounding import ROUNDING, arithmetic, distance
 
-ASKING = ("whyformer.recorder.run", "whyformer.recorder.runs", "whyformer.recorder.needs")  # whether rules can act
+ASKING = (
+    "whyformer.recorder.recording",
+    "whyformer.recorder.recording",
+    "whyformer.recorder.needs",
+)  # whether rules can act
 
 
 def relevances(trace: Trace, book: Book, target: Any) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import whyformer
 from whyformer import rounding
-from whyformer.recorder.lrp.books import PLAIN
+from whyformer.recorder.lrp.rule_sets import PLAIN
 
 VOCABULARY = 60
 PAD = 0

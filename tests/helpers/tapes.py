@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from whyformer.recorder import captures
+from whyformer.recorder.capture import captures
 
 WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::is_nonzero", "aten::masked_select")
 CREATES = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty_strided")
@@ -96,7 +96,7 @@ def on_the_cpu() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(captures, "Graphs", Tapes)
         patch.setattr(captures, "DEVICES", ("cuda", "cpu"))
-        for module in ("recorder.run", "recorder.attention", "recorder.lrp.rules"):
+        for module in ("recorder.recording", "recorder.attention", "recorder.lrp.rules"):
             patch.setattr(f"whyformer.{module}.is_far", lambda tensor: True)
         yield
     captures.release()

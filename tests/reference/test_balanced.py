@@ -14,7 +14,7 @@ from tests.helpers.golden import assert_close, inputs, model
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
-from whyformer.recorder.lrp import books
+from whyformer.recorder.lrp import rule_sets
 from whyformer.testing import check_method
 
 TARGET = 2
@@ -310,8 +310,8 @@ def test_gradients_of_a_book_are_kept_with_it() -> None:
     stock = families.build("bert")
     prediction = Prediction(stock, batch_of(stock, families.batch()), 1)
     assert prediction.gradients("attn").hidden[0] is prediction.gradients("attn").hidden[0]
-    gamma = books.with_gamma(books.ATTN, 0.25)
-    again = books.with_gamma(books.ATTN, 0.25)
+    gamma = rule_sets.with_gamma(rule_sets.ATTN, 0.25)
+    again = rule_sets.with_gamma(rule_sets.ATTN, 0.25)
     assert prediction.gradients(gamma).hidden[0] is prediction.gradients(again).hidden[0]
     assert prediction.gradients(gamma).hidden[0] is not prediction.gradients("attn").hidden[0]
 

@@ -12,7 +12,7 @@ from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder import BOOKS, Book, BySite
-from whyformer.recorder.lrp import books, rules
+from whyformer.recorder.lrp import rule_sets, rules
 from whyformer.recorder.lrp.sites import Finish, Rule, Site
 
 
@@ -28,7 +28,7 @@ def numbers(prediction: Prediction, book: str | Book) -> Tensor:
 def test_nothing_comes_of_a_sum_of_nothing() -> None:
     x, weight, relevance = torch.zeros(2, 5).double(), torch.ones(4, 5).double(), torch.ones(2, 4).double()
     site = Site("linear", (x, weight, None), x @ weight.T, (), None, "", len(x))  # type: ignore[arg-type]
-    for book in (books.epsilon(0), books.gamma(0.5)):
+    for book in (rule_sets.epsilon(0), rule_sets.gamma(0.5)):
         sent, finish = book.rules["linear"](site, relevance)  # type: ignore[misc,operator]
         assert torch.equal(finish(0, sent @ weight), x)
 
@@ -36,19 +36,19 @@ def test_nothing_comes_of_a_sum_of_nothing() -> None:
 def test_the_parameters_go_over_into_the_books_without() -> None:
     prediction = predicted()
     plain = numbers(prediction, "epsilon")
-    assert (numbers(prediction, books.epsilon(1e-9)) - plain).abs().max() <= 1e-5 * plain.abs().max()
-    assert (numbers(prediction, books.epsilon(0.1)) - plain).abs().max() > 1e-2 * plain.abs().max()
-    assert (numbers(prediction, books.gamma(0.1)) - plain).abs().max() > 1e-2 * plain.abs().max()
+    assert (numbers(prediction, rule_sets.epsilon(1e-9)) - plain).abs().max() <= 1e-5 * plain.abs().max()
+    assert (numbers(prediction, rule_sets.epsilon(0.1)) - plain).abs().max() > 1e-2 * plain.abs().max()
+    assert (numbers(prediction, rule_sets.gamma(0.1)) - plain).abs().max() > 1e-2 * plain.abs().max()
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "deberta_v2"])
 def test_books_with_a_parameter_explain_many_families(family: str) -> None:
     prediction = predicted(family)
-    for book in (books.epsilon(0.01), books.gamma(0.25)):
+    for book in (rule_sets.epsilon(0.01), rule_sets.gamma(0.25)):
         assert bool(torch.isfinite(numbers(prediction, book)).all())
 
 
-@pytest.mark.parametrize("make", [books.epsilon, books.gamma])
+@pytest.mark.parametrize("make", [rule_sets.epsilon, rule_sets.gamma])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
 def test_a_bad_parameter_is_refused(make: object, value: float) -> None:
     with pytest.raises(BadOption, match="a number of 0 or more, found"):
@@ -56,10 +56,10 @@ def test_a_bad_parameter_is_refused(make: object, value: float) -> None:
 
 
 def test_books_are_compared_by_value_and_their_passes_kept() -> None:
-    assert books.gamma(0.25) == books.gamma(0.25) != books.gamma(0.5)
+    assert rule_sets.gamma(0.25) == rule_sets.gamma(0.25) != rule_sets.gamma(0.5)
     assert replace(BOOKS["z_plus"]) == BOOKS["z_plus"]
-    prediction, gamma = predicted(), books.gamma(0.25)
-    assert prediction.relevances(gamma) is prediction.relevances(books.gamma(0.25))
+    prediction, gamma = predicted(), rule_sets.gamma(0.25)
+    assert prediction.relevances(gamma) is prediction.relevances(rule_sets.gamma(0.25))
     assert prediction.relevances("z_plus") is prediction.relevances(replace(BOOKS["z_plus"]))
     del gamma
     gc.collect()

@@ -15,7 +15,7 @@ from whyformer.errors import BadOption
 from whyformer.inputs.encoding import batch_of
 from whyformer.methods.method import Scores
 from whyformer.prediction import Prediction
-from whyformer.recorder.lrp import books
+from whyformer.recorder.lrp import rule_sets
 
 TARGET = 1
 PATCH, SIDE = 8, 4  # of the goldens' ViT: 4 x 4 patches after [CLS]
@@ -49,15 +49,15 @@ def by_patch(pixels: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("method", "options", "book"),
     [
-        ("attn_lrp", {}, books.ATTN),
-        ("cp_lrp", {}, books.CONSERVATIVE),
-        ("attn_lrp", {"form": "epsilon"}, books.EPSILON),
-        ("attn_lrp", {"gamma": 0.1}, books.with_gamma(books.ATTN, 0.1)),
-        ("cp_lrp", {"gamma": 0.1, "gamma_pixels": 0.25}, books.with_gamma(books.CONSERVATIVE, 0.1, 0.25)),
-        ("attn_lrp", {"gamma": 0.1, "form": "epsilon"}, books.gamma(0.1)),
+        ("attn_lrp", {}, rule_sets.ATTN),
+        ("cp_lrp", {}, rule_sets.CONSERVATIVE),
+        ("attn_lrp", {"form": "epsilon"}, rule_sets.EPSILON),
+        ("attn_lrp", {"gamma": 0.1}, rule_sets.with_gamma(rule_sets.ATTN, 0.1)),
+        ("cp_lrp", {"gamma": 0.1, "gamma_pixels": 0.25}, rule_sets.with_gamma(rule_sets.CONSERVATIVE, 0.1, 0.25)),
+        ("attn_lrp", {"gamma": 0.1, "form": "epsilon"}, rule_sets.gamma(0.1)),
     ],
 )
-def test_relevance_of_pixels(method: str, options: dict[str, Any], book: books.Book) -> None:
+def test_relevance_of_pixels(method: str, options: dict[str, Any], book: rule_sets.Book) -> None:
     trace = whyformer.record(model("vit_cls", "sdpa"), inputs("vit_cls", "x0"))
     pixels = trace.relevance(trace.pixels, book, TARGET)[0].sum(0)
     found = scored(method, at="pixels", **options)

@@ -27,7 +27,7 @@ from whyformer.perturb import Outcomes, in_halves
 from whyformer.perturb.engine import AHEAD, WindowRunner
 from whyformer.perturb.probe import probe
 from whyformer.progress import listening
-from whyformer.recorder.captures import capturing
+from whyformer.recorder.capture.captures import capturing
 from whyformer.results.evaluation import Chunk
 from whyformer.results.explanations import KEPT
 

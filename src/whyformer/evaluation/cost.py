@@ -33,7 +33,7 @@ from whyformer.models.memory import free_memory, peak_memory
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, listening, part
 from whyformer.recorder import differentiating
-from whyformer.recorder.captures import capturing
+from whyformer.recorder.capture.captures import capturing
 from whyformer.results.cost import BACKWARD, FORWARD, STOCK, Cost, CostTableData
 from whyformer.show.render import Shown, text_of
 from whyformer.tasks import task_of

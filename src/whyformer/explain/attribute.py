@@ -13,7 +13,7 @@ from whyformer.inputs.encoding import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_in_steps, usual_method_for, with_options
 from whyformer.methods.method import MethodSpec
 from whyformer.prediction import Prediction
-from whyformer.recorder.captures import capturing
+from whyformer.recorder.capture.captures import capturing
 from whyformer.recorder.needs import Memory
 from whyformer.registry.options import validated
 from whyformer.tasks.targets import Target, plain_target

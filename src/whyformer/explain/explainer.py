@@ -46,7 +46,7 @@ from whyformer.perturb.probe import probe
 from whyformer.prediction import Prediction
 from whyformer.progress import bar, counting, listening, part
 from whyformer.recorder import Needs
-from whyformer.recorder.captures import capturing
+from whyformer.recorder.capture.captures import capturing
 from whyformer.recorder.needs import Memory
 from whyformer.registry.options import Count, validated
 from whyformer.registry.specs import Written, names_of

@@ -29,8 +29,8 @@ from whyformer.methods.method import (
 )
 from whyformer.prediction import Prediction, Queries
 from whyformer.recorder import GRADIENT, MAPS, Edit, Needs, with_book
-from whyformer.recorder.lrp.books import PLAIN
-from whyformer.recorder.tail import Tail
+from whyformer.recorder.lrp.rule_sets import PLAIN
+from whyformer.recorder.output_head import Tail
 from whyformer.recorder.taps import positive_gradients
 from whyformer.registry.options import Count, Spelling
 

@@ -22,7 +22,7 @@ from whyformer.methods.method import (
 )
 from whyformer.prediction import Prediction, Relevances, Weight
 from whyformer.recorder import RELEVANCE, Book, Needs, with_book
-from whyformer.recorder.lrp.books import CONSERVATIVE, PLAIN, book_named, gradient_book, with_gamma
+from whyformer.recorder.lrp.rule_sets import CONSERVATIVE, PLAIN, book_named, gradient_book, with_gamma
 from whyformer.recorder.taps import positive_products
 from whyformer.registry.options import Added
 

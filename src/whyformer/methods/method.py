@@ -20,8 +20,8 @@ from whyformer.methods.replaying import captured, replayed
 from whyformer.perturb.hiding_steps import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import MAPS, Book, Layers, Needs, differentiating
-from whyformer.recorder.lrp.books import GRADIENT_BOOKS, PLAIN, gradient_book
-from whyformer.recorder.run import check_finite
+from whyformer.recorder.lrp.rule_sets import GRADIENT_BOOKS, PLAIN, gradient_book
+from whyformer.recorder.recording import check_finite
 from whyformer.registry.names import Registry
 from whyformer.registry.options import Added, MethodName, Names, Spelling
 from whyformer.registry.specs import Registered, Spec, Written, distinct, keyword_only, names_of, read_spec, register

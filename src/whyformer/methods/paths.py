@@ -23,9 +23,9 @@ from whyformer.perturb.engine import Copies, exchanging
 from whyformer.perturb.out_of_memory import in_halves
 from whyformer.prediction import Prediction
 from whyformer.recorder import GRADIENT, Edit, Layers, Needs
-from whyformer.recorder.calls import in_this_thread
-from whyformer.recorder.lrp.books import gradient_book
-from whyformer.recorder.run import recorded, recorded_somehow
+from whyformer.recorder.function_mode import in_this_thread
+from whyformer.recorder.lrp.rule_sets import gradient_book
+from whyformer.recorder.recording import recorded, recorded_somehow
 from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10

@@ -12,7 +12,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.loading import unwrapped
 from whyformer.prediction import Prediction
-from whyformer.recorder.captures import (
+from whyformer.recorder.capture.captures import (
     REMEMBERED,
     CapturedRun,
     Captures,
@@ -28,7 +28,7 @@ from whyformer.recorder.captures import (
     misfit,
     needs_of_capture,
 )
-from whyformer.recorder.runs import Runs
+from whyformer.recorder.recording import Runs
 
 if TYPE_CHECKING:
     from whyformer.methods.method import Method, Scores

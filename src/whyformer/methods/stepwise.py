@@ -19,7 +19,7 @@ from whyformer.methods.method import USUAL, MethodSpec, Scores, method, method_n
 from whyformer.perturb import Hideable, HideName, Seen, hide_named, hideable, remains
 from whyformer.prediction import Prediction
 from whyformer.recorder import GRADIENT, Needs
-from whyformer.recorder.lrp.books import CONSERVATIVE
+from whyformer.recorder.lrp.rule_sets import CONSERVATIVE
 from whyformer.registry.options import Count, MethodName
 
 Report = Literal["order", "drop"]

@@ -13,7 +13,7 @@ from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import TensorInput
 from whyformer.models.cache import known
 from whyformer.recorder import record
-from whyformer.recorder.calls import in_this_thread
+from whyformer.recorder.function_mode import in_this_thread
 
 
 def dropping(model: nn.Module, inputs: Sequence[TensorInput]) -> AbstractContextManager[Any]:

@@ -47,9 +47,9 @@ from whyformer.perturb.prefixes import Behind, Prefixes
 from whyformer.prediction import Prediction
 from whyformer.progress import report
 from whyformer.recorder import Needs
-from whyformer.recorder.captures import PADDED
-from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.masking import masks
+from whyformer.recorder.capture.captures import PADDED
+from whyformer.recorder.capture.mask_hints import masks
+from whyformer.recorder.function_mode import TokenEmbeddings
 from whyformer.tasks.answers import Answers, best_span, best_window, null_scores
 from whyformer.tasks.classes import Classes
 from whyformer.tasks.score import classes_of

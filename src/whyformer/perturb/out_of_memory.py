@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from whyformer.recorder.captures import release
+from whyformer.recorder.capture.captures import release
 
 
 class Sliceable(Protocol):

@@ -16,8 +16,8 @@ from functools import reduce
 from typing import Any, Literal, get_args
 
 from whyformer.errors import BadOption, shown
-from whyformer.recorder.lrp.books import Book, gradient_book
-from whyformer.recorder.lrp.running import Tap, acts_while_running
+from whyformer.recorder.lrp.forward_rules import Tap, acts_while_running
+from whyformer.recorder.lrp.rule_sets import Book, gradient_book
 
 Memory = Literal["usual", "low"]
 

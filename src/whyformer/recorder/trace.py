@@ -16,12 +16,10 @@ from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, Wh
 from whyformer.inputs.images import Patches
 from whyformer.models.failures import NO_GRADIENT, named_failures
 from whyformer.models.memory import uncollected
-from whyformer.recorder.lrp.books import PLAIN, Book, book_named, check_closed, gradient_book, moves
-from whyformer.recorder.lrp.layout import any_of, placed
+from whyformer.recorder.lrp.forward_rules import BiasTerms, Watch
+from whyformer.recorder.lrp.rule_sets import PLAIN, Book, book_named, check_closed, gradient_book, moves
 from whyformer.recorder.lrp.rules import scratch
-from whyformer.recorder.lrp.running import BiasTerms
-from whyformer.recorder.lrp.sites import Site, governed
-from whyformer.recorder.lrp.watch import Watch
+from whyformer.recorder.lrp.sites import Site, any_of, governed, placed
 from whyformer.recorder.patches import cells, cells_of, found_patches
 from whyformer.tasks.targets import Settled, Target
 from whyformer.tasks.task import Outputs, are_all_others

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from whyformer.recorder.calls import in_this_thread
-from whyformer.recorder.lrp.running import NotWhileRunning
+from whyformer.recorder.function_mode import Recorder, in_this_thread
+from whyformer.recorder.lrp.forward_rules import NotWhileRunning
 from whyformer.recorder.lrp.sites import Site, nodes_below
-from whyformer.recorder.mode import Recorder
 
 NORM_NAMES = ("RMSNorm", "LayerNorm")
 ACTIVATION_NAMES = ("Gelu", "GELU")

@@ -1,9 +1,17 @@
-"""The torch function mode under which a model is run."""
+"""The torch function mode under which a model is run.
 
-from collections.abc import Callable
-from dataclasses import replace
+Which layers a model ran through, found by watching it: no list of architectures.
+
+The token embeddings as the leaf of the graph, however a model looks its tokens up.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -11,21 +19,203 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer.recorder.attention import Attention, SoftmaxLineage, attend, plain, plain_map
-from whyformer.recorder.calls import Calls
-from whyformer.recorder.embeddings import TokenEmbeddings
-from whyformer.recorder.lrp.decompositions import (
+from whyformer.recorder.lrp.dispatch import (
     FUSED,
+    GOVERNABLE,
     MULTI_HEAD,
+    Gates,
+    Governed,
+    flows,
     is_hidden,
     is_in_place,
     multi_head_attention,
     steps_of,
+    swapped,
 )
-from whyformer.recorder.lrp.dispatch import GOVERNABLE, Governed, flows
-from whyformer.recorder.lrp.gates import Gates, swapped
-from whyformer.recorder.lrp.running import NotWhileRunning, Running
+from whyformer.recorder.lrp.forward_rules import NotWhileRunning, Running
 from whyformer.recorder.lrp.sites import Site, make_site
 from whyformer.recorder.needs import Needs
+
+
+@dataclass
+class Call:
+    """One run of a numbered submodule: a member of a list or sequence of modules, such as `encoder.layer.3`."""
+
+    path: str
+    input: Tensor | None
+    output: Tensor | None = None
+    attentions: list[int] = field(default_factory=list)  # positions in the list of attention maps
+    versions: list[tuple[Tensor, int]] = field(default_factory=list)  # of its input and output, as torch counts changes
+
+    def keep(self, states: Tensor | None) -> Tensor | None:
+        """The states, remembered with their version."""
+        if states is not None:
+            self.versions.append((states, states._version))
+        return states
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether its input or output was changed in place since."""
+        return any(states._version != version for states, version in self.versions)
+
+
+def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook for runs of the thread that asks; another thread, which may share the module, passes it by.
+
+    A hook that is just being set or removed may be called in another thread without its keyword arguments.
+    """
+    thread = threading.get_ident()
+    return lambda *args: hook(*args) if threading.get_ident() == thread else None
+
+
+class Calls(ExitStack):
+    """Watches the numbered submodules while a model runs, through hooks that are gone afterwards.
+
+    A *layer* is the outermost numbered call that holds exactly one attention map. This finds `encoder.layer.i`,
+    `transformer.h.i`, `model.layers.i`, and a shared layer that is called many times.
+    """
+
+    def __init__(
+        self, modules: Mapping[str, nn.Module], body: nn.Module | None, edits: dict[int, Callable[[Tensor], Tensor]]
+    ):
+        super().__init__()
+        self.modules = modules  # by path
+        self.body = body  # the model without its head, if there is such a module
+        self.final: Tensor | None = None  # its output
+        self.edits = edits  # number of the call -> what replaces its input
+        self.made: list[Call] = []
+        self._open: list[Call] = []
+
+    def __enter__(self) -> Self:
+        for path, module in self.modules.items():
+            if path.rpartition(".")[2].isdigit():
+                enter = in_this_thread(partial(self._enter, path))
+                self.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
+                self.enter_context(module.register_forward_hook(in_this_thread(self._leave)))
+        if self.body is not None:
+            self.enter_context(self.body.register_forward_hook(in_this_thread(self._finish)))
+        return self
+
+    @property
+    def path(self) -> str:
+        """The path of the innermost numbered submodule that is running."""
+        return self._open[-1].path if self._open else "outside all layers"
+
+    def attention_seen(self, position: int) -> None:
+        """Attention map number `position` was computed inside all the calls that are open now."""
+        for call in self._open:
+            call.attentions.append(position)
+
+    def holds_alone(self, position: int) -> bool:
+        """Whether some call holds this attention map and no other."""
+        return any(call.attentions == [position] for call in self.made)
+
+    def layers(self, attentions: int) -> list[int] | None:
+        """For each attention map the number of its layer's call, or None if one has no layer of its own."""
+        numbers = []
+        for position in range(attentions):
+            number = next((n for n, c in enumerate(self.made) if c.attentions == [position]), None)
+            if number is None or self.made[number].input is None or self.made[number].output is None:
+                return None
+            numbers.append(number)
+        return numbers
+
+    def hidden(self, numbers: Sequence[int]) -> list[Tensor]:
+        """The states between the layers: what enters the first, each next one, and what leaves the last.
+
+        Where nothing that leaves a layer enters the next as it is (XLM numbers its attention alone), what leaves the
+        last is the output of the body.
+        """
+        made = [self.made[number] for number in numbers]
+        joined = [before.output is after.input for before, after in itertools.pairwise(made)]
+        last = made[-1].output if any(joined) or not joined else self.final
+        return [state for state in (*(call.input for call in made), last) if state is not None]
+
+    def _finish(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.final = _hidden_states(_values(output))
+
+    def _enter(
+        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        states = _hidden_states([*args, *kwargs.values()])
+        edit = self.edits.get(len(self.made))
+        edited = None
+        if edit is not None and states is not None:
+            old, states = states, edit(states)
+            args = tuple(states if a is old else a for a in args)
+            edited = args, {k: states if v is old else v for k, v in kwargs.items()}
+        call = Call(path, states)
+        call.keep(states)
+        self.made.append(call)
+        self._open.append(call)
+        return edited
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        call = self._open.pop()
+        call.output = call.keep(_hidden_states(_values(output)))
+
+
+def _values(output: Any) -> Iterable[Any]:
+    if isinstance(output, Tensor):
+        return (output,)
+    return output.values() if isinstance(output, Mapping) else output or ()
+
+
+def _hidden_states(candidates: Iterable[Any]) -> Tensor | None:
+    """The first that can be hidden states: [batch, units, width], in the graph."""
+    return next((c for c in candidates if isinstance(c, Tensor) and c.dim() == 3 and c.requires_grad), None)
+
+
+class TokenEmbeddings:
+    """Watches the lookups of embeddings while a model runs.
+
+    The first one of the given tokens becomes `leaf`, [batch, units, width]: also where the model lays it out with the
+    units first, or with more padding. A later lookup of the same tokens, as a decoder's that starts one position later,
+    gives the same leaf, so that a token's gradient is that of all its uses.
+    """
+
+    def __init__(self, weight: Tensor | None, ids: Tensor | None, edit: Callable[[Tensor], Tensor] | None):
+        self.weight = weight
+        self.ids = ids
+        self.edit = edit
+        self.leaf: Tensor | None = None
+
+    def looked_up(self, weight: Tensor, ids: Tensor, result: Tensor) -> Tensor:
+        """What a lookup gives to the model."""
+        if self.weight is None and _same(ids, self.ids):
+            self.weight = weight  # the model does not say which are its input embeddings
+        if weight is not self.weight:
+            return result
+        return self._first(ids, result) if self.leaf is None else self._again(ids, result)
+
+    def _first(self, ids: Tensor, result: Tensor) -> Tensor:
+        if self.ids is not None and not _same(ids, self.ids):
+            units = self.ids.shape[1]
+            if _same(ids, self.ids.T):
+                return self._made(result.transpose(0, 1)).transpose(0, 1).clone()
+            if ids.dim() == 2 and ids.shape[1] > units and torch.equal(ids[:, :units], self.ids):
+                return torch.cat((self._made(result[:, :units]), result[:, units:]), 1)
+        return self._made(result).clone()  # a model may go on in place, which torch forbids on a leaf
+
+    def _made(self, values: Tensor) -> Tensor:
+        self.leaf = (self.edit(values) if self.edit else values).contiguous().requires_grad_()
+        return self.leaf
+
+    def _again(self, ids: Tensor, result: Tensor) -> Tensor:
+        assert self.leaf is not None
+        if _same(ids, self.ids):
+            return self.leaf.clone()
+        if self.ids is not None and ids.shape == self.ids.shape and torch.equal(ids[:, 1:], self.ids[:, :-1]):
+            return torch.cat((result[:, :1], self.leaf[:, :-1]), 1)
+        return result
+
+
+def _same(ids: Tensor, others: Tensor | None) -> bool:
+    """Whether two hold the same tokens; of the same memory it is known without a look, for which a GPU would wait."""
+    if others is None or ids.shape != others.shape:
+        return False
+    in_one_place = ids.data_ptr() == others.data_ptr() and ids.stride() == others.stride() and ids.dtype == others.dtype
+    return in_one_place or torch.equal(ids, others)
 
 
 class Recorder(TorchFunctionMode):

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import UnsupportedModel
 from whyformer.models.borrow import borrowed
-from whyformer.recorder.calls import in_this_thread
+from whyformer.recorder.function_mode import in_this_thread
 from whyformer.recorder.trace import Layers, Trace
 from whyformer.rounding import distance
 from whyformer.tasks.task import call_of, output_of, said_by

@@ -19,10 +19,10 @@ from whyformer.inputs.tensors import CONTENT, accepts
 from whyformer.models.borrow import lock_of
 from whyformer.models.loading import device_of, text_config, unwrapped
 from whyformer.models.state import State, surroundings
-from whyformer.recorder.graphs import Graphs
-from whyformer.recorder.masking import masks
+from whyformer.recorder.capture.graphs import Graphs
+from whyformer.recorder.capture.mask_hints import masks
 from whyformer.recorder.needs import Needs
-from whyformer.recorder.run import KEEP, last_positions, recorded_somehow, speaks_where_told, ways_known
+from whyformer.recorder.recording import KEEP, last_positions, recorded_somehow, speaks_where_told, ways_known
 from whyformer.recorder.trace import Trace
 from whyformer.tasks.task import Outputs, task_of
 

@@ -1,0 +1,1 @@
+"""Runs that a GPU does again without Python: captured once, and replayed."""
