@@ -28,7 +28,7 @@ from whyformer.models.checkpoints import Checkpoint, check_depth, reading
 from whyformer.models.loading import _check_attention, labels_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
-from whyformer.tasks.score import is_regression
+from whyformer.tasks.regression import is_regression
 
 TEXT = "the film is a fine film"
 INDEX = "model.safetensors.index.json"

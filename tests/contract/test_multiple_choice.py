@@ -17,7 +17,7 @@ from whyformer import BadInput, BadOption, Explanation, UnsupportedModel
 from whyformer.cli import main
 from whyformer.explain.request import Questions
 from whyformer.recorder import Needs
-from whyformer.tasks.choice import Alternatives
+from whyformer.tasks.multiple_choice import Alternatives
 
 KINDS = ("bert", "roberta")
 pytestmark = pytest.mark.filterwarnings("ignore::whyformer.CompletenessWarning")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer.rounding import close
-from whyformer.tasks.answers import ANSWER_LENGTH, Answers
+from whyformer.tasks.question_answering import ANSWER_LENGTH, Answers
 from whyformer.tasks.task import Outputs
 
 

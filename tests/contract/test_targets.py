@@ -13,8 +13,7 @@ from tests.helpers import families
 from whyformer import BadInput, BadOption
 from whyformer.datasets import label_index
 from whyformer.errors import listed, nearest, shown
-from whyformer.tasks.labels import class_index, indices_of
-from whyformer.tasks.targets import plain_target
+from whyformer.tasks.targets import class_index, indices_of, plain_target
 
 LABELS = ("NEGATIVE", "POSITIVE", "Sci-Tech", "science fiction")
 

@@ -25,7 +25,7 @@ from whyformer.methods.head_mask import HeadMask
 from whyformer.results.evaluation import Chunk, Record
 from whyformer.show.pictures import write_figure
 from whyformer.storage.files import comma_separated
-from whyformer.tasks.label import Label
+from whyformer.tasks.targets import Label
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce.result import Reproduced
 from whyformer_papers.words.table import WordTable, save_tables

@@ -34,7 +34,7 @@ from whyformer.perturb import ORDERS
 from whyformer.progress import counting, listening, report
 from whyformer.results.trust import NOTHING
 from whyformer.show.layout import gauge, trust_numbers
-from whyformer.tasks.label import Label
+from whyformer.tasks.targets import Label
 from whyformer.testing import _differences, state
 
 TEXT = "a gorgeous, witty film that didn't once bore me"

@@ -22,7 +22,7 @@ from whyformer.perturb.hiding_steps import Seen
 from whyformer.results.evaluation import Chunk, Record
 from whyformer.results.saved import COMPARISON
 from whyformer.show.curves import report_page
-from whyformer.tasks.label import AnswerSpan, Label
+from whyformer.tasks.targets import AnswerSpan, Label
 from whyformer_papers.words import WordTable, load_tables, save_tables, tables_of
 from whyformer_papers.words.table import TABLES
 

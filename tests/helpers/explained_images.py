@@ -12,7 +12,7 @@ from PIL import Image
 from whyformer import Explanation
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Unit
-from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Label, Predicted
 
 PATCH = 8  # pixels
 

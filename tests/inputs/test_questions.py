@@ -21,7 +21,7 @@ from tests.helpers import families
 from tests.helpers.evaluated import alike
 from tests.helpers.questions import CONTEXT, LONG, QUESTION, QUESTIONS, WINDOW, answering, tokenizer
 from whyformer import BadInput, BadOption, Comparison, Explainer, Explanation, UnsupportedModel, WhyformerError
-from whyformer.tasks.label import AnswerSpan, Label
+from whyformer.tasks.targets import AnswerSpan, Label
 
 
 @pytest.fixture(scope="module")

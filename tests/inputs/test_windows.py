@@ -23,7 +23,7 @@ from whyformer.inputs.encoding import TextInput, encode
 from whyformer.inputs.windows import Windows
 from whyformer.metrics.metric import metric_specs
 from whyformer.perturb.engine import WindowRunner
-from whyformer.tasks.answers import Answers, best_window
+from whyformer.tasks.question_answering import Answers, best_window
 from whyformer.tasks.task import ExampleOutputs, Outputs
 
 KNOWN = ["the", "game", "won", "lost", "they", "it", "humans", "man", "for", "or", "better", "were", "who"]

@@ -19,7 +19,7 @@ from whyformer.metrics.plausibility import _words
 from whyformer.models.loading import subject_of
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
-from whyformer.tasks.score import is_regression
+from whyformer.tasks.regression import is_regression
 
 TEXT = "the film is a fine film"
 

@@ -23,7 +23,7 @@ from whyformer.metrics.metric import metric_named, metric_specs
 from whyformer.models.loading import Subject, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
-from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Label, Predicted
 from whyformer_papers.words.idf import Idf
 from whyformer_papers.words.overlap import Counting
 from whyformer_papers.words.table import WordTable, load_tables, save_tables, tables_of

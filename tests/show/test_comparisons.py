@@ -16,7 +16,7 @@ from whyformer import BadInput, BadOption, Comparison, Explainer, Explanation
 from whyformer.inputs.units import Unit
 from whyformer.results.explanation import mean_agreements
 from whyformer.show.layout import AGREEMENT, facts_of_rows, under_headlines
-from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Label, Predicted
 
 TEXT = "the film is not bad"
 

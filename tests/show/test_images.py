@@ -25,7 +25,7 @@ from whyformer.show import terminal
 from whyformer.show.colors import AGAINST, FOR, IMPORTANCE, largest, strengths
 from whyformer.show.html import fragment, page
 from whyformer.show.overlay import OPACITY, blended, cells, enlarged, heat_strengths, layer, seen_part
-from whyformer.tasks.label import Label
+from whyformer.tasks.targets import Label
 
 SCORES = [[0.1, 0.0, 0.0, -4.0], [0.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]  # 3 rows, 4 columns
 AT = "row 1, column 4"  # the strongest

@@ -21,7 +21,7 @@ from whyformer.inputs.units import Unit
 from whyformer.results.explanations import KeptExample
 from whyformer.show.html import shade_of
 from whyformer.show.lists import index_page
-from whyformer.tasks.label import AnswerSpan, Label, Predicted
+from whyformer.tasks.targets import AnswerSpan, Label, Predicted
 
 EVIL = "<script>alert(1)</script> \x1b[2J \u202eabc \x00 \"'&amp;"
 

@@ -22,7 +22,7 @@ from whyformer.show.figures import OWN_SCALES
 from whyformer.show.html import SCRIPT
 from whyformer.show.layout import reasons
 from whyformer.show.terminal import coloured_runs
-from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Label, Predicted
 
 TEXT = "a gorgeous, witty film that didn't once bore me"
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'single' <b>bold</b> $5 and $6"

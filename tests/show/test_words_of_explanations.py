@@ -12,7 +12,7 @@ from tests.helpers.cases import subject
 from tests.helpers.explained_images import explained
 from whyformer import BadInput, BadOption, Comparison, Explainer, Explanation, UnknownWord
 from whyformer.inputs.units import Unit
-from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Label, Predicted
 
 TEXT = "a gorgeous, witty film that didn't once bore me"
 

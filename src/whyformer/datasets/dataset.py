@@ -20,7 +20,7 @@ from whyformer.errors import BadInput, BadOption, LabelWarning, listed, nearest,
 from whyformer.inputs.encoding import Text
 from whyformer.inputs.pictures import StoredImage
 from whyformer.inputs.units import Span, Unit
-from whyformer.tasks.labels import indices_of, numbered
+from whyformer.tasks.targets import indices_of, numbered
 
 if TYPE_CHECKING:
     from whyformer.datasets.images import StoredMask

@@ -39,7 +39,7 @@ from whyformer.registry.specs import Written, names_of
 from whyformer.results.evaluation import CEILING, Aggregate, Pair, TableData
 from whyformer.show.live import watching
 from whyformer.show.render import Shown, text_of
-from whyformer.tasks.score import classes_of
+from whyformer.tasks.regression import classes_of
 from whyformer.tasks.task import RUNNER_UP, Explains, task_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from whyformer.methods.long_texts import Document
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
-from whyformer.tasks.classes import Classes
+from whyformer.tasks.classification import Classes
 from whyformer.tasks.task import ExampleOutputs, Explains, are_all_others
 
 

@@ -20,7 +20,7 @@ from whyformer.models.loading import Subject
 from whyformer.perturb import ORDERS
 from whyformer.results.evaluation import CEILING, CHANCE, Pair
 from whyformer.results.explanations import KEPT, KEPT_VERSION
-from whyformer.tasks.score import Score
+from whyformer.tasks.regression import Score
 from whyformer.tasks.task import TASKS, Explains
 
 FEWEST_CHUNKS = {"local": 2, "ray": 8}  # of data that has enough rows: workers share them

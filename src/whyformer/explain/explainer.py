@@ -52,7 +52,7 @@ from whyformer.registry.options import Count, validated
 from whyformer.registry.specs import Written, names_of
 from whyformer.storage.files import named_path
 from whyformer.tasks import Task, task_of
-from whyformer.tasks.score import classes_of
+from whyformer.tasks.regression import classes_of
 from whyformer.tasks.similarity import NEEDED
 from whyformer.tasks.targets import Target
 from whyformer.tasks.task import Explains

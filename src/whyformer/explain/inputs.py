@@ -27,8 +27,7 @@ from whyformer.models.loading import Subject
 from whyformer.perturb.engine import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
-from whyformer.tasks.labels import class_index
-from whyformer.tasks.targets import Target, plain_target
+from whyformer.tasks.targets import Target, class_index, plain_target
 from whyformer.tasks.task import Asked, ExampleOutputs, Task
 
 T = TypeVar("T")

@@ -9,10 +9,9 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.encoding import ReadInput
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
-from whyformer.tasks.label import Label, Predicted
-from whyformer.tasks.targets import plain_target
+from whyformer.tasks.targets import Label, Predicted, plain_target
 from whyformer.tasks.task import ALL_OTHERS, Asked, Chosen, ExampleOutputs, Explains, Task, explained_as
-from whyformer.tasks.token_labels import ALL
+from whyformer.tasks.token_classification import ALL
 
 Pair = tuple[Chosen, Chosen | None]  # an output, and what it is set against
 

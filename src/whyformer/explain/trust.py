@@ -40,8 +40,8 @@ from whyformer.perturb import (
 from whyformer.prediction import Prediction
 from whyformer.progress import part, report
 from whyformer.show.layout import named
-from whyformer.tasks.label import Label
-from whyformer.tasks.score import Score
+from whyformer.tasks.regression import Score
+from whyformer.tasks.targets import Label
 
 HIDE = "delete"
 

@@ -50,9 +50,9 @@ from whyformer.recorder import Needs
 from whyformer.recorder.capture.captures import PADDED
 from whyformer.recorder.capture.mask_hints import masks
 from whyformer.recorder.function_mode import TokenEmbeddings
-from whyformer.tasks.answers import Answers, best_span, best_window, null_scores
-from whyformer.tasks.classes import Classes
-from whyformer.tasks.score import classes_of
+from whyformer.tasks.classification import Classes
+from whyformer.tasks.question_answering import Answers, best_span, best_window, null_scores
+from whyformer.tasks.regression import classes_of
 from whyformer.tasks.task import Outputs, Task, call_of, output_of
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from whyformer.results.saved import (
 )
 from whyformer.results.trust import TrustData
 from whyformer.rounding import ROUNDING, close, coarsest
-from whyformer.tasks.label import AnswerSpan, Label, Place, Predicted
+from whyformer.tasks.targets import AnswerSpan, Label, Place, Predicted
 from whyformer.tasks.task import Explains
 
 Floats = NDArray[np.float64]

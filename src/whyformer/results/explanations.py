@@ -40,7 +40,7 @@ from whyformer.storage.schema import (
     text,
     whole,
 )
-from whyformer.tasks.label import Predicted
+from whyformer.tasks.targets import Predicted
 from whyformer.tasks.task import Explains
 
 C = TypeVar("C", bound=ComparisonData[Any])

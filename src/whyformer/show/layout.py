@@ -19,7 +19,7 @@ from whyformer.results.explanation import BASELINES, ComparisonData, Explanation
 from whyformer.results.explanations import together_name
 from whyformer.results.trust import TrustData
 from whyformer.show.colors import Colour, side_colour, strongest, written
-from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Label, Predicted
 
 R = TypeVar("R", bound=ExplanationData | Sequence[Any])
 

@@ -28,7 +28,7 @@ from whyformer.show.grid import NONE, Grid, Words, pipes, unmarked
 from whyformer.show.grid import as_csv as grid_csv
 from whyformer.show.html import PAGE, STYLE, legend_line, marked_text
 from whyformer.show.layout import between
-from whyformer.tasks.label import Label, Predicted
+from whyformer.tasks.targets import Label, Predicted
 
 LINES = 10  # words that are printed
 MARK = "▶"

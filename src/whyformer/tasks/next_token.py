@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from whyformer.tasks.label import Place
+from whyformer.tasks.targets import Place
 from whyformer.tasks.task import Asked, ExampleOutputs, Outputs, register
-from whyformer.tasks.tokens import position_of
+from whyformer.tasks.token_classification import position_of
 from whyformer.tasks.vocabulary import Vocabulary, quoted
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.models.loading import input_embeddings, labels_of
-from whyformer.tasks.classes import Classes
+from whyformer.tasks.classification import Classes
 from whyformer.tasks.task import register
 
 NEEDED = 'this model compares images with texts: explain(image, text="a photo of a dog"), or a list of texts'

@@ -19,8 +19,7 @@ from whyformer.inputs.texts import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
 from whyformer.registry.names import Registry
-from whyformer.tasks.label import Label, Predicted
-from whyformer.tasks.targets import Settled, Target, plain_target
+from whyformer.tasks.targets import Label, Predicted, Settled, Target, plain_target
 
 Chosen = int | tuple[int, ...]  # an output of one example, as plain numbers; -1 for a part that is left out
 RUNNER_UP = "runner_up"  # the most probable output beside the target

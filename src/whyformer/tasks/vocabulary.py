@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from whyformer.errors import BadOption, listed, shown
-from whyformer.tasks.labels import NUMBER
+from whyformer.tasks.targets import NUMBER
 from whyformer.tasks.task import ExampleOutputs
-from whyformer.tasks.tokens import KEPT, NamedTokens
+from whyformer.tasks.token_classification import KEPT, NamedTokens
 
 
 @dataclass(frozen=True)

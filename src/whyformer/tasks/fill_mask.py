@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, shown
-from whyformer.tasks.label import Place
+from whyformer.tasks.targets import Place
 from whyformer.tasks.task import Asked, ExampleOutputs, register
-from whyformer.tasks.tokens import counted
+from whyformer.tasks.token_classification import counted
 from whyformer.tasks.vocabulary import Vocabulary
 
 

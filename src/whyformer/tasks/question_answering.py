@@ -11,8 +11,7 @@ from torch import Tensor
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.encoding import NO_ANSWER, TextInput, places
 from whyformer.inputs.texts import asked
-from whyformer.tasks.label import AnswerSpan, Label, Predicted
-from whyformer.tasks.targets import Target
+from whyformer.tasks.targets import AnswerSpan, Label, Predicted, Target
 from whyformer.tasks.task import Chosen, ExampleOutputs, Outputs, Task, register
 
 ANSWER_LENGTH = 30  # a predicted answer is no longer; as in transformers' own pipeline

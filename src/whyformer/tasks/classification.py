@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.models.loading import labels_of
-from whyformer.tasks.label import Label, Predicted
-from whyformer.tasks.labels import class_index
+from whyformer.tasks.targets import Label, Predicted, class_index
 from whyformer.tasks.task import (
     Chosen,
     ExampleOutputs,

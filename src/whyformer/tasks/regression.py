@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.tasks.classes import Classes, is_multi_label
+from whyformer.tasks.classification import Classes, is_multi_label
 from whyformer.tasks.task import Outputs, register
 
 UNNAMED = ("LABEL_0",)  # what transformers calls an output that has no name

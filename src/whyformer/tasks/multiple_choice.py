@@ -9,8 +9,7 @@ from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.texts import Text, texts_of
-from whyformer.tasks.label import Label, Predicted
-from whyformer.tasks.labels import indices_of, numbered
+from whyformer.tasks.targets import Label, Predicted, indices_of, numbered
 from whyformer.tasks.task import RUNNER_UP, Asked, Chosen, ExampleOutputs, Outputs, Task, register
 
 
