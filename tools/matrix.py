@@ -38,7 +38,7 @@ from transformers import PreTrainedModel
 
 import whyformer
 from tests.helpers import zoo
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Method
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers

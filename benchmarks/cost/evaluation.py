@@ -31,7 +31,7 @@ from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.plan import Plan, Settings
 from whyformer.explain.attribute import attribute
-from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.batch import collate, encode
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.method import method_named, method_specs
 from whyformer.metrics.metric import metric_specs

@@ -54,7 +54,7 @@ from transformers.utils.logging import disable_progress_bar
 
 import whyformer
 from benchmarks.cost.timing import LLAMAS, interval, plain, ratio, times, word_tokenizer
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.logit_lens import save_head
 from whyformer.methods.method import Method
 from whyformer.models.memory import peak_memory

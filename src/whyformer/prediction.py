@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.inputs.encoding import Batch
-from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.batch import Batch
 from whyformer.inputs.images import ImageInput, Patches
-from whyformer.inputs.input import TensorInput
+from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.inputs.tensors import CONTENT
 from whyformer.models.loading import text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace

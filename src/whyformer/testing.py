@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnknownWord, UnsupportedModel, WhyformerError, shown
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Explanation
-from whyformer.inputs.encoding import batch_of, collate, encode
-from whyformer.inputs.texts import Text, texts_of
+from whyformer.inputs.batch import batch_of, collate, encode
+from whyformer.inputs.text import Text, texts_of
 from whyformer.inputs.units import occurrences
 from whyformer.methods.method import Method
 from whyformer.metrics.faithfulness import flat

@@ -28,7 +28,7 @@ from tests.helpers.captured import (
 )
 from tests.helpers.tapes import Tape, on_the_cpu
 from whyformer import UnsupportedModel
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods import replaying
 from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.state import State

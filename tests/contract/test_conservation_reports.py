@@ -8,7 +8,7 @@ import torch
 
 import whyformer
 from tests.helpers import families
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 

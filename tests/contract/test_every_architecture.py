@@ -17,7 +17,7 @@ import whyformer
 from tests.helpers import engines, zoo
 from tests.helpers.reused import LENGTH, both_runs, hidden, whole_of
 from tools.matrix import target_of
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.models.cache import known
 from whyformer.perturb import prefixes
 from whyformer.prediction import Prediction

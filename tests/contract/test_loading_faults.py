@@ -22,7 +22,7 @@ from transformers.utils import logging
 import whyformer
 from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.logit_lens import head_for, load_head
 from whyformer.models.checkpoints import Checkpoint, check_depth, reading
 from whyformer.models.loading import _check_attention, labels_of

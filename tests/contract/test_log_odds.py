@@ -40,7 +40,7 @@ def odds(logits: torch.Tensor, index: int) -> torch.Tensor:
 
 def test_the_gradient_is_that_of_the_log_odds() -> None:
     model, inputs = families.build("bert"), families.batch()
-    prediction = Prediction(model, whyformer.inputs.encoding.batch_of(model, inputs))
+    prediction = Prediction(model, whyformer.inputs.batch.batch_of(model, inputs))
     index = int(prediction.predicted[0])
     turned = prediction.towards([index] * len(prediction.predicted), [tasks.ALL_OTHERS] * len(prediction.predicted))
     embeddings = prediction.trace.embeddings
@@ -64,7 +64,7 @@ def test_relevance_starts_from_one_and_the_shares_of_the_others() -> None:
 
 def test_of_many_classes_scores_are_weighed_differences() -> None:
     model, inputs = families.build("bert"), families.batch()
-    prediction = Prediction(model, whyformer.inputs.encoding.batch_of(model, inputs))
+    prediction = Prediction(model, whyformer.inputs.batch.batch_of(model, inputs))
     others = prediction.trace.logits.detach()[:, 1:].softmax(-1)
     for name in ("attn_lrp", "cp_lrp", "lrp", "cat", "input_x_gradient"):
         alone = [whyformer.attribute(model, inputs, name, target=index, explains="logit") for index in range(3)]

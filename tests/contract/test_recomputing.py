@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForSequenceClassification, LlamaConfig,
 
 import whyformer
 from tests.helpers import families, vision, zoo
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import method_specs
 from whyformer.models.memory import peak_memory
 from whyformer.prediction import Prediction

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import families
-from whyformer.inputs.encoding import Batch, batch_of, collate, encode
-from whyformer.inputs.fillers import Fillers
-from whyformer.inputs.input import TensorInput
+from whyformer.inputs.batch import Batch, batch_of, collate, encode
+from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.perturb import hide_named
 from whyformer.perturb.engine import hideable, remains
 from whyformer.perturb.search import _grown, _Path

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import whyformer
 from tests.helpers import families, zoo
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import ROUNDING
 

@@ -19,7 +19,7 @@ import whyformer
 from tests.helpers import engines, families, token_outputs, zoo
 from whyformer import UncoveredOperation, attribute
 from whyformer.errors import BadOption
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Method, method_specs
 from whyformer.models.cache import known
 from whyformer.models.memory import peak_memory

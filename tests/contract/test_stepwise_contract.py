@@ -14,7 +14,7 @@ import whyformer
 from tests.helpers import families
 from tests.helpers.cases import PAIR, TEXTS, predicted, subject
 from whyformer import Explainer
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Scores, method_specs
 from whyformer.prediction import Prediction
 from whyformer.progress import listening

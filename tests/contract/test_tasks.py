@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 import whyformer
 from tests.helpers import families
 from whyformer import BadInput, BadOption
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 

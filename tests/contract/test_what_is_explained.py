@@ -14,7 +14,7 @@ from whyformer import BadOption, Explainer
 from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Explanation
 from whyformer.explain.folder import kept_examples
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import SHORT, method_specs
 from whyformer.prediction import Prediction
 from whyformer.rounding import close

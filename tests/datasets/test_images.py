@@ -16,7 +16,7 @@ from tests.helpers.pictures import BLUE, GREEN, RED, mask_file, plain, write_ima
 from tests.helpers.rows import write_csv, write_jsonl, write_parquet
 from whyformer.datasets import Example, StoredImage, StoredMask, open_dataset
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.pictures import is_picture, open_picture
+from whyformer.inputs.images import is_picture, open_picture
 
 COLOURS = (RED, GREEN, BLUE)
 TRIMAP = [[1, 2, 3], [2, 2, 1]]

@@ -15,7 +15,7 @@ from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
 from whyformer import BadOption, Explainer, Explanation
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.explain.folder import kept_examples
-from whyformer.inputs.encoding import encode
+from whyformer.inputs.batch import encode
 from whyformer.inputs.windows import Windows
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models import limits

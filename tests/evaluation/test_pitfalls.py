@@ -14,7 +14,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.plan import Plan
 from whyformer.evaluation.recommend import recommend
-from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.batch import collate, encode
 from whyformer.methods.default import AUTO
 from whyformer.methods.method import method_named, method_specs
 from whyformer.metrics import Case

@@ -16,7 +16,7 @@ from whyformer.datasets import Dataset, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.protocols import as_explained, without_segments
-from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.batch import collate, encode
 from whyformer.metrics.case import Case
 from whyformer.metrics.faithfulness import _authors_steps
 from whyformer.metrics.metric import metric_named

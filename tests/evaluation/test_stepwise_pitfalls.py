@@ -13,7 +13,7 @@ from tests.helpers.cases import TEXTS, subject
 from whyformer import Explainer
 from whyformer.errors import BadOption
 from whyformer.evaluation.recommend import recommend
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods import default
 from whyformer.methods.default import methods_for
 from whyformer.methods.method import method_specs

@@ -12,7 +12,7 @@ import whyformer
 from tests.helpers import cases, dual, families, image_cases
 from tests.helpers.cases import TEXTS
 from whyformer import Explainer, NoAttention, UnsupportedModel
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods import default
 from whyformer.methods.default import methods_for, usual_method, usual_method_for
 from whyformer.methods.method import list_methods

@@ -8,7 +8,7 @@ import torch
 
 import whyformer
 from tests.helpers.golden import assert_close, goldens, inputs, model
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.attention import with_residual
 from whyformer.methods.decomposition import _contributions
 from whyformer.prediction import Prediction

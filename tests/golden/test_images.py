@@ -11,7 +11,7 @@ import torch
 
 import whyformer
 from tests.helpers.golden import assert_close, goldens, inputs, model, stored
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 
 CASE = "vit_cls"

@@ -10,7 +10,7 @@ import torch
 
 import whyformer
 from tests.helpers.golden import assert_close, goldens, inputs, model, stored
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 
 CASES = ("llama_lm", "qwen2_lm", "qwen3_lm", "gpt2_lm")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import whyformer
 from tests.helpers.golden import DATA, assert_close, inputs, model
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
 from whyformer.rounding import close

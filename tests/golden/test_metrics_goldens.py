@@ -10,7 +10,7 @@ import transformers as hf
 from torch import Tensor
 
 from tests.helpers.golden import DATA, goldens
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.metrics import Annotation, Case, faithfulness
 from whyformer.metrics.metric import metric_named
 from whyformer.perturb import Outcomes, hide_named

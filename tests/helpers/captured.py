@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import zoo
 from whyformer.errors import WhyformerError
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import method_specs
 from whyformer.prediction import Prediction
 from whyformer.recorder.capture import captures

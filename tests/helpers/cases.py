@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from tests.helpers import families
-from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.batch import collate, encode
 from whyformer.metrics import Annotation, Case
 from whyformer.models.loading import Subject, subject_of
 from whyformer.perturb import Outcomes

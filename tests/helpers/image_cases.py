@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.helpers.rows import write_parquet
-from whyformer.inputs.encoding import collate
-from whyformer.inputs.kinds import read
+from whyformer.inputs.batch import collate
+from whyformer.inputs.input_types import read
 from whyformer.metrics import Annotation, Case
 from whyformer.models.loading import Subject, subject_of
 from whyformer.models.processors import PlainProcessor

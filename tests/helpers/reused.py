@@ -5,8 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tests.helpers import zoo
-from whyformer.inputs.fillers import Fillers
-from whyformer.inputs.input import TensorInput
+from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.perturb import hide_named, prefixes
 from whyformer.perturb.engine import Runner
 

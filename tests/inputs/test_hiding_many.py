@@ -8,9 +8,8 @@ import pytest
 from tests.helpers import cases
 from tests.helpers.cases import predicted
 from whyformer.errors import BadOption
-from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.hiding import Delete, Fill, Hide
-from whyformer.inputs.input import Places, TensorInput, flags_of
+from whyformer.inputs.input import Fillers, Places, TensorInput, flags_of
 from whyformer.perturb import Outcomes, hide_named
 
 FILLERS = Fillers(pad=7, mask=8, alone=9)

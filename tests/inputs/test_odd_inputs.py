@@ -15,12 +15,12 @@ import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-import whyformer.inputs.encoding
+import whyformer.inputs.batch
 from tests.helpers import families
 from tests.helpers.tokenizer_kinds import PAIR, TEXTS, WINDOW, every_kind, explainer, wordpiece
 from whyformer import BadInput, Explainer, Explanation, TruncationWarning, UnknownWordsWarning
 from whyformer.cli import main
-from whyformer.inputs.encoding import encode, window_of
+from whyformer.inputs.batch import encode, window_of
 from whyformer.inputs.units import join_words, split_words
 
 WORDS = " ".join([*TEXTS, *PAIR]).split()
@@ -78,7 +78,7 @@ def test_no_token_that_fits_is_lost(kind: str, side: str, text: Any, monkeypatch
     subject = explainer(kind).subject
     monkeypatch.setattr(subject.tokenizer, "truncation_side", side)
     whole = encode(subject, text)
-    monkeypatch.setattr(whyformer.inputs.encoding, "COUNTED", 1000)
+    monkeypatch.setattr(whyformer.inputs.batch, "COUNTED", 1000)
     cut = encode(subject, text)
     assert cut.units == whole.units
     assert cut.key == whole.key
@@ -95,7 +95,7 @@ def test_no_token_that_fits_is_lost(kind: str, side: str, text: Any, monkeypatch
 def test_more_is_read_where_the_beginning_is_blank(monkeypatch: pytest.MonkeyPatch) -> None:
     subject, text = explainer("wordpiece").subject, " " * 7000 + LONG
     whole = encode(subject, text)
-    monkeypatch.setattr(whyformer.inputs.encoding, "COUNTED", 1000)
+    monkeypatch.setattr(whyformer.inputs.batch, "COUNTED", 1000)
     assert encode(subject, text).units == whole.units
 
 

@@ -15,7 +15,7 @@ from PIL import Image, ImageFile
 
 from tests.helpers.pictures import BLUE, RED, WHITE, encoded
 from whyformer.errors import AnimationWarning, BadInput
-from whyformer.inputs.pictures import is_picture, open_mask, open_picture
+from whyformer.inputs.images import is_picture, open_mask, open_picture
 
 WIDE = (6, 4)  # width, height
 

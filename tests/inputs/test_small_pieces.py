@@ -8,8 +8,8 @@ import torch
 
 from tests.helpers import cases
 from whyformer.errors import BadInput
-from whyformer.inputs.encoding import Batch, _gap, collate, encode
-from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.batch import Batch, _gap, collate, encode
+from whyformer.inputs.input import Fillers
 from whyformer.inputs.units import split_words
 
 MASKED = torch.tensor([[False, False, True, True]])

@@ -10,7 +10,7 @@ import transformers as hf
 
 from tests.helpers.tokenizer_kinds import PAIR, TEXTS, WINDOW, WORDS, Slow, every_kind, explainer, wordpiece
 from whyformer import BadOption, Explainer, Explanation, TruncationWarning
-from whyformer.inputs.encoding import window_of
+from whyformer.inputs.batch import window_of
 
 SPECIAL = {"wordpiece": (2, 3), "gpt2": (0, 0), "roberta": (2, 4), "unigram": (2, 4), "llama": (1, 2), "slow": (2, 3)}
 WITH_TYPES = ("wordpiece", "slow")  # the models that tell the two texts of a pair apart

@@ -19,7 +19,7 @@ from tests.helpers.commands import Run
 from tests.helpers.questions import CONTEXT, QUESTION, WINDOW, answering, tokenizer
 from whyformer import BadInput, BadOption, Explainer, Explanation
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.inputs.encoding import TextInput, encode
+from whyformer.inputs.batch import TextInput, encode
 from whyformer.inputs.windows import Windows
 from whyformer.metrics.metric import metric_specs
 from whyformer.perturb.engine import WindowRunner

@@ -11,7 +11,7 @@ import whyformer
 from tests.helpers import families
 from tests.helpers.cases import TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption, Explainer
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.input import Places, TensorInput
 from whyformer.methods.method import method_named

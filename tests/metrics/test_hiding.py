@@ -8,9 +8,8 @@ import torch
 
 from tests.helpers.cases import KINDS, PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
-from whyformer.inputs.encoding import batch_of
-from whyformer.inputs.fillers import Fillers
-from whyformer.inputs.input import TensorInput
+from whyformer.inputs.batch import batch_of
+from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.metrics import Annotation, Case, measure
 from whyformer.metrics.metric import metric_named
 from whyformer.models.limits import CPU

@@ -217,7 +217,7 @@ def test_a_model_that_needs_all_units_is_refused() -> None:
     model = hf.BeitForImageClassification(
         hf.BeitConfig(**sizes, image_size=8, patch_size=4, use_relative_position_bias=True)
     ).eval()
-    from whyformer.inputs.encoding import batch_of
+    from whyformer.inputs.batch import batch_of
     from whyformer.prediction import Prediction
 
     prediction = Prediction(model, batch_of(model, {"pixel_values": torch.rand(1, 3, 8, 8)}))

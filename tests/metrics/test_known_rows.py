@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from tests.helpers import families
-from whyformer.inputs.fillers import Fillers
-from whyformer.inputs.input import TensorInput
+from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.perturb import Outcomes
 from whyformer.perturb.search import Search, best_orders
 

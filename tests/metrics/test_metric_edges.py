@@ -12,7 +12,7 @@ from tests.helpers import cases, evaluated
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.datasets import Example
 from whyformer.evaluation.examples import item_of
-from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.batch import collate, encode
 from whyformer.metrics import Annotation, Case, Rationale
 from whyformer.metrics.metric import metric_named
 from whyformer.metrics.plausibility import _words

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, UnsupportedModel, record
-from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.inputs.batch import Batch, collate, encode
 from whyformer.inputs.units import Unit
 from whyformer.methods.head_mask import DIRECTIONS, RELATIONS, HeadMask
 from whyformer.models.loading import Subject, subject_of

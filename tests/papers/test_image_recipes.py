@@ -12,7 +12,7 @@ from tests.helpers import image_cases
 from whyformer import BadInput, BadOption, Explainer
 from whyformer.cli import main
 from whyformer.cli.demo import PHOTOGRAPH
-from whyformer.images.composing import pairs_of, side_by_side
+from whyformer.images.reading import pairs_of, side_by_side
 from whyformer.metrics.metric import metric_named
 from whyformer.models.processors import PlainProcessor
 from whyformer_papers.reproduce import csv, given_data, reproduction_named, run

@@ -21,7 +21,7 @@ from tests.papers.recipes import run
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption, MissingExtra, UnsupportedModel
 from whyformer.evaluation.evaluate import Table, evaluate
-from whyformer.inputs.encoding import Batch
+from whyformer.inputs.batch import Batch
 from whyformer.methods.head_mask import HeadMask, HeadStatistics
 from whyformer.methods.method import method_named
 from whyformer.models.loading import Subject

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import whyformer
 from tests.helpers import families
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods import decomposition
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.value_paths import ValuePath

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.helpers import families
 from whyformer.errors import BadOption
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder import BOOKS, Book, BySite
 from whyformer.recorder.lrp import rule_sets, rules

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import families
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Scores
 from whyformer.prediction import Prediction
 

@@ -17,7 +17,7 @@ import whyformer
 from tests.helpers import cases, families
 from whyformer import Explainer, attribute
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods import logit_lens
 from whyformer.methods.method import Scores
 from whyformer.models.loading import BUNDLED

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import whyformer
 from tests.helpers import families
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.head_mask import RELATIONS, HeadMask, HeadStatistics
 from whyformer.models.loading import bundled_models
 from whyformer.prediction import Prediction

@@ -16,7 +16,7 @@ import whyformer
 from tests.helpers import families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.errors import CompletenessWarning
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods import paths, sampling
 from whyformer.methods.method import Scores, method_named
 from whyformer.prediction import Prediction

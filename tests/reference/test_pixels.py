@@ -12,7 +12,7 @@ import whyformer
 from tests.helpers import families
 from tests.helpers.golden import assert_close, inputs, model
 from whyformer.errors import BadOption
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Scores
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp import rule_sets

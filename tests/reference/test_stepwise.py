@@ -13,7 +13,7 @@ import whyformer
 from tests.helpers import families
 from tests.helpers.cases import KINDS, PAIR, TEXTS, predicted, subject
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
-from whyformer.inputs.encoding import batch_of
+from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import METHODS, Method, Scores
 from whyformer.prediction import Prediction
 

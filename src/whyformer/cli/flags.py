@@ -26,8 +26,8 @@ from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.explanations import Explanations
 from whyformer.explain.folder import PAGE, TABLE, FolderOfExplanations, left_out, write_index
-from whyformer.inputs import pictures
-from whyformer.inputs.encoding import Text
+from whyformer.inputs import images as pictures
+from whyformer.inputs.batch import Text
 from whyformer.models.loading import Subject
 from whyformer.show.lists import rows_text
 from whyformer.show.render import PICTURES, endings, format_of

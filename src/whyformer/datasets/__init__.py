@@ -4,7 +4,7 @@ from whyformer.datasets.dataset import Answer, BadRow, Dataset, Example, Rationa
 from whyformer.datasets.images import StoredMask
 from whyformer.datasets.open import Data, open_dataset, opened
 from whyformer.datasets.recipes import RECIPES, Recipe
-from whyformer.inputs.pictures import StoredImage
+from whyformer.inputs.images import StoredImage
 
 __all__ = [
     "RECIPES",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from whyformer.datasets.columns import Columns
 from whyformer.datasets.source import Source, StoredRow
 from whyformer.errors import BadInput, BadOption, LabelWarning, listed, nearest, shown
-from whyformer.inputs.encoding import Text
-from whyformer.inputs.pictures import StoredImage
+from whyformer.inputs.batch import Text
+from whyformer.inputs.images import StoredImage
 from whyformer.inputs.units import Span, Unit
 from whyformer.tasks.targets import indices_of, numbered
 

@@ -26,7 +26,7 @@ from whyformer.datasets.hub import default_split
 from whyformer.datasets.source import DataFile, RowFields, Source, StoredRow
 from whyformer.datasets.synsets import SYNSET, Classes, true_synsets
 from whyformer.errors import BadInput, BadOption, nearest, shown
-from whyformer.inputs.pictures import (
+from whyformer.inputs.images import (
     ENDINGS,
     Stored,
     StoredArray,

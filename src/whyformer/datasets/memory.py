@@ -10,7 +10,7 @@ from typing import Any
 from whyformer.datasets.hub import undecoded
 from whyformer.datasets.source import Source, StoredRow, foreign
 from whyformer.errors import BadInput, listed, shown
-from whyformer.inputs.pictures import is_picture, stored_digest
+from whyformer.inputs.images import is_picture, stored_digest
 from whyformer.storage.files import path_of
 
 ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"

@@ -11,7 +11,7 @@ from whyformer.datasets.columns import Columns
 from whyformer.datasets.dataset import Answer, Example, Rationale, Unusable, label_index
 from whyformer.datasets.source import RowFields
 from whyformer.errors import BadInput, shown
-from whyformer.inputs.encoding import Text
+from whyformer.inputs.batch import Text
 from whyformer.inputs.units import Span, Unit, search_spans
 from whyformer.storage.files import LONGEST_TEXT
 

@@ -24,8 +24,8 @@ from whyformer.errors import (
     listed,
     shown,
 )
-from whyformer.inputs.encoding import Batch, Window, collate, encode, window_of
-from whyformer.inputs.kinds import read
+from whyformer.inputs.batch import Batch, Window, collate, encode, window_of
+from whyformer.inputs.input_types import read
 from whyformer.methods.method import MethodSpec
 from whyformer.models.borrow import borrowed, frozen, parameters_of
 from whyformer.models.loading import Subject, input_embeddings

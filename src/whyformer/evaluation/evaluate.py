@@ -24,7 +24,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import KnownKeys, PendingChunk, Plan, Settings
 from whyformer.evaluation.protocols import protocol_named
 from whyformer.evaluation.references import Way
-from whyformer.inputs.encoding import collate
+from whyformer.inputs.batch import collate
 from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
 from whyformer.methods.method import SHORT, MethodSpec

@@ -13,9 +13,9 @@ from PIL import Image
 from whyformer.datasets import Example, label_index
 from whyformer.errors import BadInput
 from whyformer.images.processing import WHOLE
-from whyformer.inputs.encoding import ReadInput, TextInput, encode
+from whyformer.inputs.batch import ReadInput, TextInput, encode
 from whyformer.inputs.images import ImageInput, Picture
-from whyformer.inputs.kinds import read
+from whyformer.inputs.input_types import read
 from whyformer.inputs.units import Span
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens

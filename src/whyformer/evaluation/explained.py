@@ -13,7 +13,7 @@ from whyformer.errors import CompletenessWarning, UnsupportedModel
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.plan import Plan
 from whyformer.evaluation.protocols import as_explained
-from whyformer.inputs.encoding import collate
+from whyformer.inputs.batch import collate
 from whyformer.methods.long_texts import Document
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.prediction import Prediction

@@ -6,7 +6,7 @@ from typing import get_args
 import torch
 
 from whyformer.errors import BadOption, nearest
-from whyformer.inputs.encoding import Batch, TextInput
+from whyformer.inputs.batch import Batch, TextInput
 from whyformer.metrics.faithfulness import Protocol
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)

@@ -9,7 +9,7 @@ from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.escapes import visible
 from whyformer.evaluation.evaluate import Table, evaluate
-from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.batch import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
 from whyformer.methods.method import FAST, MethodSpec, method_specs
 from whyformer.metrics.metric import MetricSpec, metric_specs

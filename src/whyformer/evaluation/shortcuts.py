@@ -19,9 +19,8 @@ from whyformer.datasets import Data, Dataset, label_index, opened
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.executors import engine_named
 from whyformer.evaluation.plan import PendingChunk, Plan, Settings
-from whyformer.inputs.encoding import TextInput, encode
-from whyformer.inputs.fillers import Fillers
-from whyformer.inputs.input import TensorInput
+from whyformer.inputs.batch import TextInput, encode
+from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.methods.default import methods_for
 from whyformer.models.loading import Subject
 from whyformer.perturb import Outcomes, hide_named

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.errors import BadOption
 from whyformer.explain.inputs import of_chosen_rows
-from whyformer.inputs.encoding import Batch, batch_of
+from whyformer.inputs.batch import Batch, batch_of
 from whyformer.methods.default import Effort, methods_for, usual_in_steps, usual_method_for, with_options
 from whyformer.methods.method import MethodSpec
 from whyformer.prediction import Prediction

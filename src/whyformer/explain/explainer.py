@@ -32,10 +32,10 @@ from whyformer.explain.request import ExplainedOutput, ExplainedRun, Questions, 
 from whyformer.explain.similarity import Similarities, explained_similarity
 from whyformer.explain.trust import trust_of
 from whyformer.images import images_of
-from whyformer.inputs.encoding import DROPPED, ReadInput, TextInput, collate, encode, warn_of_truncated
+from whyformer.inputs.batch import DROPPED, ReadInput, TextInput, collate, encode, warn_of_truncated
 from whyformer.inputs.images import ImageInput
-from whyformer.inputs.kinds import kind_of, read
-from whyformer.inputs.texts import Text
+from whyformer.inputs.input_types import kind_of, read
+from whyformer.inputs.text import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.method import FAST, SHORT, Method, MethodSpec, PerExample, Scores, means_several

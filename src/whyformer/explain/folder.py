@@ -17,7 +17,7 @@ from whyformer.errors import BadInput, BadOption, TruncationWarning, shown
 from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.inputs import gold_name, without_bad
-from whyformer.inputs.encoding import DROPPED, warn_of_truncated
+from whyformer.inputs.batch import DROPPED, warn_of_truncated
 from whyformer.methods.method import MethodSpec
 from whyformer.models.loading import Subject
 from whyformer.progress import counting, report

@@ -18,7 +18,7 @@ from whyformer.datasets.columns import IMAGES, ColumnNames
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.explain.request import ExplainedOutput, asked_pairs, labels_of_output, numbering
-from whyformer.inputs.encoding import NO_ANSWER, ReadInput, TextInput
+from whyformer.inputs.batch import NO_ANSWER, ReadInput, TextInput
 from whyformer.inputs.units import Unit
 from whyformer.inputs.windows import Windows
 from whyformer.methods.long_texts import Document

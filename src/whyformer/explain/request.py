@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import ReadInput
+from whyformer.inputs.batch import ReadInput
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
 from whyformer.tasks.targets import Label, Predicted, plain_target

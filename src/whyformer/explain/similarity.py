@@ -12,7 +12,7 @@ from torch import Tensor
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.explain.explanation import Explanation
 from whyformer.images import images_of
-from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.inputs.batch import Batch, collate, encode
 from whyformer.models.borrow import borrowed
 from whyformer.models.cache import known
 from whyformer.models.loading import Subject, name_classes

@@ -16,7 +16,7 @@ from torch import Tensor
 from whyformer.errors import BadInput, UnsupportedModel, shown
 from whyformer.explain.explanation import Explanation, Trust
 from whyformer.images import read_again
-from whyformer.inputs.encoding import ReadInput, TextInput, collate, encode
+from whyformer.inputs.batch import ReadInput, TextInput, collate, encode
 from whyformer.inputs.images import ImageInput
 from whyformer.inputs.input import Kind, Places, TensorInput
 from whyformer.methods.method import method_named

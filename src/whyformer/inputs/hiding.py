@@ -10,9 +10,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from whyformer.errors import BadOption
-from whyformer.inputs.fillers import WORDS
 from whyformer.inputs.images import ImageInput
-from whyformer.inputs.input import Flags, Places, TensorInput
+from whyformer.inputs.input import WORDS, Flags, Places, TensorInput
 from whyformer.registry.names import Registry
 from whyformer.registry.options import Names, Spelling
 

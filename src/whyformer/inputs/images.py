@@ -1,20 +1,44 @@
-"""Images: which pixels each unit stands for, what people see of an image, and how parts of it are hidden."""
+"""Images: which pixels each unit stands for, what people see of an image, and how parts of it are hidden.
+
+Pictures: whatever holds an image becomes an upright RGB picture, or is refused in one line.
+
+A file is opened by Pillow, whose settings are left as they are. The rules, where there is a choice:
+
+| what is there | what becomes of it |
+|---|---|
+| an EXIF orientation | the picture is turned upright; one that cannot be read turns nothing |
+| transparency | the picture is laid over white |
+| one channel of 16 bits | 0 … 65535 is scaled to 0 … 255 |
+| numbers of 32 bits | the same, if they are from 0 … 65535; others have no brightness that is known |
+| floating-point numbers | refused: nobody can tell which of them is white |
+| several frames or pages | the first is taken, with an `AnimationWarning` |
+| a colour profile | not applied; processors of models do not apply it either |
+"""
 
 import hashlib
-from collections.abc import Sequence
+import io
+import os
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from pathlib import Path
+from stat import S_ISDIR
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from whyformer.caching import cached_property
-from whyformer.errors import BadInput, BadOption
+from whyformer.errors import AnimationWarning, BadInput, BadOption, WhyformerError, reason_of, shown
 from whyformer.inputs.input import TWICE, Flags, Places, TensorInput, repeated
 from whyformer.inputs.units import Box, Unit
+from whyformer.storage.files import LONGEST_NAME, mode_of, naming, path_of, spooled
 
 Floats = NDArray[np.float64]
 Pixels = NDArray[np.uint8]  # [height, width, 3], red, green and blue
@@ -303,3 +327,299 @@ def blurred(pixels: Tensor) -> Tensor:
     flat = F.pad(pixels, (reach, reach, reach, reach), mode="replicate")
     flat = F.conv2d(flat, weights.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
     return F.conv2d(flat, weights.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)
+
+
+ENDINGS = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+        *(".avif", ".heic", ".heif", ".jp2", ".j2k", ".ico", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+    }
+)
+ACCEPTED = "a file, its bytes, a PIL image, or an array or tensor of uint8 (height × width × 3)"
+CHANNELS = (1, 3, 4)  # gray, RGB, RGBA
+CHANNELS_FIRST = (1, 3)  # as tensors have them
+ORIENTATION = 0x0112  # the tag of EXIF
+MAGIC = 12  # bytes of a file that are shown where it is no image
+DEEPEST = 65535  # the brightest number of 16 bits
+LABELS = 255  # the largest number of a label in a mask
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_BAD_METADATA = (ValueError, SyntaxError, TypeError, LookupError, AttributeError, OSError, EOFError, struct.error)
+_STILL = ("MPO", "PSD")  # a photo with its previews, a picture with its layers: the first is the whole
+_SCALED = {"L;2": 85, "L;4": 17}  # what Pillow multiplies the numbers of such PNG files by
+
+
+def is_picture(value: Any) -> bool:
+    """Whether a value holds an image, as far as can be told without opening it.
+
+    A text counts if it ends like an image file: only who knows that a model takes images should ask about texts.
+    Arrays and tensors of floating-point numbers are no pictures but what a model is given.
+    """
+    if isinstance(value, str | os.PathLike):
+        return Path(value).suffix.casefold() in ENDINGS
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return value.dtype in (np.uint8, torch.uint8) and 2 <= value.ndim <= 4
+    return isinstance(value, Image.Image | bytes | bytearray | StoredImage)
+
+
+@runtime_checkable
+class StoredArray(Protocol):
+    """Numbers that a data set holds, or that are drawn when they are needed."""
+
+    def array(self) -> NDArray[Any]:
+        """The numbers, read now."""
+
+
+Stored = Path | bytes | Image.Image | NDArray[Any] | StoredArray  # an image or mask that is not decoded yet
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image of a data set, decoded when it is asked for; `name` is what messages call it."""
+
+    source: Stored = field(repr=False)
+    name: str = ""
+
+    def open(self) -> Image.Image:
+        """The picture: upright and in RGB, or a `BadInput` that says why there is none."""
+        return open_picture(loaded(self.source), self.name)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the image as it is stored."""
+        return stored_digest(self.source)
+
+
+def loaded(source: Stored) -> Any:
+    """What `open_picture` and `open_mask` take."""
+    return source.array() if isinstance(source, StoredArray) else source
+
+
+def stored_digest(source: Stored) -> str:
+    """A hash of what is stored: of the bytes of a file, or of the size and the numbers."""
+    if isinstance(source, Path):
+        with naming(source, "read the image"):
+            source = source.read_bytes()
+    if not isinstance(source, bytes):
+        numbers = np.asarray(loaded(source))
+        source = repr((numbers.shape, str(numbers.dtype))).encode() + numbers.tobytes()
+    return hashlib.blake2b(source, digest_size=16).hexdigest()
+
+
+def open_picture(source: Any, name: str = "") -> Image.Image:
+    """An upright RGB picture of a file, bytes, a PIL image, or an array or tensor of uint8; `BadInput` says why not.
+
+    So is that of a `StoredImage`. `name` is what messages call it. The rules are at the head of this module.
+    """
+    if isinstance(source, StoredImage):
+        return source.open()
+    name = name or _name_of(source)
+    if isinstance(source, np.ndarray | torch.Tensor):
+        return _rgb(Image.fromarray(_pixels(_array(source), name)), name)
+    with _decoded(source, name) as image:
+        _warn_of_frames(image, name)
+        with _readable(name):
+            picture = _rgb(_upright(image), name)
+    picture.info = {}  # else it would be turned once more by whoever looks at its metadata
+    return picture
+
+
+def open_mask(source: Any, name: str = "") -> NDArray[np.uint8]:
+    """The label numbers of a mask, [height, width]: those of a palette or of gray values, never colours.
+
+    It is upright as `open_picture` is. Numbers of more than 255 are refused, and so are images in colour.
+    """
+    name = name or _name_of(source)
+    if isinstance(source, np.ndarray | torch.Tensor):
+        return _labels(_array(source), name)
+    with _decoded(source, name) as image, _readable(name):
+        tiles = getattr(image, "tile", None)
+        scale = _SCALED.get(str(tiles[0][3]), 1) if tiles else 1
+        if image.mode not in ("1", "L", "P", "I") and not image.mode.startswith("I;16"):
+            raise BadInput(
+                f"{name} is in colour ({image.mode}): a mask has one label number for each pixel (L, P, 1, I)"
+            )
+        return _labels(np.asarray(_upright(image)), name) // np.uint8(scale)
+
+
+def file_name(source: Any) -> str | None:
+    """The name of the file that holds an image, without its folder; None for an image that is in no file."""
+    if isinstance(source, StoredImage):
+        source = source.source
+    return Path(source).name if isinstance(source, str | os.PathLike) else None
+
+
+def _name_of(source: Any) -> str:
+    if isinstance(source, str | os.PathLike):
+        return f"the image {shown(str(source), LONGEST_NAME)}"
+    if isinstance(source, bytes | bytearray):
+        return f"the image of {len(source):,} bytes"
+    if isinstance(source, np.ndarray | torch.Tensor):
+        return f"the image of shape {tuple(source.shape)}"
+    return "the image"
+
+
+@contextmanager
+def _decoded(source: Any, name: str) -> Iterator[Image.Image]:
+    """The image that a file, bytes or a PIL image hold; what was opened here is closed again."""
+    if isinstance(source, Image.Image):
+        yield source
+        return
+    if isinstance(source, bytes | bytearray):
+        content: Any = io.BytesIO(source)
+        first, size = bytes(source[:MAGIC]), len(source)
+    elif isinstance(source, str | os.PathLike):
+        content = _file(source, name)
+        with naming(content, "read the image"), content.open("rb") as file:
+            first, size = file.read(MAGIC), content.stat().st_size
+    else:
+        raise BadInput(f"an image is {ACCEPTED}; found {type(source).__name__}")
+    if not size:
+        raise BadInput(f"{name} is empty (0 bytes): is it still being written, or was a download cut off?")
+    with _opened(content, name, first) as image:
+        yield image
+
+
+def _file(source: Any, name: str) -> Path:
+    """The path of a file that is there."""
+    path = path_of(source)
+    if not (mode := mode_of(path)):
+        hint = "it is an address: download it first" if "://" in str(source) else "check the path"
+        raise BadInput(f"there is no file {name.removeprefix('the image ')}: {hint}")
+    if S_ISDIR(mode):
+        raise BadInput(f"{name} is a folder: give an image file in it")
+    return spooled(path)
+
+
+def _opened(content: Any, name: str, first: bytes) -> Image.Image:
+    try:
+        with _quiet():
+            return Image.open(content)
+    except Image.DecompressionBombError as error:
+        what = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
+        raise BadInput(f"{name} is too large: {reason_of(error)}; {what}") from error
+    except UnidentifiedImageError as error:
+        begins = f"it begins with {first!r}"
+        raise BadInput(f"{name} is no image that Pillow can read: {begins}; give a JPEG, PNG or WebP file") from error
+    except Exception as error:
+        raise _damaged(name, error) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Pillow's warnings (of large images, of odd metadata) say nothing about the picture."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Whatever Pillow raises while it decodes is a BadInput that names the image."""
+    try:
+        with _quiet():
+            yield
+    except WhyformerError:
+        raise
+    except Exception as error:
+        raise _damaged(name, error) from error
+
+
+def _damaged(name: str, error: Exception) -> BadInput:
+    return BadInput(f"{name} cannot be decoded: {reason_of(error)}; is the file whole? save it anew as PNG or JPEG")
+
+
+def _warn_of_frames(image: Image.Image, name: str) -> None:
+    with _readable(name):
+        frames = getattr(image, "n_frames", 1) if image.format not in _STILL else 1
+        taken = image.tell() + 1 if frames > 1 else 1
+    if frames > 1:
+        which = "only the first is taken" if taken == 1 else f"only frame {taken}, where it stands, is taken"
+        warnings.warn(f"{name} has {frames:,} frames: {which}", AnimationWarning, stacklevel=3)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image as its EXIF orientation wants it seen."""
+    image.load()  # some formats have their EXIF data behind the pixels
+    try:
+        turn = _TURNS.get(image.getexif().get(ORIENTATION, 1))
+    except _BAD_METADATA:
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def _rgb(image: Image.Image, name: str) -> Image.Image:
+    """The image in RGB, by the rules of this module; always another object than the one that was given."""
+    if 0 in image.size:
+        raise BadInput(f"{name} has no pixels: it is {image.width} × {image.height}")
+    if image.mode == "F":
+        raise BadInput(
+            f"{name} holds floating-point numbers, and which of them is white is not known: save it with 8 bits, or "
+            "give the model's own pixel_values as a floating-point tensor"
+        )
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        return _of_16_bits(np.asarray(image).astype(np.int64), name)
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB") if image.mode != "RGB" else image.copy()
+
+
+def _of_16_bits(numbers: NDArray[np.int64], name: str) -> Image.Image:
+    lowest, highest = int(numbers.min()), int(numbers.max())
+    if lowest < 0 or highest > DEEPEST:
+        raise BadInput(
+            f"{name} holds numbers from {lowest} to {highest}: up to {DEEPEST:,} they are gray values of 16 bits, "
+            "beyond it is not known which is white; save it with 8 or 16 bits"
+        )
+    return Image.fromarray(((numbers * 255 + DEEPEST // 2) // DEEPEST).astype(np.uint8)).convert("RGB")
+
+
+def _array(source: NDArray[Any] | torch.Tensor) -> NDArray[Any]:
+    return source.detach().cpu().numpy() if isinstance(source, torch.Tensor) else source
+
+
+def _pixels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    """[height, width] or [height, width, channels] of an array; channels may stand first where that is clear."""
+    if array.dtype != np.uint8:
+        hint = "; floating-point numbers are a model's pixel_values" if array.dtype.kind == "f" else ""
+        raise BadInput(f"{name} is of {array.dtype}: pixels are uint8, 0 … 255{hint}")
+    if array.ndim == 4:
+        if len(array) != 1:
+            raise BadInput(f"{name} is a batch of {len(array)}: give a list of its images")
+        array = array[0]
+    if array.ndim == 3:
+        array = _channels_last(array, name)
+    elif array.ndim != 2:
+        raise BadInput(f"{name} has {array.ndim} dimensions: give height × width × 3")
+    if array.size == 0:
+        raise BadInput(f"{name} has no pixels")
+    return np.ascontiguousarray(array)
+
+
+def _channels_last(array: NDArray[Any], name: str) -> NDArray[Any]:
+    first, last = array.shape[0], array.shape[-1]
+    if last in CHANNELS and first == 3:
+        raise BadInput(f"{name} may have its channels first or last: give a PIL image")
+    if last not in CHANNELS and first not in CHANNELS_FIRST:
+        raise BadInput(f"{name} has neither 1, 3 nor 4 channels: give height × width × 3")
+    array = array if last in CHANNELS else np.moveaxis(array, 0, -1)
+    return array[..., 0] if array.shape[-1] == 1 else array
+
+
+def _labels(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    if array.ndim == 3 and 1 in (array.shape[0], array.shape[-1]):
+        array = array[..., 0] if array.shape[-1] == 1 else array[0]
+    if array.dtype.kind not in "bui" or array.ndim != 2 or array.size == 0:
+        kind = f"{array.dtype} of shape {tuple(array.shape)}"
+        raise BadInput(f"{name} is {kind}: a mask is whole numbers, height × width")
+    if array.min() < 0 or array.max() > LABELS:
+        raise BadInput(f"{name} has labels from {array.min()} to {array.max()}: those of a mask are 0 … {LABELS}")
+    return array.astype(np.uint8)

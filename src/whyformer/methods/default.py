@@ -13,7 +13,7 @@ from torch import nn
 
 from whyformer.errors import BadOption, WhyformerError
 from whyformer.images import is_stacked, is_stacked_for
-from whyformer.inputs.encoding import Batch, collate, encode
+from whyformer.inputs.batch import Batch, collate, encode
 from whyformer.methods.method import (
     BESIDE_AUTO,
     EVERY,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.inputs.encoding import TextInput, collate
+from whyformer.inputs.batch import TextInput, collate
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models.loading import Subject
 from whyformer.perturb.engine import Runner, attended

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.inputs.encoding import Batch
+from whyformer.inputs.batch import Batch
 from whyformer.inputs.hiding import Baseline, Zero
 from whyformer.inputs.images import Patches
 from whyformer.inputs.input import together

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import TextInput
+from whyformer.inputs.batch import TextInput
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput, upsampled
 from whyformer.inputs.input import Flags, Kind, Places, TensorInput, flags_of

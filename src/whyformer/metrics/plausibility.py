@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 
 from whyformer.errors import BadOption
-from whyformer.inputs.encoding import TextInput
+from whyformer.inputs.batch import TextInput
 from whyformer.metrics.case import Case, Explained, Floats, Rationale
 from whyformer.metrics.metric import Measured, metric
 

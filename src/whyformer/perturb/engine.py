@@ -31,11 +31,10 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
-from whyformer.inputs.encoding import Batch, TextInput
-from whyformer.inputs.fillers import Fillers
+from whyformer.inputs.batch import Batch, TextInput
 from whyformer.inputs.hiding import Hide, hide_named
 from whyformer.inputs.images import ImageInput, Patches
-from whyformer.inputs.input import Flags, Kind, Numbers, Places, TensorInput, present, together
+from whyformer.inputs.input import Fillers, Flags, Kind, Numbers, Places, TensorInput, present, together
 from whyformer.landing import Landing
 from whyformer.models.borrow import borrowed, lock_of, parameters_of
 from whyformer.models.limits import limits_of, may_pad

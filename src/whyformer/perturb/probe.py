@@ -10,8 +10,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer.errors import PaddingWarning, RandomnessWarning, WhyformerError, reason_of
-from whyformer.inputs.encoding import Batch, collate, encode
-from whyformer.inputs.kinds import read
+from whyformer.inputs.batch import Batch, collate, encode
+from whyformer.inputs.input_types import read
 from whyformer.models.borrow import borrowed
 from whyformer.models.cache import known
 from whyformer.models.limits import run_without_padding

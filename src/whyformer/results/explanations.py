@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.inputs.encoding import NO_ANSWER, TextInput
+from whyformer.inputs.batch import NO_ANSWER, TextInput
 from whyformer.inputs.units import Span, Unit
 from whyformer.methods.method import Scores
 from whyformer.results.checked import Effect

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from whyformer.errors import listed
 from whyformer.escapes import visible
-from whyformer.inputs.encoding import places
+from whyformer.inputs.batch import places
 from whyformer.inputs.images import Picture
 from whyformer.inputs.units import Span
 from whyformer.results.checked import Effect

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.texts import Text, texts_of
+from whyformer.inputs.text import Text, texts_of
 from whyformer.tasks.targets import Label, Predicted, indices_of, numbered
 from whyformer.tasks.task import RUNNER_UP, Asked, Chosen, ExampleOutputs, Outputs, Task, register
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import NO_ANSWER, TextInput, places
-from whyformer.inputs.texts import asked
+from whyformer.inputs.batch import NO_ANSWER, TextInput, places
+from whyformer.inputs.text import asked
 from whyformer.tasks.targets import AnswerSpan, Label, Predicted, Target
 from whyformer.tasks.task import Chosen, ExampleOutputs, Outputs, Task, register
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from whyformer.checks import refuse_if
 from whyformer.errors import BadInput, BadOption, nearest, shown
-from whyformer.inputs.encoding import ReadInput, TextInput
+from whyformer.inputs.batch import ReadInput, TextInput
 from whyformer.inputs.tensors import CONTENT, accepts, first_argument, of_transformers
-from whyformer.inputs.texts import Text, texts_of
+from whyformer.inputs.text import Text, texts_of
 from whyformer.models.heads import HEADS, task_name
 from whyformer.models.loading import labels_of
 from whyformer.registry.names import Registry

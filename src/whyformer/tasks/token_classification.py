@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, shown
-from whyformer.inputs.encoding import places
+from whyformer.inputs.batch import places
 from whyformer.inputs.units import Unit, join_words
 from whyformer.tasks.question_answering import position_in
 from whyformer.tasks.targets import Label, Place, Predicted, class_index

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import BadInput, BadOption, nearest
-from whyformer.inputs.encoding import Text, TextInput, collate, encode
+from whyformer.inputs.batch import Text, TextInput, collate, encode
 from whyformer.methods.head_mask import (
     DIRECTION_CHOICES,
     DIRECTIONS,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.encoding import Batch
+from whyformer.inputs.batch import Batch
 from whyformer.methods.head_mask import DIRECTIONS, RELATIONS
 from whyformer.models.loading import Subject
 from whyformer.recorder import record

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from whyformer.inputs.encoding import Text
+from whyformer.inputs.batch import Text
 from whyformer.methods.head_mask import RELATIONS, HeadMask
 from whyformer.show.grid import NONE, Grid, plain_grid
 from whyformer_papers.heads.figures import heads_figure, positions_figure

@@ -9,7 +9,7 @@ from whyformer.datasets import Dataset, label_index
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.images.composing import pairs_of, side_by_side
+from whyformer.images.reading import pairs_of, side_by_side
 from whyformer.methods.method import method_specs
 from whyformer.models.loading import Subject
 from whyformer.show.grid import Grid

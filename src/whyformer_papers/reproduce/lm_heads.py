@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whyformer.errors import BadOption, WhyformerError
-from whyformer.inputs.encoding import collate, encode
+from whyformer.inputs.batch import collate, encode
 from whyformer.methods.logit_lens import head_for, load_head, own_head
 from whyformer.models.loading import Subject
 from whyformer.prediction import Prediction

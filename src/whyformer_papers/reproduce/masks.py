@@ -10,7 +10,7 @@ from typing import Any
 
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
-from whyformer.inputs.encoding import Text
+from whyformer.inputs.batch import Text
 from whyformer.methods.head_mask import HeadMask
 from whyformer.models.loading import Subject, text_config
 from whyformer.progress import counting

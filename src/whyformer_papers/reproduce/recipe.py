@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from whyformer.datasets import RECIPES
 from whyformer.errors import BadInput, BadOption
-from whyformer.inputs.encoding import Text
+from whyformer.inputs.batch import Text
 from whyformer.methods.method import list_methods, method_specs
 from whyformer.metrics.metric import list_metrics, metric_specs
 from whyformer_papers.reproduce.published import Published

@@ -8,7 +8,7 @@ from typing import Any
 from whyformer.datasets import RECIPES, Dataset, open_dataset
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, nearest
-from whyformer.inputs.encoding import Text
+from whyformer.inputs.batch import Text
 from whyformer.models.loading import Subject, text_config
 from whyformer_papers.heads import HeadSearch, Treebank
 from whyformer_papers.reproduce.recipe import Column, Reproduction

@@ -12,7 +12,7 @@ from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
-from whyformer.inputs.encoding import Text
+from whyformer.inputs.batch import Text
 from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.loading import Subject
 from whyformer.results.explanation import Array

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from whyformer import Dataset, Explainer, WhyformerError
-from whyformer.images.composing import pairs_of, side_by_side
+from whyformer.images.reading import pairs_of, side_by_side
 from whyformer_papers.results.checked import Share
 from whyformer_papers.results.study import Study
 

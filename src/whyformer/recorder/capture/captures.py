@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.encoding import Batch, longest_for
+from whyformer.inputs.batch import Batch, longest_for
 from whyformer.inputs.tensors import CONTENT, accepts
 from whyformer.models.borrow import lock_of
 from whyformer.models.loading import device_of, text_config, unwrapped

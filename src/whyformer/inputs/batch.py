@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
-from whyformer.inputs.fillers import Fillers
 from whyformer.inputs.images import ImageInput, Patches
-from whyformer.inputs.input import Flags, Kind, Numbers, TensorInput, changed
+from whyformer.inputs.input import Fillers, Flags, Kind, Numbers, TensorInput, changed
 from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
@@ -32,7 +31,7 @@ from whyformer.inputs.tensors import (
     tables,
     tensors_of,
 )
-from whyformer.inputs.texts import Text as Text
+from whyformer.inputs.text import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
 from whyformer.landing import sent
 from whyformer.models.heads import task_name

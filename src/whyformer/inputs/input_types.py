@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from whyformer.errors import BadInput
-from whyformer.inputs.encoding import ReadInput, encode
+from whyformer.inputs.batch import ReadInput, encode
 from whyformer.models.loading import Subject
 from whyformer.registry.names import Registry
 
