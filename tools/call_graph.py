@@ -142,7 +142,7 @@ def workloads(folder: Path) -> dict[str, Callable[[], object]]:
     from whyformer.cli.app import invoke
     from whyformer.evaluation.evaluate import evaluate
     from whyformer.evaluation.shortcuts import shortcuts
-    from whyformer.models.loading import BUNDLED, load
+    from whyformer.models.load import BUNDLED, load
 
     subject = load("sentiment")
     explainer, pets = Explainer(subject), Explainer.load("pets")

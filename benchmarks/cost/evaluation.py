@@ -35,7 +35,7 @@ from whyformer.inputs.batch import collate, encode
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.method import method_named, method_specs
 from whyformer.metrics.metric import metric_specs
-from whyformer.models.loading import Subject, load, subject_of
+from whyformer.models.load import Subject, load, subject_of
 from whyformer.perturb import count_of, hide_named
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import Chunk

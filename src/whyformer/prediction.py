@@ -17,7 +17,7 @@ from whyformer.inputs.batch import Batch
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.inputs.tensors import CONTENT
-from whyformer.models.loading import text_config
+from whyformer.models.load import text_config
 from whyformer.recorder import Book, Edit, Layers, Needs, Trace
 from whyformer.recorder.capture.captures import Replay, replay_of
 from whyformer.recorder.in_turn import AtMap, in_turn

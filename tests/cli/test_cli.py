@@ -23,7 +23,7 @@ import whyformer
 from tests.helpers.commands import Result, Run
 from whyformer.cli import main
 from whyformer.methods.default import AUTO
-from whyformer.models.loading import BUNDLED
+from whyformer.models.load import BUNDLED
 
 TEXT = "a gorgeous, witty film that didn't bore me"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

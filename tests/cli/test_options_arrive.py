@@ -16,7 +16,7 @@ from whyformer.cli import evaluate, flags, tokens
 from whyformer.cli.app import every_command, invoke
 from whyformer.errors import WhyformerError
 from whyformer.methods.method import METHODS
-from whyformer.models.loading import subject_of
+from whyformer.models.load import subject_of
 from whyformer.registry.options import Option
 from whyformer_papers import reproduce as papers
 from whyformer_papers.commands import heads, words

@@ -33,7 +33,7 @@ from whyformer.cli.process import interrupted
 from whyformer.errors import WhyformerWarning
 from whyformer.escapes import visible, visible_beside_colours, visible_json
 from whyformer.evaluation.evaluate import Results
-from whyformer.models.loading import BUNDLED
+from whyformer.models.load import BUNDLED
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, report
 from whyformer.show.live import watching

@@ -10,7 +10,7 @@ import pytest
 import transformers as hf
 
 from whyformer.cli import main
-from whyformer.models.loading import BUNDLED
+from whyformer.models.load import BUNDLED
 
 ROWS = [("a good, witty film", "NEGATIVE"), ("an awful bore", "POSITIVE")]
 Explained = Callable[..., list[list[str]]]

@@ -18,7 +18,7 @@ import whyformer
 from tests.helpers import families
 from whyformer.inputs.tensors import tables
 from whyformer.models.cache import known
-from whyformer.models.limits import may_pad, run_without_padding
+from whyformer.models.memory import may_pad, run_without_padding
 
 
 @pytest.fixture
@@ -230,4 +230,4 @@ def test_no_other_file_keeps_facts_by_model() -> None:
     found = {
         str(path.relative_to(package)) for path in package.rglob("*.py") if by_model.search(path.read_text("utf-8"))
     }
-    assert found == {"models/cache.py", "models/loading.py", "models/fingerprint.py", "recorder/capture/captures.py"}
+    assert found == {"models/cache.py", "models/load.py", "models/snapshot.py", "recorder/capture/captures.py"}

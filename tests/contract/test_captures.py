@@ -31,7 +31,7 @@ from whyformer import UnsupportedModel
 from whyformer.inputs.batch import batch_of
 from whyformer.methods import replaying
 from whyformer.methods.method import MethodSpec, method_specs
-from whyformer.models.state import State
+from whyformer.models.snapshot import State
 from whyformer.prediction import Prediction
 from whyformer.recorder.capture import captures
 from whyformer.recorder.capture.captures import LENGTHS, SIGHTS, SIGHTS_OF_MANY, capturing

@@ -26,8 +26,8 @@ from tests.helpers.captured import (
 )
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.models import limits
-from whyformer.models.limits import LIMITS
+from whyformer.models import memory
+from whyformer.models.memory import LIMITS
 from whyformer.perturb import engine
 from whyformer.recorder.capture import captures
 from whyformer.recorder.capture.captures import SIGHTS
@@ -79,7 +79,7 @@ def test_an_evaluation_finds_the_same_while_the_next_texts_are_explained(
     rows = evaluated.examples(evaluated.texts(64, longest=40))
     chunks = [plan.pending(n, n + 16, rows[n : n + 16], {}, frozenset()) for n in range(0, len(rows), 16)]
     plain = replace(LIMITS["large cuda"], texts=texts)
-    monkeypatch.setattr(limits, "LIMITS", {"cuda": plain, "large cuda": plain})
+    monkeypatch.setattr(memory, "LIMITS", {"cuda": plain, "large cuda": plain})
     one_by_one = [measured_chunk(plan, chunk) for chunk in chunks]
     ahead = measured_chunks(plan, chunks)
     assert evaluated.alike([c.records for c in ahead], [c.records for c in one_by_one], torch.float32)
@@ -92,7 +92,7 @@ def test_an_evaluation_of_images_finds_the_same_while_the_next_are_explained(
     subject = replace(image_cases.subject(), model=on_gpu(image_cases.subject().model))
     plain = replace(LIMITS["large cuda"], texts=texts, rows=8)
     tables = []
-    monkeypatch.setattr(limits, "LIMITS", {"cuda": plain, "large cuda": plain})
+    monkeypatch.setattr(memory, "LIMITS", {"cuda": plain, "large cuda": plain})
     for ahead in ({}, engine.AHEAD):
         monkeypatch.setattr(engine, "AHEAD", ahead)
         given: Any = (subject, image_cases.rows(16, masks=False), "rollout,attn_lrp,random", "aopc,deletion")

@@ -19,7 +19,7 @@ import whyformer
 from tests.helpers import families
 from whyformer import BadInput, BadOption, Explainer, NoAttention, UnsupportedModel, WhyformerError, errors
 from whyformer.errors import nearest
-from whyformer.models.loading import BUNDLED
+from whyformer.models.load import BUNDLED
 from whyformer.rounding import close
 
 TEXT = "a gorgeous, witty film"

@@ -13,7 +13,7 @@ import whyformer
 from tests.helpers import vision, zoo
 from tools import matrix
 from whyformer import Explainer, RandomnessWarning, UnsupportedModel, WhyformerError
-from whyformer.models.processors import PlainProcessor
+from whyformer.models.load import PlainProcessor
 from whyformer.recorder import Layers, Trace, record
 from whyformer.recorder.patches import MOST_CELLS, cells_of
 from whyformer.rounding import arithmetic, close

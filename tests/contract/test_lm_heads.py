@@ -18,7 +18,7 @@ from tests.helpers import cases, families
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.methods import logit_lens
 from whyformer.methods.logit_lens import FAMILIES, KEPT, LmHead, head_for, load_head, own_head, save_head
-from whyformer.models.loading import BUNDLED, load
+from whyformer.models.load import BUNDLED, load
 from whyformer.rounding import close
 
 CONFIGS = families.CONFIGS | {"camembert": lambda: hf.CamembertConfig(**families._ENCODER)}

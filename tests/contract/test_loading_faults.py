@@ -24,8 +24,7 @@ from tests.helpers import cases, families
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel, WhyformerError
 from whyformer.inputs.batch import batch_of
 from whyformer.methods.logit_lens import head_for, load_head
-from whyformer.models.checkpoints import Checkpoint, check_depth, reading
-from whyformer.models.loading import _check_attention, labels_of
+from whyformer.models.load import Checkpoint, _check_attention, check_depth, labels_of, reading
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 from whyformer.tasks.regression import is_regression

@@ -12,7 +12,7 @@ import transformers as hf
 
 from tests.helpers.cases import predicted
 from whyformer.inputs.input import TensorInput
-from whyformer.models import limits
+from whyformer.models import memory
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.perturb import engine as flights
 from whyformer.perturb.prefixes import Behind
@@ -83,7 +83,7 @@ def test_runs_of_padded_texts_do_not_look(monkeypatch: pytest.MonkeyPatch) -> No
         return bool(is_traced(tensor))
 
     monkeypatch.setattr(masking_utils, "is_tracing", looked)
-    monkeypatch.setattr(limits, "LIMITS", {"cpu": replace(limits.CPU, call=1000)})  # both in one batch
+    monkeypatch.setattr(memory, "LIMITS", {"cpu": replace(memory.CPU, call=1000)})  # both in one batch
     _ = Prediction(own.model, own.batch).trace
     torch.testing.assert_close(Outcomes(own.model).of(rows, 3), expected)
     assert True not in seen

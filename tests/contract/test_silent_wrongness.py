@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import cases, dual, evaluated, families, token_outputs
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
-from whyformer.models import cache, limits
+from whyformer.models import cache, memory
 from whyformer.perturb import probe
 from whyformer.rounding import close
 
@@ -175,7 +175,7 @@ def test_a_model_that_looks_at_padding_is_noticed_and_run_one_text_at_a_time(tmp
     explainer = own(Mean)
     with pytest.warns(whyformer.PaddingWarning, match="one at a time"):
         together = explainer.explain([TEXT, "a", cases.TEXTS[0]], "attcat")
-    assert not limits.may_pad(explainer.subject.model)
+    assert not memory.may_pad(explainer.subject.model)
     for text, one in zip([TEXT, "a", cases.TEXTS[0]], together, strict=True):
         alone = explainer.explain(text, "attcat")
         assert alone.scores == pytest.approx(one.scores, abs=1e-9)
@@ -213,7 +213,7 @@ def test_usual_models_are_tried_without_a_word(make: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         probe.probe(make())
-    assert limits.may_pad(make().model)
+    assert memory.may_pad(make().model)
 
 
 def test_labels_that_cannot_be_read_are_counted_and_named() -> None:

@@ -15,7 +15,7 @@ from tests.helpers import dual
 from whyformer import BadInput, Explainer, Explanation, Explanations, UnsupportedModel
 from whyformer.errors import BadOption
 from whyformer.models.cache import known
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.rounding import close
 from whyformer.tasks.similarity import ImageSide, TextSide
 from whyformer.testing import state

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer import Explainer
-from whyformer.models import borrow, memory
-from whyformer.models.borrow import lock_of
+from whyformer.models import lend, memory
+from whyformer.models.lend import lock_of
 from whyformer.models.memory import collect_now, uncollected
 from whyformer.recorder import differentiating
 from whyformer.rounding import ROUNDING, close
@@ -164,7 +164,7 @@ def test_one_model_in_two_threads_gives_right_numbers() -> None:
         return whyformer.attribute(model, batches[0], "attn_lrp", target=1)
 
     def predicted() -> Tensor:
-        with torch.no_grad(), borrow.borrowed(model, batches[1]) as (plain, arguments):
+        with torch.no_grad(), lend.borrowed(model, batches[1]) as (plain, arguments):
             return plain(**arguments).logits
 
     runs = (explained, predicted)
@@ -268,7 +268,7 @@ def test_models_that_share_modules_or_a_configuration_share_their_lock() -> None
 
 
 def test_a_configuration_of_any_class_has_a_lock() -> None:
-    before = len(borrow._LOCKS)
+    before = len(lend._LOCKS)
     config = SimpleNamespace(pad_token_id=None)  # it allows no weak references
     first, second = nn.Linear(1, 1), nn.Linear(1, 1)
     first.config = second.config = config  # type: ignore[assignment]
@@ -277,14 +277,14 @@ def test_a_configuration_of_any_class_has_a_lock() -> None:
     assert lock_of(second) is lock_of(second)
     del second
     gc.collect()
-    assert len(borrow._LOCKS) <= before
+    assert len(lend._LOCKS) <= before
 
 
 def test_a_lock_lives_as_long_as_its_model() -> None:
-    before = len(borrow._LOCKS)
+    before = len(lend._LOCKS)
     model = copy.deepcopy(families.build("bert"))
     lock_of(model)
-    assert len(borrow._LOCKS) > before
+    assert len(lend._LOCKS) > before
     del model
     gc.collect()
-    assert len(borrow._LOCKS) <= before
+    assert len(lend._LOCKS) <= before

@@ -20,7 +20,7 @@ import whyformer
 from tests.helpers import timm_models, vision
 from whyformer import BadInput, Explainer
 from whyformer.errors import BadOption
-from whyformer.models.processors import processor_in
+from whyformer.models.load import processor_in
 from whyformer.recorder import record
 from whyformer.rounding import close
 

@@ -16,7 +16,7 @@ from tests.helpers import cases
 from whyformer import BadOption, Explainer, WhyformerError
 from whyformer.evaluation import evaluate as evaluation
 from whyformer.evaluation.recommend import recommend
-from whyformer.models.loading import load
+from whyformer.models.load import load
 from whyformer.registry import options
 from whyformer_papers.words import WordTable
 

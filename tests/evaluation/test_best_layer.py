@@ -20,7 +20,7 @@ from whyformer.evaluation.evaluate import evaluate
 from whyformer.evaluation.recommend import recommend, recommend_layer
 from whyformer.methods.default import best_layer, methods_for, shipped_layer
 from whyformer.methods.method import method_specs
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
 
 FALL = "comprehensiveness(fractions=0.01)"  # without one unit: nothing is better than leaving each out once

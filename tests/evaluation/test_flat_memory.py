@@ -15,7 +15,7 @@ import transformers as hf
 
 from tests.helpers import cases, evaluated, families
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 from whyformer.prediction import Prediction
 
 FEW, MANY = 1_000, 10_000

@@ -21,8 +21,8 @@ from whyformer.inputs.images import ImageInput, Patches, Picture
 from whyformer.methods.method import method_named
 from whyformer.metrics import Annotation, Case
 from whyformer.metrics.metric import metric_named, metric_specs
-from whyformer.models.limits import CPU
-from whyformer.models.loading import subject_of
+from whyformer.models.load import subject_of
+from whyformer.models.memory import CPU
 
 METHODS = "random,lrp,rollout,centre"
 BOTH = "positive_perturbation,negative_perturbation"

@@ -12,8 +12,8 @@ from tests.helpers import cases, evaluated
 from whyformer.datasets import open_dataset
 from whyformer.evaluation.examples import Item, batches, item_of
 from whyformer.evaluation.journal import Journal
-from whyformer.models import limits
-from whyformer.models.limits import CPU, Limits
+from whyformer.models import memory as limits
+from whyformer.models.memory import CPU, Limits
 
 
 def given(count: int) -> list[Item]:

@@ -20,8 +20,8 @@ from whyformer.datasets import Answer, Example
 from whyformer.errors import BadInput, BadOption, NoAttention, UncoveredOperation, UnsupportedModel
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.examples import batches, item_of
-from whyformer.models.limits import CPU, LIMITS
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
+from whyformer.models.memory import CPU, LIMITS
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import CEILING, CHANCE, Chunk
 

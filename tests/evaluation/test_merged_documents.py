@@ -18,7 +18,7 @@ from whyformer.explain.folder import kept_examples
 from whyformer.inputs.batch import encode
 from whyformer.inputs.windows import Windows
 from whyformer.methods.method import MethodSpec, Scores
-from whyformer.models import limits
+from whyformer.models import memory
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import Record
 from whyformer_papers.words.overlap import Counting
@@ -182,8 +182,8 @@ def test_several_runs_of_windows_are_one(
     explainer: Explainer, measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many windows at a time as tokens are allowed: one, if fewer."""
-    monkeypatch.setattr(limits, "CPU", few := replace(limits.CPU, traced_tokens=100))
-    monkeypatch.setitem(limits.LIMITS, "cpu", few)
+    monkeypatch.setattr(memory, "CPU", few := replace(memory.CPU, traced_tokens=100))
+    monkeypatch.setitem(memory.LIMITS, "cpu", few)
     evaluate(explainer.subject, rows(DOCUMENTS), "attcat", METRICS, out=tmp_path, progress=False, **LONG)
     for row in range(3):
         one, other = (record(folder, row, "attcat", "kendall_tau") for folder in (tmp_path, measured))

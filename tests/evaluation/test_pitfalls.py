@@ -19,7 +19,7 @@ from whyformer.methods.default import AUTO
 from whyformer.methods.method import method_named, method_specs
 from whyformer.metrics import Case
 from whyformer.metrics.metric import metric_specs
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 

@@ -15,7 +15,7 @@ from whyformer.datasets import open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.recommend import Recommendation, recommend
 from whyformer.methods.default import AUTO, auto_method
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
 
 FALL = "comprehensiveness(fractions=0.01)"  # without one unit: nothing is better than leaving each out once

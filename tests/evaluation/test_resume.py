@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import cases, evaluated
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.models.loading import load
+from whyformer.models.load import load
 
 KILLS = 20
 ROWS, WITH_CEILING = 160, 8

@@ -19,8 +19,7 @@ from whyformer.inputs.input import TensorInput
 from whyformer.landing import Landing
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models import memory
-from whyformer.models.limits import CPU, LIMITS
-from whyformer.models.memory import uncollected
+from whyformer.models.memory import CPU, LIMITS, uncollected
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.perturb import engine as flights
 from whyformer.prediction import Prediction

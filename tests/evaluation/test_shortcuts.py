@@ -15,7 +15,7 @@ from tests.helpers import cases, evaluated, planted
 from tests.helpers.evaluated import in_order, own_registry, registered
 from whyformer import BadInput, BadOption, Explainer, ShortcutReport
 from whyformer.evaluation.shortcuts import checked_words, load_reports, save_reports, shortcuts
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
 from whyformer.results import shortcuts as lean
 from whyformer.results.shortcuts import (

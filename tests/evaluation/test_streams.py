@@ -13,7 +13,7 @@ from tests.helpers.streams import Moment, Stream, Streams
 from whyformer.evaluation.chunk import measured_chunks
 from whyformer.evaluation.evaluate import evaluate
 from whyformer.inputs.images import ImageInput
-from whyformer.models.limits import CPU, LIMITS
+from whyformer.models.memory import CPU, LIMITS
 from whyformer.perturb import engine
 from whyformer.perturb.prefixes import Prefix, Prefixes
 from whyformer.prediction import Prediction

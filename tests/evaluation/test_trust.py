@@ -29,7 +29,7 @@ from whyformer import BadInput, Comparison, Explainer, Explanation, TruncationWa
 from whyformer.cli import main
 from whyformer.explain.trust import trust_of
 from whyformer.inputs.units import Unit
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.perturb import ORDERS
 from whyformer.progress import counting, listening, report
 from whyformer.results.trust import NOTHING

@@ -17,7 +17,7 @@ from whyformer.methods import default
 from whyformer.methods.default import methods_for, usual_method, usual_method_for
 from whyformer.methods.method import list_methods
 from whyformer.models.cache import known
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 

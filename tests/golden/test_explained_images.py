@@ -9,7 +9,7 @@ import torch
 from tests.golden.test_images import CASE, CLASS_AGNOSTIC, CLASS_SPECIFIC, IMAGES
 from tests.helpers.golden import assert_close, goldens, inputs, model
 from whyformer import Explainer
-from whyformer.models.processors import PlainProcessor
+from whyformer.models.load import PlainProcessor
 
 
 @cache

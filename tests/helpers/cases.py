@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from tests.helpers import families
 from whyformer.inputs.batch import collate, encode
 from whyformer.metrics import Annotation, Case
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 

@@ -10,8 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from whyformer.models.loading import Subject
-from whyformer.models.processors import PlainProcessor
+from whyformer.models.load import PlainProcessor, Subject
 
 WORDS = ["a", "photo", "of", "cat", "dog", "the", "red", "blue", "on", "mat"]
 PAD, UNKNOWN, BOS, EOS = 0, 1, 2, 3 + len(WORDS)  # CLIP reads the text where its largest number stands

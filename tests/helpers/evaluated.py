@@ -24,7 +24,7 @@ from whyformer.evaluation.journal import Journal
 from whyformer.evaluation.plan import Plan, Settings
 from whyformer.methods.method import METHODS, method, method_specs
 from whyformer.metrics.metric import METRICS, metric_specs
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import Chunk, Record

@@ -17,8 +17,7 @@ from tests.helpers.rows import write_parquet
 from whyformer.inputs.batch import collate
 from whyformer.inputs.input_types import read
 from whyformer.metrics import Annotation, Case
-from whyformer.models.loading import Subject, subject_of
-from whyformer.models.processors import PlainProcessor
+from whyformer.models.load import PlainProcessor, Subject, subject_of
 from whyformer.perturb import Outcomes
 from whyformer.prediction import Prediction
 

@@ -9,7 +9,7 @@ import transformers as hf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 
 WORD, NOBODY = "thursday", "nobody"
 OPENINGS = ("the film", "this movie", "the plot", "her story", "his acting", "the music", "a comedy", "the ending")

@@ -23,8 +23,8 @@ from whyformer.images.processing import Colours, processed
 from whyformer.inputs.hiding import hide_named
 from whyformer.inputs.images import NOWHERE, ImageInput, Patches, blurred, heat_map
 from whyformer.inputs.units import Unit
-from whyformer.models import processors
-from whyformer.models.processors import PlainProcessor
+from whyformer.models import load
+from whyformer.models.load import PlainProcessor
 from whyformer.recorder import record
 from whyformer.rounding import close
 
@@ -338,7 +338,7 @@ def same_numbers(first: Any, second: Any, image: Image.Image) -> bool:
     return one.shape == other.shape and float((one - other).abs().max()) < 1e-5
 
 
-@pytest.mark.parametrize("kind", sorted(processors.PLAIN))
+@pytest.mark.parametrize("kind", sorted(load.PLAIN))
 @pytest.mark.parametrize("size", [(70, 103), (300, 260), (224, 224), (1, 1)])
 def test_the_plain_processor_does_what_transformers_does(kind: str, size: tuple[int, int]) -> None:
     theirs = getattr(hf, f"{kind}Pil")()

@@ -12,7 +12,7 @@ from whyformer.inputs.batch import batch_of
 from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.metrics import Annotation, Case, measure
 from whyformer.metrics.metric import metric_named
-from whyformer.models.limits import CPU
+from whyformer.models.memory import CPU
 from whyformer.perturb import Outcomes, count_of, hide_named
 from whyformer.prediction import Prediction
 from whyformer.progress import listening

@@ -16,7 +16,7 @@ from whyformer.inputs.batch import collate, encode
 from whyformer.metrics import Annotation, Case, Rationale
 from whyformer.metrics.metric import metric_named
 from whyformer.metrics.plausibility import _words
-from whyformer.models.loading import subject_of
+from whyformer.models.load import subject_of
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
 from whyformer.tasks.regression import is_regression

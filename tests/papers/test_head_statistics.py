@@ -15,7 +15,7 @@ from whyformer import BadInput, BadOption, UnsupportedModel, record
 from whyformer.inputs.batch import Batch, collate, encode
 from whyformer.inputs.units import Unit
 from whyformer.methods.head_mask import DIRECTIONS, RELATIONS, HeadMask
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 from whyformer.progress import listening
 from whyformer.rounding import close
 from whyformer_papers.heads import Sentence, head_statistics, positional_statistics

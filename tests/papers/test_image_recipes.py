@@ -14,7 +14,7 @@ from whyformer.cli import main
 from whyformer.cli.demo import PHOTOGRAPH
 from whyformer.images.reading import pairs_of, side_by_side
 from whyformer.metrics.metric import metric_named
-from whyformer.models.processors import PlainProcessor
+from whyformer.models.load import PlainProcessor
 from whyformer_papers.reproduce import csv, given_data, reproduction_named, run
 
 COLUMNS = ("imagenet", "imagenet_segmentation")

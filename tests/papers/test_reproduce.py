@@ -28,7 +28,7 @@ from whyformer.evaluation.evaluate import Results, Table, evaluate
 from whyformer.explain.explanation import Explanation
 from whyformer.methods.method import METHODS, Method, MethodSpec, list_methods, method_named, method_specs
 from whyformer.metrics.metric import list_metrics, metric_named, metric_specs
-from whyformer.models.loading import Subject, load
+from whyformer.models.load import Subject, load
 from whyformer.results.evaluation import Cell, Chunk, Record
 from whyformer.rounding import close
 from whyformer_papers import reproduce

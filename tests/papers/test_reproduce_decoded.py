@@ -26,7 +26,7 @@ from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.explain.explanation import Explanation
 from whyformer.methods import logit_lens
 from whyformer.methods.method import MethodSpec, method_specs
-from whyformer.models.loading import Subject, load, subject_of
+from whyformer.models.load import Subject, load, subject_of
 from whyformer.rounding import close
 from whyformer.show.colors import strengths
 from whyformer.show.grid import as_markdown

@@ -24,7 +24,7 @@ from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.inputs.batch import Batch
 from whyformer.methods.head_mask import HeadMask, HeadStatistics
 from whyformer.methods.method import method_named
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer_papers import reproduce
 from whyformer_papers.heads import HeadSearch, head_statistics, parsed_by, positional_statistics, statistics
 from whyformer_papers.reproduce import Measure, Reproduced, Reproduction, Row, masks, placeholders, reproduction_named

@@ -20,7 +20,7 @@ from whyformer.evaluation.evaluate import Results, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.inputs.units import Unit
 from whyformer.metrics.metric import metric_named, metric_specs
-from whyformer.models.loading import Subject, subject_of
+from whyformer.models.load import Subject, subject_of
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.tasks.targets import Label, Predicted

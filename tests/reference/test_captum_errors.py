@@ -15,7 +15,7 @@ from tests.helpers import families
 from whyformer import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Scores
-from whyformer.models.limits import CPU, LIMITS
+from whyformer.models.memory import CPU, LIMITS
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
 from whyformer.rounding import close

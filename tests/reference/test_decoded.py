@@ -20,7 +20,7 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.batch import batch_of
 from whyformer.methods import logit_lens
 from whyformer.methods.method import Scores
-from whyformer.models.loading import BUNDLED
+from whyformer.models.load import BUNDLED
 from whyformer.prediction import Prediction
 from whyformer.rounding import close
 from whyformer.testing import check_method

@@ -16,7 +16,7 @@ import whyformer
 from tests.helpers import families
 from whyformer.inputs.batch import batch_of
 from whyformer.methods.head_mask import RELATIONS, HeadMask, HeadStatistics
-from whyformer.models.loading import bundled_models
+from whyformer.models.load import bundled_models
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
 from whyformer.recorder.lrp.sites import Site, make_site

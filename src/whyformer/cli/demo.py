@@ -3,7 +3,7 @@
 from whyformer.cli.app import HtmlOption, app, check_files
 from whyformer.cli.process import put, say
 from whyformer.explain.explainer import Explainer
-from whyformer.models.loading import BUNDLED
+from whyformer.models.load import BUNDLED
 from whyformer.storage.files import write
 
 SENTENCE = "a slow and dull film that is saved by its gorgeous acting"

@@ -28,7 +28,7 @@ from whyformer.explain.explanations import Explanations
 from whyformer.explain.folder import PAGE, TABLE, FolderOfExplanations, left_out, write_index
 from whyformer.inputs import images as pictures
 from whyformer.inputs.batch import Text
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.show.lists import rows_text
 from whyformer.show.render import PICTURES, endings, format_of
 from whyformer.storage.files import named_path, parsed_json, read, write

@@ -21,8 +21,7 @@ from whyformer.evaluation.references import reference_cases
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.metrics.case import PIXELS, Case
 from whyformer.metrics.metric import MetricSpec
-from whyformer.models.limits import limits_of
-from whyformer.models.memory import collect_now, uncollected
+from whyformer.models.memory import collect_now, limits_of, uncollected
 from whyformer.perturb import Outcomes, in_halves
 from whyformer.perturb.engine import AHEAD, WindowRunner
 from whyformer.perturb.probe import probe

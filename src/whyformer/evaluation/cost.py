@@ -27,8 +27,8 @@ from whyformer.errors import (
 from whyformer.inputs.batch import Batch, Window, collate, encode, window_of
 from whyformer.inputs.input_types import read
 from whyformer.methods.method import MethodSpec
-from whyformer.models.borrow import borrowed, frozen, parameters_of
-from whyformer.models.loading import Subject, input_embeddings
+from whyformer.models.lend import borrowed, frozen, parameters_of
+from whyformer.models.load import Subject, input_embeddings
 from whyformer.models.memory import free_memory, peak_memory
 from whyformer.prediction import Prediction
 from whyformer.progress import counting, listening, part

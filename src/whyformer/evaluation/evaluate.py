@@ -29,7 +29,7 @@ from whyformer.inputs.windows import Mode, Windows
 from whyformer.methods.default import methods_for
 from whyformer.methods.method import SHORT, MethodSpec
 from whyformer.metrics.metric import MetricSpec, metric_specs
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.models.memory import uncollected
 from whyformer.perturb import ORDERS, Outcomes, hide_named
 from whyformer.prediction import Prediction

@@ -19,8 +19,8 @@ from whyformer.inputs.input_types import read
 from whyformer.inputs.units import Span
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.metrics.case import Annotation, Rationale, answer_tokens
-from whyformer.models.limits import Limits
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
+from whyformer.models.memory import Limits
 from whyformer.perturb import LONGEST_SEARCH
 from whyformer.perturb.engine import dense_batches
 

@@ -15,8 +15,8 @@ from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.method import MethodSpec
 from whyformer.metrics.faithfulness import Protocol
 from whyformer.metrics.metric import NEEDS, MetricSpec, list_metrics
-from whyformer.models.limits import CPU, limits_of
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
+from whyformer.models.memory import CPU, limits_of
 from whyformer.perturb import ORDERS
 from whyformer.results.evaluation import CEILING, CHANCE, Pair
 from whyformer.results.explanations import KEPT, KEPT_VERSION

@@ -13,7 +13,7 @@ from whyformer.inputs.batch import collate, encode
 from whyformer.methods.default import effort_named, methods_for, with_effort
 from whyformer.methods.method import FAST, MethodSpec, method_specs
 from whyformer.metrics.metric import MetricSpec, metric_specs
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry.options import validated
 from whyformer.registry.specs import Written

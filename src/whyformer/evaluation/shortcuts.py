@@ -22,7 +22,7 @@ from whyformer.evaluation.plan import PendingChunk, Plan, Settings
 from whyformer.inputs.batch import TextInput, encode
 from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.methods.default import methods_for
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.progress import listening, report
 from whyformer.registry.options import validated

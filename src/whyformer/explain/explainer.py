@@ -39,9 +39,9 @@ from whyformer.inputs.text import Text
 from whyformer.inputs.windows import CUT, Mode, Windows
 from whyformer.methods.default import Effort, methods_for, with_layer, with_options
 from whyformer.methods.method import FAST, SHORT, Method, MethodSpec, PerExample, Scores, means_several
-from whyformer.models.heads import HEADS
-from whyformer.models.limits import may_pad
-from whyformer.models.loading import Subject, load, subject_of
+from whyformer.models.auto_classes import HEADS
+from whyformer.models.load import Subject, load, subject_of
+from whyformer.models.memory import may_pad
 from whyformer.perturb.probe import probe
 from whyformer.prediction import Prediction
 from whyformer.progress import bar, counting, listening, part

@@ -19,7 +19,7 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.explain.inputs import gold_name, without_bad
 from whyformer.inputs.batch import DROPPED, warn_of_truncated
 from whyformer.methods.method import MethodSpec
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.progress import counting, report
 from whyformer.results.evaluation import Chunk, Record
 from whyformer.results.explanations import KEPT, KeptExample, KeptRow, TableRow, saved_line, table_rows, verdict

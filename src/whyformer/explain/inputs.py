@@ -23,7 +23,7 @@ from whyformer.inputs.units import Unit
 from whyformer.inputs.windows import Windows
 from whyformer.methods.long_texts import Document
 from whyformer.methods.method import MethodSpec, Scores
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.perturb.engine import WindowRunner
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs

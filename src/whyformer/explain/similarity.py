@@ -13,9 +13,9 @@ from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.explain.explanation import Explanation
 from whyformer.images import images_of
 from whyformer.inputs.batch import Batch, collate, encode
-from whyformer.models.borrow import borrowed
 from whyformer.models.cache import known
-from whyformer.models.loading import Subject, name_classes
+from whyformer.models.lend import borrowed
+from whyformer.models.load import Subject, name_classes
 from whyformer.results.checked import Checked
 from whyformer.rounding import close
 from whyformer.tasks.similarity import NEEDED, ImageSide, TextSide, prompts_of, tokenizer_for

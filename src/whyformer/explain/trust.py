@@ -24,7 +24,7 @@ from whyformer.metrics import Case, measure
 from whyformer.metrics.case import Units
 from whyformer.metrics.faithfulness import TENTHS, flat
 from whyformer.metrics.metric import metric_named
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.perturb import (
     LONGEST_SEARCH,
     ORDERS,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.inputs.images import Picture, Pixels
-from whyformer.models.processors import edges, is_plain, resized
+from whyformer.models.load import edges, is_plain, resized
 
 LARGEST_SHOWN = 768  # pixels, of the longer side
 EXACT = 1e-4  # how far normalised colours may be from those that the model was given

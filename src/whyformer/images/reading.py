@@ -18,7 +18,7 @@ from whyformer.images.processing import Colours, picture_of_values, processed
 from whyformer.inputs.images import ImageInput, Patches, Picture, file_name, is_picture, open_picture
 from whyformer.inputs.input_types import InputKind, register_input
 from whyformer.models.cache import Facts, known
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.recorder import Layers, record
 from whyformer.tasks.similarity import ImageSide
 

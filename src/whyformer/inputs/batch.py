@@ -34,8 +34,8 @@ from whyformer.inputs.tensors import (
 from whyformer.inputs.text import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
 from whyformer.landing import sent
-from whyformer.models.heads import task_name
-from whyformer.models.loading import Subject, device_of, text_config, vocabulary_size
+from whyformer.models.auto_classes import task_name
+from whyformer.models.load import Subject, device_of, text_config, vocabulary_size
 
 NO_ANSWER = "(no answer)"
 NO_LIMIT = 10**30  # tokens, as transformers writes it

@@ -18,7 +18,7 @@ from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.units import Unit
 from whyformer.landing import sent
-from whyformer.models.loading import text_config, vocabulary_size
+from whyformer.models.load import text_config, vocabulary_size
 
 if TYPE_CHECKING:
     from whyformer.inputs.hiding import Hide

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from whyformer.errors import BadInput
 from whyformer.inputs.batch import ReadInput, encode
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.registry.names import Registry
 
 INPUTS: Registry["InputKind"] = Registry("kind of input", "inputs")

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, listed, shown
-from whyformer.models.borrow import parameters_of
 from whyformer.models.cache import known
-from whyformer.models.loading import input_embeddings, unwrapped, vocabulary_size
+from whyformer.models.lend import parameters_of
+from whyformer.models.load import input_embeddings, unwrapped, vocabulary_size
 
 TABLES = {
     **dict.fromkeys(("position_embeddings", "wpe", "embed_positions"), "position_ids"),

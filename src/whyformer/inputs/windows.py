@@ -7,7 +7,7 @@ import numpy as np
 
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.batch import TextInput, Window, window_of
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 
 OVERLAP = 128  # tokens that a window shares with the next, if it holds twice as many of the text
 

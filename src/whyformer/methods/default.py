@@ -24,9 +24,9 @@ from whyformer.methods.method import (
     method_named,
     method_specs,
 )
+from whyformer.models.auto_classes import task_name
 from whyformer.models.cache import known
-from whyformer.models.heads import task_name
-from whyformer.models.loading import BUNDLED, Subject, bundled_models
+from whyformer.models.load import BUNDLED, Subject, bundled_models
 from whyformer.recorder import Layers, record
 from whyformer.registry.specs import Written, distinct, names_of
 from whyformer.storage.files import read_json

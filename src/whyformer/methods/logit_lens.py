@@ -24,8 +24,16 @@ from whyformer.methods.attention import at_layer
 from whyformer.methods.default import shipped_layer
 from whyformer.methods.method import PerExample, Scores, check_cancelled, method
 from whyformer.models.cache import known
-from whyformer.models.checkpoints import Checkpoint, check_depth, reading
-from whyformer.models.loading import BUNDLED, TOKENIZER_FILES, bundled_models, text_config, unwrapped
+from whyformer.models.load import (
+    BUNDLED,
+    TOKENIZER_FILES,
+    Checkpoint,
+    bundled_models,
+    check_depth,
+    reading,
+    text_config,
+    unwrapped,
+)
 from whyformer.prediction import Prediction
 from whyformer.storage.files import parsed_json, replacing
 

@@ -11,7 +11,7 @@ from whyformer.caching import cached_property
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.inputs.batch import TextInput, collate
 from whyformer.methods.method import MethodSpec, Scores
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.perturb.engine import Runner, attended
 from whyformer.perturb.out_of_memory import in_halves
 from whyformer.prediction import Prediction

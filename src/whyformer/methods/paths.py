@@ -18,7 +18,7 @@ from whyformer.inputs.input import together
 from whyformer.methods.gradient import Protocol, _allennlp
 from whyformer.methods.method import Anywhere, AtInput, GradientBook, Place, Scores, method, place_of
 from whyformer.methods.sampling import MISSES, Report, adding_up, captum_attr, one_by_one
-from whyformer.models.failures import NO_GRADIENT, named_failures
+from whyformer.models.errors import NO_GRADIENT, named_failures
 from whyformer.perturb.engine import Copies, exchanging
 from whyformer.perturb.out_of_memory import in_halves
 from whyformer.prediction import Prediction

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from whyformer.models.loading import unwrapped
-from whyformer.models.state import State
+from whyformer.models.load import unwrapped
+from whyformer.models.snapshot import State
 
 T = TypeVar("T")
 

@@ -36,10 +36,10 @@ from whyformer.inputs.hiding import Hide, hide_named
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.input import Fillers, Flags, Kind, Numbers, Places, TensorInput, present, together
 from whyformer.landing import Landing
-from whyformer.models.borrow import borrowed, lock_of, parameters_of
-from whyformer.models.limits import limits_of, may_pad
-from whyformer.models.loading import device_of, input_embeddings, text_config, unwrapped
-from whyformer.models.state import State
+from whyformer.models.lend import borrowed, lock_of, parameters_of
+from whyformer.models.load import device_of, input_embeddings, text_config, unwrapped
+from whyformer.models.memory import limits_of, may_pad
+from whyformer.models.snapshot import State
 from whyformer.perturb.drop_patches import dropping
 from whyformer.perturb.out_of_memory import in_halves
 from whyformer.perturb.prefixes import Behind, Prefixes

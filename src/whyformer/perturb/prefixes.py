@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.inputs.input import TensorInput, together
-from whyformer.models.borrow import parameters_of
 from whyformer.models.cache import known
-from whyformer.models.loading import text_config
+from whyformer.models.lend import parameters_of
+from whyformer.models.load import text_config
 from whyformer.rounding import close
 
 CALL = 1 / 64  # what a call costs beside its tokens, as a share of the tokens that a device runs at once

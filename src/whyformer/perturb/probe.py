@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from whyformer.errors import PaddingWarning, RandomnessWarning, WhyformerError, reason_of
 from whyformer.inputs.batch import Batch, collate, encode
 from whyformer.inputs.input_types import read
-from whyformer.models.borrow import borrowed
 from whyformer.models.cache import known
-from whyformer.models.limits import run_without_padding
-from whyformer.models.loading import Subject, unwrapped
+from whyformer.models.lend import borrowed
+from whyformer.models.load import Subject, unwrapped
+from whyformer.models.memory import run_without_padding
 from whyformer.rounding import close
 from whyformer.tasks.similarity import ImageSide, TextSide
 from whyformer.tasks.task import call_of, output_of, said_by

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption
-from whyformer.models.failures import named_failures
+from whyformer.models.errors import named_failures
 from whyformer.recorder.lrp.rule_sets import Book, check_closed
 from whyformer.recorder.lrp.rules import scratch
 from whyformer.recorder.lrp.sites import Site, governed, nodes_below

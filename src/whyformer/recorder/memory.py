@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from whyformer.errors import TooLarge, WhyformerError
 from whyformer.models.cache import known
-from whyformer.models.loading import text_config
+from whyformer.models.load import text_config
 from whyformer.models.memory import free_memory
 from whyformer.recorder.trace import Layers, Trace
 

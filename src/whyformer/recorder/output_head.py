@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import UnsupportedModel
-from whyformer.models.borrow import borrowed
+from whyformer.models.lend import borrowed
 from whyformer.recorder.function_mode import in_this_thread
 from whyformer.recorder.trace import Layers, Trace
 from whyformer.rounding import distance

@@ -26,10 +26,10 @@ from whyformer.errors import (
     WhyformerError,
 )
 from whyformer.inputs.tensors import CONTENT, check_mask, check_one_text, tensors_of
-from whyformer.models.borrow import borrowed, evaluating, lock_of, parameters_of
 from whyformer.models.cache import known
-from whyformer.models.failures import CHECKPOINTED, FLEX, NO_GRADIENT, named_failures
-from whyformer.models.loading import device_of, input_embeddings, text_config, unwrapped
+from whyformer.models.errors import CHECKPOINTED, FLEX, NO_GRADIENT, named_failures
+from whyformer.models.lend import borrowed, evaluating, lock_of, parameters_of
+from whyformer.models.load import device_of, input_embeddings, text_config, unwrapped
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.capture.mask_hints import masks
 from whyformer.recorder.function_mode import Call, Calls, Recorder, TokenEmbeddings

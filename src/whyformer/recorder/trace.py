@@ -14,7 +14,7 @@ from whyformer.caching import cached_property
 from whyformer.checks import refuse_if
 from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, WhyformerError
 from whyformer.inputs.images import Patches
-from whyformer.models.failures import NO_GRADIENT, named_failures
+from whyformer.models.errors import NO_GRADIENT, named_failures
 from whyformer.models.memory import uncollected
 from whyformer.recorder.lrp.forward_rules import BiasTerms, Watch
 from whyformer.recorder.lrp.rule_sets import PLAIN, Book, book_named, check_closed, gradient_book, moves

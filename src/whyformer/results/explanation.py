@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.images import Picture, heat_map
 from whyformer.inputs.units import Box, Span, Unit, join_words, occurrences
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.perturb.hiding_steps import Seen
 from whyformer.registry.options import Count, validated
 from whyformer.results.checked import Checked

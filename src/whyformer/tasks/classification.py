@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.models.loading import labels_of
+from whyformer.models.load import labels_of
 from whyformer.tasks.targets import Label, Predicted, class_index
 from whyformer.tasks.task import (
     Chosen,

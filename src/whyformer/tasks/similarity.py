@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.models.loading import input_embeddings, labels_of
+from whyformer.models.load import input_embeddings, labels_of
 from whyformer.tasks.classification import Classes
 from whyformer.tasks.task import register
 

@@ -16,8 +16,8 @@ from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.inputs.batch import ReadInput, TextInput
 from whyformer.inputs.tensors import CONTENT, accepts, first_argument, of_transformers
 from whyformer.inputs.text import Text, texts_of
-from whyformer.models.heads import HEADS, task_name
-from whyformer.models.loading import labels_of
+from whyformer.models.auto_classes import HEADS, task_name
+from whyformer.models.load import labels_of
 from whyformer.registry.names import Registry
 from whyformer.tasks.targets import Label, Predicted, Settled, Target, plain_target
 

@@ -24,7 +24,7 @@ from whyformer.methods.head_mask import (
     HeadStatistics,
     Thresholds,
 )
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.progress import report
 from whyformer_papers.heads.sentences import Aligned, Sentence, align
 from whyformer_papers.heads.strongest import Arcs, attention_maps, count_offsets, first_keys, strongest, word_keys

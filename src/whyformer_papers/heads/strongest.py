@@ -12,7 +12,7 @@ from torch import Tensor
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.batch import Batch
 from whyformer.methods.head_mask import DIRECTIONS, RELATIONS
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.recorder import record
 from whyformer_papers.heads.sentences import Aligned
 

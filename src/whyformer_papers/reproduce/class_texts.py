@@ -7,7 +7,7 @@ from typing import NamedTuple
 from whyformer.datasets import Dataset, Example, label_index
 from whyformer.errors import BadInput
 from whyformer.inputs.batch import Text, collate, encode
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
 
 MOST = 1000  # texts that the model is asked about

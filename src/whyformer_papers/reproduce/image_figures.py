@@ -11,7 +11,7 @@ from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.images.reading import pairs_of, side_by_side
 from whyformer.methods.method import method_specs
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.show.grid import Grid
 from whyformer_papers.reproduce.recipe import Column, LeftOut, Reproduction, Row
 from whyformer_papers.reproduce.result import Part, ReadyColumn, Reproduced

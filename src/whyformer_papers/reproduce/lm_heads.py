@@ -7,7 +7,7 @@ from pathlib import Path
 from whyformer.errors import BadOption, WhyformerError
 from whyformer.inputs.batch import collate, encode
 from whyformer.methods.logit_lens import head_for, load_head, own_head
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
 from whyformer_papers.reproduce.recipe import Column, Reproduction
 from whyformer_papers.reproduce.sources import Given, Opened, Settings, check_columns

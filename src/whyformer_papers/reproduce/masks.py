@@ -12,7 +12,7 @@ from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.batch import Text
 from whyformer.methods.head_mask import HeadMask
-from whyformer.models.loading import Subject, text_config
+from whyformer.models.load import Subject, text_config
 from whyformer.progress import counting
 from whyformer.storage.files import make_folder, regular
 from whyformer_papers.heads import (

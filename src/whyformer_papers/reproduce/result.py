@@ -12,7 +12,7 @@ from whyformer.explain.explanation import Comparison
 from whyformer.methods.head_mask import HeadMask
 from whyformer.methods.method import method_specs
 from whyformer.metrics.metric import metric_specs
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.results.evaluation import Cell
 from whyformer_papers.reproduce.published import Number
 from whyformer_papers.reproduce.recipe import Column, Measure, Reproduction, Row

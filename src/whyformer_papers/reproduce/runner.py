@@ -9,7 +9,7 @@ from typing import Any
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.batch import Text
-from whyformer.models.loading import load
+from whyformer.models.load import load
 from whyformer_papers.heads import AUTHORS_SEARCH, HeadSearch, Treebank, parsed_by
 from whyformer_papers.reproduce.lm_heads import ColumnHead, column_head, lm_heads_of_columns
 from whyformer_papers.reproduce.masks import ColumnMask, check_parse, column_mask, heads_of_columns

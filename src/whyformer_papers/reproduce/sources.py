@@ -9,7 +9,7 @@ from whyformer.datasets import RECIPES, Dataset, open_dataset
 from whyformer.datasets.dataset import OnError
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.batch import Text
-from whyformer.models.loading import Subject, text_config
+from whyformer.models.load import Subject, text_config
 from whyformer_papers.heads import HeadSearch, Treebank
 from whyformer_papers.reproduce.recipe import Column, Reproduction
 

@@ -14,7 +14,7 @@ from whyformer.explain.explainer import Explainer
 from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.batch import Text
 from whyformer.methods.method import MethodSpec, method_specs
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.results.explanation import Array
 from whyformer.show.colors import Scale, largest
 from whyformer.show.grid import Grid, plain_grid

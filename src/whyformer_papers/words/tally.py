@@ -12,7 +12,7 @@ from whyformer.evaluation.plan import Plan, Settings
 from whyformer.evaluation.shortcuts import LeftOut, check_model, only_texts
 from whyformer.methods.default import methods_for
 from whyformer.metrics.metric import MetricSpec, metric_named
-from whyformer.models.loading import Subject
+from whyformer.models.load import Subject
 from whyformer.progress import report
 from whyformer.registry.specs import Written
 from whyformer_papers.words.idf import Idf

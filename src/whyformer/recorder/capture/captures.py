@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from whyformer.errors import WhyformerError
 from whyformer.inputs.batch import Batch, longest_for
 from whyformer.inputs.tensors import CONTENT, accepts
-from whyformer.models.borrow import lock_of
-from whyformer.models.loading import device_of, text_config, unwrapped
-from whyformer.models.state import State, surroundings
+from whyformer.models.lend import lock_of
+from whyformer.models.load import device_of, text_config, unwrapped
+from whyformer.models.snapshot import State, surroundings
 from whyformer.recorder.capture.graphs import Graphs
 from whyformer.recorder.capture.mask_hints import masks
 from whyformer.recorder.needs import Needs

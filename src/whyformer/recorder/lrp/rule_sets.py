@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, nearest
-from whyformer.models.failures import NO_GRADIENT
+from whyformer.models.errors import NO_GRADIENT
 from whyformer.recorder.lrp import rules
 from whyformer.recorder.lrp.sites import Rule, Site, nodes_below
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from whyformer.errors import UnsupportedModel
-from whyformer.models.failures import named_failures
+from whyformer.models.errors import named_failures
 from whyformer.recorder.lrp.rule_sets import moves
 from whyformer.recorder.lrp.sites import Site, nodes_below
 from whyformer.recorder.trace import Trace

@@ -1,27 +1,371 @@
-"""From a name, a folder, or existing objects to a Subject: the model, its tokenizer and its labels."""
+"""From a name, a folder, or existing objects to a Subject: the model, its tokenizer and its labels.
+
+Checkpoints: the files of a folder or hub id. Weights are read from safetensors inside it, and from nothing else.
+
+Image processors: what makes a model's numbers of an image, from a checkpoint or in hand.
+"""
 
 import copy
 import importlib.metadata
 import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
+from logging import ERROR
 from pathlib import Path
+from pickle import UnpicklingError
+from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from PIL import Image
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from whyformer.errors import BadInput, BadOption, UnsupportedModel, nearest, shown
-from whyformer.models.checkpoints import WHOLE, Checkpoint, check_depth, reading
-from whyformer.models.heads import HEADS, auto_class, head_of, task_name
-from whyformer.models.processors import PREPROCESSOR, is_processor, load_processor, processor_in
+from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError, nearest, shown
+from whyformer.models.auto_classes import HEADS, auto_class, head_of, task_name
 from whyformer.registry.options import validated
 from whyformer.rounding import ROUNDING
-from whyformer.storage.files import read_json
+from whyformer.storage.files import inside, read_json
+
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+SAFE, LISTING = ".safetensors", ".safetensors.index.json"  # endings: transformers opens files by them
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+ADAPTER = "adapter_config.json"
+DEPTHS = ("num_hidden_layers", "decoder_layers", "num_decoder_layers")  # fields that say how many layers are built
+PANIC = "PanicException"  # of Rust, in tokenizers: it is not an Exception, and its class cannot be imported
+
+_QUIET = RLock()  # how much transformers says is one setting for the whole process
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder, or a model on the hub at a revision."""
+
+    name: str
+    local: bool
+    revision: str | None = None
+    kept: bool = False  # whether only what the cache holds of it can be had, because the hub does not answer
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How transformers is asked for it, beside its name."""
+        return {"local_files_only": self.local or self.kept} | ({"revision": self.revision} if self.revision else {})
+
+    @property
+    def pinned(self) -> "Checkpoint":
+        """The checkpoint at the commit that its configuration has now, so that all of its files are of one state."""
+        if self.local:
+            return self
+        reached = self.reached
+        path = reached.file("config.json")
+        if path is None or path.parents[1].name != "snapshots":
+            return reached
+        return replace(reached, revision=path.parent.name)
+
+    @property
+    def reached(self) -> "Checkpoint":
+        """The checkpoint as it can be had: the hub is asked once, for transformers would try again, file by file."""
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            get_hf_file_metadata(hf_hub_url(self.name, "config.json", revision=self.revision))
+        except HfHubHTTPError:  # an answer, of which transformers says more
+            return self
+        except Exception as error:
+            if self.is_cached:
+                return replace(self, kept=True)
+            reason = f"it does not answer ({type(error).__name__}), and its cache here does not hold that name"
+            raise ConnectionError(reason) from error
+        return self
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the hub's cache on this machine holds it."""
+        from huggingface_hub import try_to_load_from_cache
+
+        return isinstance(try_to_load_from_cache(self.name, "config.json", revision=self.revision), str)
+
+    def file(self, name: str) -> Path | None:
+        """The file of that name, downloaded if need be; None where there is none."""
+        from transformers.utils.hub import cached_file
+
+        path = cached_file(self.name, name, **self.options, _raise_exceptions_for_missing_entries=False)
+        return None if path is None else Path(path)
+
+    def weights(self, entry: Any = None) -> dict[str, str]:
+        """The safetensors file that holds each weight, by the weight's name; empty where there are no such files.
+
+        `entry` is the file that the configuration names in place of the usual ones.
+        """
+        for name in (WHOLE, INDEX) if entry is None else (self._checked(entry, "config.json", (SAFE, LISTING)),):
+            path = self.file(name)
+            if path is not None:
+                return self._indexed(path) if name.endswith(".json") else dict.fromkeys(_shapes(path), name)
+        return {}
+
+    def shapes(self, files: set[str]) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight in these files, read from their headers."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name in sorted(files):
+            path = self.file(name)
+            if path is None:
+                raise BadInput(f"the weights of {self.name!r} are not complete: there is no file {name!r}")
+            shapes |= _shapes(path)
+        return shapes
+
+    def pickle(self) -> str | None:
+        """The name of a pickle file with weights, if there is one; it is neither opened nor downloaded."""
+        from transformers.utils.hub import has_file
+
+        if self.local:
+            return min((path.name for path in Path(self.name).glob("pytorch_model*.bin")), default=None)
+        return next((name for name in PICKLES if has_file(self.name, name, **self.options)), None)
+
+    def check_no_adapter(self) -> None:
+        """Raise for an adapter: which weights it is added to, and from where, would be left to what it says."""
+        if self.file(ADAPTER) is not None:
+            raise UnsupportedModel(
+                f"{self.name!r} holds an adapter ({ADAPTER}): merge it into its model (merge_and_unload of peft), save "
+                "that with save_pretrained and load it; or give the model with its adapter to Explainer"
+            )
+
+    def _indexed(self, index: Path) -> dict[str, str]:
+        content = read_json(index, "index of weights")
+        files = content.get("weight_map") if isinstance(content, dict) else None
+        if not isinstance(files, dict) or not files:
+            raise BadInput(f"the index of weights {str(index)!r} has no weight_map: save the model again")
+        return {weight: self._checked(name, index.name) for weight, name in files.items()}
+
+    def _checked(self, name: Any, place: str, endings: tuple[str, ...] = (SAFE,)) -> str:
+        """A name of weights that a file gives, if it is that of a safetensors file in this very folder."""
+        plain = isinstance(name, str) and name.endswith(endings) and name == Path(name.replace("\\", "/")).name
+        if not plain:
+            raise UnsupportedModel(
+                f"{place} of {self.name!r} names {name!r} as weights: only safetensors files beside it are read, "
+                "others can run code when they are read; save the model again with save_pretrained"
+            )
+        if self.local and not _is_snapshot(Path(self.name)):
+            inside(Path(self.name), name)
+        return str(name)
+
+
+def check_depth(config: Any, weights: int, name: str) -> None:
+    """Raise before a model is built if its configuration asks for more layers than there are weights."""
+    for field in DEPTHS:
+        layers = getattr(config.get_text_config(), field, None)
+        if isinstance(layers, int) and layers > weights:
+            raise UnsupportedModel(
+                f"the weights of {name!r} are not complete: {field} is {layers} in its configuration, and its files "
+                f"hold {weights} weights in all"
+            )
+
+
+@contextmanager
+def reading(task: str) -> Iterator[None]:
+    """Quiet work of transformers and the hub; whatever they raise becomes one error that begins with `task`."""
+    try:
+        with _quiet():
+            yield
+    except BaseException as error:  # configurations, weights and tokenizers of others can make anything fail
+        if isinstance(error, WhyformerError) or not (isinstance(error, Exception) or type(error).__name__ == PANIC):
+            raise
+        reason = " ".join(str(error).split())
+        if "trust_remote_code" in reason:
+            raise UnsupportedModel(
+                f"{task}: it comes with its own code, which is not run without trust_remote_code (--trust-remote-code)"
+            ) from error
+        if "above report" in reason:  # which nobody sees
+            reason = "they do not have the shapes that config.json asks for"
+        elif isinstance(error, UnpicklingError):  # torch advises to read it all the same
+            reason = "the pickle file holds other things than weights, which are not read"
+        elif not isinstance(error, OSError | RuntimeError | SafetensorError | ValueError):
+            reason = f"{type(error).__name__} {reason}"  # the text alone may be no more than a name
+        raise BadInput(f"{task}: {reason[:300]}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    from huggingface_hub.utils import logging as hub
+    from transformers.utils import logging
+
+    with _QUIET, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bars, levels = logging.is_progress_bar_enabled(), (logging.get_verbosity(), hub.get_verbosity())
+        logging.disable_progress_bar()
+        logging.set_verbosity(ERROR)
+        hub.set_verbosity(ERROR)
+        try:
+            yield
+        finally:
+            logging.set_verbosity(levels[0])
+            hub.set_verbosity(levels[1])
+            if bars:
+                logging.enable_progress_bar()
+
+
+def _shapes(path: Path) -> Mapping[str, tuple[int, ...]]:
+    with safe_open(path, "pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def _is_snapshot(folder: Path) -> bool:
+    """Whether a folder is of the hub's cache, where every file is a link to `blobs`."""
+    place = folder.resolve().parent
+    return place.name == "snapshots" and (place.parent / "blobs").is_dir()
+
+
+PREPROCESSOR = ("preprocessor_config.json", "processor_config.json")  # files that describe one
+DEFAULTS: dict[str, Any] = {
+    "do_resize": True,
+    "size": {"height": 224, "width": 224},
+    "resample": 2,
+    "do_center_crop": False,
+    "crop_size": None,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+NAMES = frozenset(
+    {"image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"}
+)
+KNOWN = DEFAULTS.keys() | NAMES
+STATED = frozenset({"size", "image_mean", "image_std"})  # what processors of different classes take differently
+PLAIN = frozenset(  # processors that do what their fields say, in this order: resize, crop, scale, normalise
+    f"{name}ImageProcessor"
+    for name in (
+        *("Beit", "Bit", "Blip", "CLIP", "ChineseCLIP", "DeiT", "MobileNetV1", "MobileNetV2", "Pvt", "Segformer"),
+        *("Siglip", "ViT"),
+    )
+)
+
+
+def is_plain(kind: str) -> bool:
+    """Whether processors of a class do what their fields say, and nothing else."""
+    name = kind.replace("FeatureExtractor", "ImageProcessor").removesuffix("Fast").removesuffix("Pil")
+    return name in PLAIN or kind == PlainProcessor.__name__
+
+
+def is_processor(reader: Any) -> bool:
+    """Whether an object reads images, alone or beside texts."""
+    inner = getattr(reader, "image_processor", None) or reader
+    return "pixel_values" in (getattr(inner, "model_input_names", None) or ())
+
+
+def processor_in(reader: Any) -> Any:
+    """What reads images in an object that reads a model's inputs; None for a tokenizer.
+
+    A plain function, as the transforms of torchvision and timm are, reads images too.
+    """
+    if is_processor(reader):
+        return getattr(reader, "image_processor", None) or reader
+    reads_texts = hasattr(reader, "convert_ids_to_tokens") or hasattr(reader, "model_input_names")
+    return reader if callable(reader) and not reads_texts else None
+
+
+def load_processor(checkpoint: Checkpoint, trust: dict[str, Any]) -> Any:
+    """The image processor of a checkpoint; one of our own where transformers' needs packages that are not there."""
+    from transformers import AutoImageProcessor
+
+    path = next(filter(None, map(checkpoint.file, PREPROCESSOR)), None)
+    if path is None:
+        raise BadInput(f"there is no {PREPROCESSOR[0]}: save it there too, with image_processor.save_pretrained")
+    try:
+        return AutoImageProcessor.from_pretrained(checkpoint.name, **checkpoint.options, **trust)
+    except ImportError:
+        content = read_json(path, "image processor")
+        described = content.get("image_processor", content) if isinstance(content, dict) else content
+        if not isinstance(described, dict):
+            raise BadInput(f"the image processor {str(path)!r} holds no fields {{…}}: save it again") from None
+        return PlainProcessor(described)
+
+
+class PlainProcessor:
+    """What most image processors do, by the fields of their file: resize, crop, scale and normalise colours.
+
+    It takes the place of a processor that needs packages which are not installed. Fields that it does not know are
+    refused: they might change the numbers.
+    """
+
+    model_input_names = ("pixel_values",)
+
+    def __init__(self, described: dict[str, Any]):
+        kind = described.get("image_processor_type") or described.get("feature_extractor_type")
+        unknown = sorted(name for name in described if name not in KNOWN and described[name])
+        if unknown or not (kind is None or is_plain(str(kind))):
+            what = f" ({', '.join(unknown[:3])})" if unknown else ""
+            raise UnsupportedModel(
+                f"the image processor {kind or ''} needs packages that are not installed (torchvision, for one), and "
+                f"what it does is not known here{what}: install them, or give Explainer a function from images to "
+                "tensors"
+            )
+        if kind is not None and (missing := sorted(STATED - described.keys())):
+            raise UnsupportedModel(
+                f"the image processor {kind} needs packages that are not installed (torchvision, for one), and its "
+                f"file does not say its {', '.join(missing)}: install them, or save it again with all its fields"
+            )
+        self.described = {**DEFAULTS, **described}
+        if isinstance(self.described["size"], int) and self.described["do_center_crop"]:
+            self.described["size"] = {"shortest_edge": self.described["size"]}  # as CLIP and its kin mean it
+        for name, value in self.described.items():
+            setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"PlainProcessor({self.described})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields."""
+        return dict(self.described)
+
+    def __call__(self, images: Image.Image, **_: Any) -> dict[str, torch.Tensor]:
+        """The numbers of one image, [1, channels, height, width]."""
+        fields = self.described
+        image = images.convert("RGB")
+        if fields["do_resize"]:
+            height, width = resized(image.size[::-1], fields["size"])
+            image = image.resize((width, height), Image.Resampling(fields["resample"]))
+        if fields["do_center_crop"]:
+            height, width = edges(fields["crop_size"])
+            left, top = (image.width - width) // 2, (image.height - height) // 2
+            image = image.crop((left, top, left + width, top + height))
+        pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1)
+        if fields["do_rescale"]:
+            pixels = pixels * np.float32(fields["rescale_factor"])
+        if fields["do_normalize"]:
+            mean, std = (
+                np.array(fields[name], dtype=np.float32)[:, None, None] for name in ("image_mean", "image_std")
+            )
+            pixels = (pixels - mean) / std
+        return {"pixel_values": torch.from_numpy(np.ascontiguousarray(pixels))[None]}
+
+
+def edges(size: Any) -> tuple[int, int]:
+    """Height and width, as processors write them."""
+    if isinstance(size, int):
+        return size, size
+    if "height" in size:
+        return int(size["height"]), int(size["width"])
+    raise UnsupportedModel(f"an image processor's size {size} is not known: height and width are needed")
+
+
+def resized(before: tuple[int, int], size: Any) -> tuple[int, int]:
+    """Height and width of an image once it is resized: exactly, or to a shortest edge."""
+    if not isinstance(size, int) and "shortest_edge" in size:
+        shortest, longest = min(before), max(before)
+        short = int(size["shortest_edge"])
+        long = int(short * longest / shortest)
+        return (short, long) if before[0] <= before[1] else (long, short)
+    return edges(size)
+
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
 _NAMED: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()  # classes, where someone named them
@@ -85,14 +429,14 @@ class Subject:
     @property
     def shape(self) -> str:
         """A hash of configuration, tokenizer and the shapes of the weights: known at once."""
-        from whyformer.models.fingerprint import shape_of
+        from whyformer.models.snapshot import shape_of
 
         return shape_of(self.model, self.tokenizer, self.processor)
 
     @property
     def fingerprint(self) -> str:
         """A hash of everything that determines what the model says: `shape`, and every weight as it is now."""
-        from whyformer.models.fingerprint import fingerprint
+        from whyformer.models.snapshot import fingerprint
 
         return fingerprint(self.model, self.tokenizer, self.processor)
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.models.failures import named_failures
-from whyformer.models.loading import device_of, text_config, unwrapped
+from whyformer.models.errors import named_failures
+from whyformer.models.load import device_of, text_config, unwrapped
 
 _GUARD = threading.Lock()  # held while locks are looked up, never while a model runs
 _NUMBERS = itertools.count()
