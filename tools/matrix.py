@@ -42,8 +42,8 @@ from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Method
 from whyformer.prediction import Prediction
 from whyformer.recorder import Layers
-from whyformer.rounding import ROUNDING, arithmetic, distance
 from whyformer.tasks import task_of
+from whyformer.tolerance import ROUNDING, arithmetic, distance
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 PAGE_BY_TASK = PAGE.with_name("architectures_by_task.md")

@@ -63,7 +63,7 @@ from whyformer.perturb.prefixes import running_whole
 from whyformer.prediction import Prediction
 from whyformer.recorder.capture.captures import SIGHTS, known_captures, release
 from whyformer.registry.specs import names_of
-from whyformer.rounding import distance
+from whyformer.tolerance import distance
 
 METHODS = {  # the default methods for each --what
     "methods": (

@@ -29,8 +29,8 @@ from whyformer.metrics.faithfulness import flat
 from whyformer.perturb import Hidden, hide_named, hideable, outcomes_of, outcomes_without
 from whyformer.prediction import Prediction
 from whyformer.results import checked
-from whyformer.rounding import ROUNDING, arithmetic, distance
 from whyformer.show.layout import between
+from whyformer.tolerance import ROUNDING, arithmetic, distance
 
 CLOSE_IN_FLOAT32 = 1e-3  # of the peak
 EXTRA_PADDING = 3

@@ -12,7 +12,7 @@ from tests.helpers import cases, evaluated
 from tests.helpers.commands import Run, replaced
 from whyformer import Explainer, Explanations
 from whyformer.explain.folder import explained_examples
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 COUNT = 10
 

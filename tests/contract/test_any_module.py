@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer import BadInput, UnsupportedModel
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 IDS = torch.tensor([[3, 7, 1, 4, 9], [2, 2, 8, 6, 5]])
 ONES = torch.ones_like(IDS)

@@ -10,8 +10,8 @@ from transformers import AutoModelForSequenceClassification
 
 import whyformer
 from tests.helpers import families
-from whyformer.rounding import arithmetic, close
 from whyformer.testing import state
+from whyformer.tolerance import arithmetic, close
 
 EAGER_AND_SDPA = [f for f in families.ALL if f not in families.WITHOUT_SDPA]
 CAUSAL = {"gpt2", "gpt_neox", "opt", "bloom", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "gpt_oss"}

@@ -35,7 +35,7 @@ from whyformer.models.snapshot import State
 from whyformer.prediction import Prediction
 from whyformer.recorder.capture import captures
 from whyformer.recorder.capture.captures import LENGTHS, SIGHTS, SIGHTS_OF_MANY, capturing
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 REPLAYED = "replayed"
 

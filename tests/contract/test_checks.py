@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from whyformer.checks import gathered, refuse_if
 from whyformer.errors import BadInput, UnsupportedModel
+from whyformer.number_checks import gathered, refuse_if
 
 WRONG, RIGHT = torch.tensor(True), torch.tensor(False)
 

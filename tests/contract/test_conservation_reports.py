@@ -10,7 +10,7 @@ import whyformer
 from tests.helpers import families
 from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 
 def reported(method: str, versus: int | None, **options: Any) -> tuple[Prediction, dict[str, torch.Tensor]]:

@@ -31,7 +31,7 @@ from whyformer.models.memory import LIMITS
 from whyformer.perturb import engine
 from whyformer.recorder.capture import captures
 from whyformer.recorder.capture.captures import SIGHTS
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; CI has none")
 

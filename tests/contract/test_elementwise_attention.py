@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import families
-from whyformer.rounding import ROUNDING
+from whyformer.tolerance import ROUNDING
 
 INPUTS = families.batch((9, 5, 7))
 WEIGHING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -20,7 +20,7 @@ from tests.helpers import families
 from whyformer import BadInput, BadOption, Explainer, NoAttention, UnsupportedModel, WhyformerError, errors
 from whyformer.errors import nearest
 from whyformer.models.load import BUNDLED
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 TEXT = "a gorgeous, witty film"
 Case = tuple[Callable[[Explainer], Any], type[WhyformerError], str]

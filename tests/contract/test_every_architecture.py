@@ -23,8 +23,8 @@ from whyformer.perturb import prefixes
 from whyformer.prediction import Prediction
 from whyformer.recorder import record
 from whyformer.recorder.lrp.rule_sets import GRADIENT_BOOKS
-from whyformer.rounding import ROUNDING, arithmetic, close
 from whyformer.testing import state
+from whyformer.tolerance import ROUNDING, arithmetic, close
 
 NOT_FOLLOWED = {"ibert": "IntGELU is more than an activation"}
 REFUSED = {  # all that cannot be recorded, and a part of the reason

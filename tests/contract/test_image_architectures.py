@@ -16,8 +16,8 @@ from whyformer import Explainer, RandomnessWarning, UnsupportedModel, WhyformerE
 from whyformer.models.load import PlainProcessor
 from whyformer.recorder import Layers, Trace, record
 from whyformer.recorder.patches import MOST_CELLS, cells_of
-from whyformer.rounding import arithmetic, close
 from whyformer.testing import state
+from whyformer.tolerance import arithmetic, close
 
 ONE_STACK = {  # how many special units each has, and which units its head reads
     "vit": (1, "first"),

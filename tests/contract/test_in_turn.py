@@ -13,7 +13,7 @@ from whyformer.models.memory import peak_memory
 from whyformer.recorder import BOOKS, Needs, record
 from whyformer.recorder.in_turn import in_turn, parts_of
 from whyformer.recorder.recording import recorded
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 MASKED: dict[str, Any] = {"head_mask": "random", "rate": 0.5}
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -15,7 +15,7 @@ import whyformer
 from tests.helpers import families
 from tests.helpers.questions import CONTEXT, QUESTION, answering, tokenizer
 from whyformer import BadInput, BadOption, Explainer, WhyformerError, open_dataset
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 TEXTS = ["who won the game", "they lost it", "the humans"]
 PAIR = ("who won", "the humans won")

@@ -19,7 +19,7 @@ from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.methods import logit_lens
 from whyformer.methods.logit_lens import FAMILIES, KEPT, LmHead, head_for, load_head, own_head, save_head
 from whyformer.models.load import BUNDLED, load
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 CONFIGS = families.CONFIGS | {"camembert": lambda: hf.CamembertConfig(**families._ENCODER)}
 RENAMED = "gpt_neox"  # transformers calls its decoder otherwise in files than in the model

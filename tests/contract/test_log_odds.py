@@ -16,8 +16,8 @@ from whyformer.evaluation.journal import Journal
 from whyformer.explain.explanation import Explanation
 from whyformer.methods.method import list_methods
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
 from whyformer.tasks import task as tasks
+from whyformer.tolerance import close
 
 TEXT = cases.TEXTS[2]
 FAST = [name for name, one in list_methods().items() if one.passes == "one" and one.class_specific]

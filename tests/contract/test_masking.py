@@ -18,7 +18,7 @@ from whyformer.perturb import engine as flights
 from whyformer.perturb.prefixes import Behind
 from whyformer.prediction import Prediction
 from whyformer.recorder.capture.mask_hints import masks
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 masking_utils: Any = import_module("transformers.masking_utils")
 PACKED = torch.tensor([[0, 1, 2, 0, 1]])  # two texts in one row

@@ -11,8 +11,8 @@ import whyformer
 from tests.helpers import families
 from whyformer.methods.method import Method
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
 from whyformer.testing import check_method, state
+from whyformer.tolerance import close
 
 WITH_EVERY_METHOD = ("bert", "gpt2")
 WITH_ONE_OF_EACH = ("distilbert", "albert", "deberta_v2", "modernbert", "modernbert_mean", "bloom", "mistral")

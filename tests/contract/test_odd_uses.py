@@ -16,7 +16,7 @@ import whyformer
 from tests.helpers import families
 from whyformer import Explainer
 from whyformer.errors import BadInput, UnsupportedModel
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 
 def test_threads_may_share_a_model() -> None:

@@ -18,7 +18,7 @@ from whyformer.inputs.input import TensorInput
 from whyformer.models.cache import known
 from whyformer.perturb import Outcomes, hide_named, prefixes
 from whyformer.perturb.engine import Runner
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 PLAIN = ("gpt2", "gpt_neox", "opt", "bloom", "llama", "qwen2", "qwen3", "phi3")
 WINDOWS = ("mistral", "gemma2", "gpt_oss")  # their caches hold what is in a window

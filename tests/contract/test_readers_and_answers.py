@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 import whyformer
 from tests.helpers import families
-from whyformer.rounding import close
 from whyformer.tasks.question_answering import ANSWER_LENGTH, Answers
 from whyformer.tasks.task import Outputs
+from whyformer.tolerance import close
 
 
 def test_a_head_that_reads_a_part_of_the_width_reads_that_position() -> None:

@@ -17,8 +17,8 @@ from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
 from whyformer.recorder.lrp.rule_sets import ATTN
 from whyformer.recorder.recording import recorded
-from whyformer.rounding import close
 from whyformer.testing import state
+from whyformer.tolerance import close
 
 FAMILIES = ["bert", "albert", "gpt2", "llama", "qwen3", "gemma2", "distilbert", "modernbert", "deberta_v2"]
 METHODS = ["attn_lrp", "cp_lrp", "layer_lrp", "cat(book=attn)", "full_grad(book=attn)"]

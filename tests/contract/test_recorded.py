@@ -19,7 +19,7 @@ from whyformer.perturb.engine import hideable, remains
 from whyformer.perturb.search import _grown, _Path
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.rule_sets import moves
-from whyformer.rounding import ROUNDING
+from whyformer.tolerance import ROUNDING
 
 IDS = torch.tensor([[1, 5, 9, 3], [2, 8, 4, 7]])
 Function = Callable[[nn.Module, Tensor], Tensor]

@@ -14,7 +14,7 @@ import whyformer
 from tests.helpers import families, zoo
 from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
-from whyformer.rounding import ROUNDING
+from whyformer.tolerance import ROUNDING
 
 INPUTS = families.batch((6, 6))
 METHODS = ("input_x_gradient", "attcat", "attn_lrp", "transformer_attribution", "integrated_gradients", "alti", "lrp")

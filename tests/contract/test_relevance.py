@@ -12,7 +12,7 @@ import whyformer
 from tests.helpers import families
 from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 
 @pytest.mark.parametrize("family", families.ALL)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.helpers import arithmetics, families
-from whyformer.rounding import ROUNDING, arithmetic, close, coarsest, distance
+from whyformer.tolerance import ROUNDING, arithmetic, close, coarsest, distance
 
 PEAK = torch.tensor([1.0, -200.0, 3.0], dtype=torch.float64)
 

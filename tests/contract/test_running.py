@@ -31,8 +31,8 @@ from whyformer.recorder.lrp.forward_rules import NotWhileRunning, acts_while_run
 from whyformer.recorder.lrp.rule_sets import BOOKS, CONSERVATIVE, GRADIENT_BOOKS, PLAIN, with_gamma
 from whyformer.recorder.recording import recorded
 from whyformer.recorder.taps import positive_products
-from whyformer.rounding import close
 from whyformer.testing import state
+from whyformer.tolerance import close
 
 CPU = torch.device("cpu")
 BY_GRADIENT = tuple(GRADIENT_BOOKS)

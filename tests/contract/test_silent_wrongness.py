@@ -19,7 +19,7 @@ from tests.helpers import cases, dual, evaluated, families, token_outputs
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.models import cache, memory
 from whyformer.perturb import probe
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 TEXT = cases.TEXTS[2]
 GRADIENTS = (

@@ -16,9 +16,9 @@ from whyformer import BadInput, Explainer, Explanation, Explanations, Unsupporte
 from whyformer.errors import BadOption
 from whyformer.models.cache import known
 from whyformer.models.load import Subject
-from whyformer.rounding import close
 from whyformer.tasks.similarity import ImageSide, TextSide
 from whyformer.testing import state
+from whyformer.tolerance import close
 
 TEXTS = ["a photo of a cat", "a dog on the red mat", "the blue cat"]
 

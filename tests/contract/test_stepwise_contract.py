@@ -18,10 +18,10 @@ from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import Scores, method_specs
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
-from whyformer.rounding import close
 from whyformer.show.colors import AGAINST, FOR, IMPORTANCE, as_hex, strengths, strongest, two_sided
 from whyformer.show.terminal import explanation_text
 from whyformer.testing import check_method, state
+from whyformer.tolerance import close
 
 STEPWISE = whyformer.list_methods()["stepwise"]
 OPTIONS: list[dict[str, Any]] = [

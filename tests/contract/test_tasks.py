@@ -15,7 +15,7 @@ from tests.helpers import families
 from whyformer import BadInput, BadOption
 from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 _SIZES = {
     "hidden_size": 32,

@@ -22,7 +22,7 @@ from whyformer.models import lend, memory
 from whyformer.models.lend import lock_of
 from whyformer.models.memory import collect_now, uncollected
 from whyformer.recorder import differentiating
-from whyformer.rounding import ROUNDING, close
+from whyformer.tolerance import ROUNDING, close
 
 PREDICTIONS = 5_000
 METHODS = {

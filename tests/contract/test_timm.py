@@ -22,7 +22,7 @@ from whyformer import BadInput, Explainer
 from whyformer.errors import BadOption
 from whyformer.models.load import processor_in
 from whyformer.recorder import record
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 WITHOUT = "needs timm in a folder of its own: make test puts it there"
 STRICT = bool(os.environ.get("CI") or os.environ.get("WHYFORMER_STRICT"))

@@ -17,10 +17,10 @@ from whyformer.explain.folder import kept_examples
 from whyformer.inputs.batch import batch_of
 from whyformer.methods.method import SHORT, method_specs
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
 from whyformer.show.colors import strengths
 from whyformer.show.layout import reasons, steps_line
 from whyformer.tasks.task import ALL_OTHERS
+from whyformer.tolerance import close
 
 TEXT = cases.TEXTS[2]
 

@@ -11,7 +11,7 @@ from whyformer import BadOption, Explainer
 from whyformer.cli import main
 from whyformer.methods import default as auto_module
 from whyformer.methods.default import AUTO, EFFORT, auto_method, methods_for
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 LONG = TEXTS[2]
 EFFORTS = {"fast": AUTO, "balanced": f"stepwise(of={AUTO})", "best": f"stepwise(of={AUTO}, steps=10)"}

@@ -19,7 +19,7 @@ from whyformer.explain.folder import kept_examples
 from whyformer.metrics.metric import MetricSpec
 from whyformer.prediction import Prediction
 from whyformer.results.explanations import KEPT
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 METHODS = "attcat,rollout,stepwise(of=layer_lrp, steps=2)"
 NAMES = ["attcat", "rollout", "stepwise(of=layer_lrp, steps=2)"]

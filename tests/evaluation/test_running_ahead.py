@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from tests.helpers import cases, evaluated
+from whyformer.async_copy import Landing
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation.chunk import ChunkRun, measured_chunk, measured_chunks
 from whyformer.evaluation.explained import ExplainedBatch
 from whyformer.evaluation.plan import PendingChunk, Plan
 from whyformer.inputs.input import TensorInput
-from whyformer.landing import Landing
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models import memory
 from whyformer.models.memory import CPU, LIMITS, uncollected

@@ -27,7 +27,7 @@ from whyformer.results.shortcuts import (
     WordEffect,
     is_striking,
 )
-from whyformer.rounding import ROUNDING
+from whyformer.tolerance import ROUNDING
 
 TEXTS = [*cases.TEXTS, "the actors are bad. bad!", "It is fine", "not a film", "a fine film, the film"]
 EXACT = 1e-6  # scores are kept in float32

@@ -19,7 +19,7 @@ from whyformer.methods.method import list_methods
 from whyformer.models.cache import known
 from whyformer.models.load import Subject, subject_of
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 
 @cache

@@ -13,7 +13,7 @@ from tests.helpers.golden import DATA, assert_close, inputs, model
 from whyformer.inputs.batch import batch_of
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 CASE = "bert_cls"
 CLOSE = 1e-6

@@ -12,7 +12,7 @@ from whyformer.errors import UncoveredOperation, UnsupportedModel
 from whyformer.recorder import Trace, record
 from whyformer.recorder.lrp.forward_rules import NotWhileRunning
 from whyformer.recorder.lrp.rule_sets import GRADIENT_BOOKS, Book
-from whyformer.rounding import ROUNDING, arithmetic, distance
+from whyformer.tolerance import ROUNDING, arithmetic, distance
 
 ASKING = (
     "whyformer.recorder.recording",

@@ -28,8 +28,8 @@ from whyformer.models.load import Subject, subject_of
 from whyformer.perturb import Outcomes, hide_named
 from whyformer.prediction import Prediction
 from whyformer.results.evaluation import Chunk, Record
-from whyformer.rounding import ROUNDING
 from whyformer.show.tables import grid
+from whyformer.tolerance import ROUNDING
 
 WORDS = ["the", "a", "film", "fine", "bad", "is", "acting", "actors", "not", "like", "and", "all", "it"]
 TABLES = ("table.md", "table.csv", "table.tex")

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import whyformer
-from whyformer import rounding
+from whyformer import tolerance
 from whyformer.recorder.lrp.rule_sets import PLAIN
 
 VOCABULARY = 60
@@ -178,7 +178,7 @@ def _build(family: str, dtype: torch.dtype, attention: str) -> PreTrainedModel:
 def arithmetic(family: str) -> torch.dtype:
     """The coarsest dtype in which a model of float64 computes."""
     model = build(family)
-    return rounding.arithmetic(lambda: model(**alone(batch(), 0)))
+    return tolerance.arithmetic(lambda: model(**alone(batch(), 0)))
 
 
 def batch(lengths: tuple[int, ...] = (9, 5, 7), extra: int = 0, seed: int = 0, **more: Any) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from whyformer.landing import Landing
+from whyformer.async_copy import Landing
 from whyformer.perturb import engine
 
 Moment = tuple["Stream", int]

@@ -26,7 +26,7 @@ from whyformer.inputs.units import Unit
 from whyformer.models import load
 from whyformer.models.load import PlainProcessor
 from whyformer.recorder import record
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 

@@ -16,7 +16,7 @@ from whyformer.methods.method import method_named
 from whyformer.metrics import Annotation, Case, measure
 from whyformer.metrics.metric import Measured, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes, hide_named
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 Floats = NDArray[np.float64]
 SIDE, PATCH = 20, 4

@@ -18,7 +18,7 @@ from whyformer.metrics import Annotation, Case, Rationale, answer_tokens, measur
 from whyformer.metrics.metric import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes
 from whyformer.progress import listening
-from whyformer.rounding import close
+from whyformer.tolerance import close
 from whyformer_papers.words import Idf
 from whyformer_papers.words.overlap import word_totals
 

@@ -10,7 +10,7 @@ import torch
 from tests.helpers.commands import status_of
 from tests.helpers.evaluated import alike, in_order, own_registry, registered
 from whyformer.prediction import Prediction
-from whyformer.rounding import ROUNDING
+from whyformer.tolerance import ROUNDING
 from whyformer_papers.words.idf import Idf
 from whyformer_papers.words.table import load_tables
 

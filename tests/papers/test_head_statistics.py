@@ -17,7 +17,7 @@ from whyformer.inputs.units import Unit
 from whyformer.methods.head_mask import DIRECTIONS, RELATIONS, HeadMask
 from whyformer.models.load import Subject, subject_of
 from whyformer.progress import listening
-from whyformer.rounding import close
+from whyformer.tolerance import close
 from whyformer_papers.heads import Sentence, head_statistics, positional_statistics
 from whyformer_papers.heads import statistics as module
 from whyformer_papers.heads.sentences import align, relation_of

@@ -30,7 +30,7 @@ from whyformer.methods.method import METHODS, Method, MethodSpec, list_methods, 
 from whyformer.metrics.metric import list_metrics, metric_named, metric_specs
 from whyformer.models.load import Subject, load
 from whyformer.results.evaluation import Cell, Chunk, Record
-from whyformer.rounding import close
+from whyformer.tolerance import close
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce import (
     Column,

@@ -27,9 +27,9 @@ from whyformer.explain.explanation import Explanation
 from whyformer.methods import logit_lens
 from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.load import Subject, load, subject_of
-from whyformer.rounding import close
 from whyformer.show.colors import strengths
 from whyformer.show.grid import as_markdown
+from whyformer.tolerance import close
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce import Reproduced, Reproduction, reproduction_named
 from whyformer_papers.reproduce.text_figures import explained

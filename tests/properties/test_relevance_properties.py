@@ -16,7 +16,7 @@ import whyformer
 from tests.helpers import families
 from whyformer.recorder.lrp import rules
 from whyformer.recorder.lrp.sites import governed, make_site
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 VOCABULARY = 40
 BOOKS = ("z_plus", "attn", "conservative")

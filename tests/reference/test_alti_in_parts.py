@@ -15,7 +15,7 @@ from whyformer.inputs.batch import batch_of
 from whyformer.methods import decomposition
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.value_paths import ValuePath
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 WIDTH, HEADS, NUMBER = 16, 4, 8  # of the models of `families`, in float64
 

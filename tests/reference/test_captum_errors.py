@@ -18,8 +18,8 @@ from whyformer.methods.method import Scores
 from whyformer.models.memory import CPU, LIMITS
 from whyformer.prediction import Prediction
 from whyformer.progress import listening
-from whyformer.rounding import close
 from whyformer.testing import check_method, state
+from whyformer.tolerance import close
 
 TARGET, VERSUS = 2, 0
 LENGTHS = (9, 5, 7)

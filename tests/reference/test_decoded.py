@@ -22,8 +22,8 @@ from whyformer.methods import logit_lens
 from whyformer.methods.method import Scores
 from whyformer.models.load import BUNDLED
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
 from whyformer.testing import check_method
+from whyformer.tolerance import close
 
 LAYERS = 2
 METHOD = "decoded_grad_cam"

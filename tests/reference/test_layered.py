@@ -17,7 +17,7 @@ from whyformer.inputs.batch import batch_of
 from whyformer.methods.lrp import lower_layers
 from whyformer.methods.method import Scores
 from whyformer.prediction import Prediction
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 LAYERS, TARGET = 5, 1
 LENGTHS = (4, 9, 7)

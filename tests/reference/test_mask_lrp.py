@@ -20,7 +20,7 @@ from whyformer.models.load import bundled_models
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.head_gate import HeadGate
 from whyformer.recorder.lrp.sites import Site, make_site
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 TARGET = 2
 STABILIZED = 1e-6  # the rules divide by sums plus 1e-9

@@ -20,7 +20,7 @@ from whyformer.inputs.batch import batch_of
 from whyformer.methods import paths, sampling
 from whyformer.methods.method import Scores, method_named
 from whyformer.prediction import Prediction
-from whyformer.rounding import ROUNDING
+from whyformer.tolerance import ROUNDING
 
 EXACT = ROUNDING[torch.float64]
 

@@ -15,9 +15,9 @@ from tests.helpers import cases, evaluated
 from tests.helpers.commands import status_of
 from whyformer import BadInput, BadOption, Explainer, Explanations, TruncationWarning, open_dataset
 from whyformer.results.explanations import Reason
-from whyformer.rounding import close
 from whyformer.show import layout
 from whyformer.show.lists import remark
+from whyformer.tolerance import close
 
 TEXTS = ["the film is a fine film", "a bad film", "fine acting"]
 PLAIN: dict[str, Any] = {"method": "input_x_gradient"}

@@ -17,9 +17,9 @@ from whyformer.models.cache import known
 from whyformer.models.lend import borrowed
 from whyformer.models.load import Subject, name_classes
 from whyformer.results.checked import Checked
-from whyformer.rounding import close
 from whyformer.tasks.similarity import NEEDED, ImageSide, TextSide, prompts_of, tokenizer_for
 from whyformer.tasks.targets import plain_target
+from whyformer.tolerance import close
 
 
 class Similarities:

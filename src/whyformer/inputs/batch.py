@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whyformer.async_copy import sent
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
 from whyformer.inputs.images import ImageInput, Patches
@@ -33,7 +34,6 @@ from whyformer.inputs.tensors import (
 )
 from whyformer.inputs.text import Text as Text
 from whyformer.inputs.units import Span, Unit, join_words, search_spans, split_words, trim
-from whyformer.landing import sent
 from whyformer.models.auto_classes import task_name
 from whyformer.models.load import Subject, device_of, text_config, vocabulary_size
 

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whyformer.async_copy import sent
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.units import Unit
-from whyformer.landing import sent
 from whyformer.models.load import text_config, vocabulary_size
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from whyformer.checks import gathered, refuse_if
 from whyformer.errors import BadOption, UnsupportedModel
 from whyformer.methods.replaying import captured, replayed
+from whyformer.number_checks import gathered, refuse_if
 from whyformer.perturb.hiding_steps import Seen
 from whyformer.prediction import Prediction
 from whyformer.recorder import MAPS, Book, Layers, Needs, differentiating

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from whyformer.checks import Checks, gathering
 from whyformer.errors import WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.load import unwrapped
+from whyformer.number_checks import Checks, gathering
 from whyformer.prediction import Prediction
 from whyformer.recorder.capture.captures import (
     REMEMBERED,

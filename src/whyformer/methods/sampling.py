@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from whyformer import progress
+from whyformer.async_copy import sent
 from whyformer.errors import BadOption, CompletenessWarning
 from whyformer.inputs.hiding import Baseline
-from whyformer.landing import sent
 from whyformer.methods.method import Scores, method
 from whyformer.perturb.engine import Copies, copies_of
 from whyformer.prediction import Prediction
 from whyformer.recorder import GRADIENT
 from whyformer.registry.options import Count
-from whyformer.rounding import ROUNDING
+from whyformer.tolerance import ROUNDING
 
 Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`
 Explain = Callable[[Copies], tuple[Tensor, Report]]  # scores [units], or vectors [units, width]

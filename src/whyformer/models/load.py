@@ -31,8 +31,8 @@ from torch import nn
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, WhyformerError, nearest, shown
 from whyformer.models.auto_classes import HEADS, auto_class, head_of, task_name
 from whyformer.registry.options import validated
-from whyformer.rounding import ROUNDING
 from whyformer.storage.files import inside, read_json
+from whyformer.tolerance import ROUNDING
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SAFE, LISTING = ".safetensors", ".safetensors.index.json"  # endings: transformers opens files by them

@@ -29,13 +29,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from whyformer.async_copy import Landing
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.batch import Batch, TextInput
 from whyformer.inputs.hiding import Hide, hide_named
 from whyformer.inputs.images import ImageInput, Patches
 from whyformer.inputs.input import Fillers, Flags, Kind, Numbers, Places, TensorInput, present, together
-from whyformer.landing import Landing
 from whyformer.models.lend import borrowed, lock_of, parameters_of
 from whyformer.models.load import device_of, input_embeddings, text_config, unwrapped
 from whyformer.models.memory import limits_of, may_pad

@@ -19,7 +19,7 @@ from whyformer.inputs.input import TensorInput, together
 from whyformer.models.cache import known
 from whyformer.models.lend import parameters_of
 from whyformer.models.load import text_config
-from whyformer.rounding import close
+from whyformer.tolerance import close
 
 CALL = 1 / 64  # what a call costs beside its tokens, as a share of the tokens that a device runs at once
 FURTHER = 2  # a model is checked again on inputs that are longer by this factor than any on which it was

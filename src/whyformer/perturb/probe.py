@@ -16,9 +16,9 @@ from whyformer.models.cache import known
 from whyformer.models.lend import borrowed
 from whyformer.models.load import Subject, unwrapped
 from whyformer.models.memory import run_without_padding
-from whyformer.rounding import close
 from whyformer.tasks.similarity import ImageSide, TextSide
 from whyformer.tasks.task import call_of, output_of, said_by
+from whyformer.tolerance import close
 
 SHORT = "a good film"
 LONG = "a good film that is not bad at all and well worth seeing"

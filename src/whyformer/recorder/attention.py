@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.checks import is_far
+from whyformer.number_checks import is_far
 
 Step = Callable[[str, Callable[..., Tensor], tuple[Tensor, ...]], Tensor]  # kind of site, function, operands
 

@@ -13,8 +13,8 @@ from whyformer.errors import UnsupportedModel
 from whyformer.models.lend import borrowed
 from whyformer.recorder.function_mode import in_this_thread
 from whyformer.recorder.trace import Layers, Trace
-from whyformer.rounding import distance
 from whyformer.tasks.task import call_of, output_of, said_by
+from whyformer.tolerance import distance
 
 NEAR = 1e-3  # of the peak: two runs of the same arithmetic, of which one is fused
 

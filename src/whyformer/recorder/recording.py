@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from whyformer.checks import is_far, refuse_if
 from whyformer.errors import (
     BadInput,
     BadOption,
@@ -30,6 +29,7 @@ from whyformer.models.cache import known
 from whyformer.models.errors import CHECKPOINTED, FLEX, NO_GRADIENT, named_failures
 from whyformer.models.lend import borrowed, evaluating, lock_of, parameters_of
 from whyformer.models.load import device_of, input_embeddings, text_config, unwrapped
+from whyformer.number_checks import is_far, refuse_if
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.capture.mask_hints import masks
 from whyformer.recorder.function_mode import Call, Calls, Recorder, TokenEmbeddings

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from whyformer.caching import cached_property
-from whyformer.checks import refuse_if
 from whyformer.errors import BadOption, UncoveredOperation, UnsupportedModel, WhyformerError
 from whyformer.inputs.images import Patches
 from whyformer.models.errors import NO_GRADIENT, named_failures
 from whyformer.models.memory import uncollected
+from whyformer.number_checks import refuse_if
 from whyformer.recorder.lrp.forward_rules import BiasTerms, Watch
 from whyformer.recorder.lrp.rule_sets import PLAIN, Book, book_named, check_closed, gradient_book, moves
 from whyformer.recorder.lrp.rules import scratch

@@ -30,9 +30,9 @@ from whyformer.results.saved import (
     plain_pixels,
 )
 from whyformer.results.trust import TrustData
-from whyformer.rounding import ROUNDING, close, coarsest
 from whyformer.tasks.targets import AnswerSpan, Label, Place, Predicted
 from whyformer.tasks.task import Explains
+from whyformer.tolerance import ROUNDING, close, coarsest
 
 Floats = NDArray[np.float64]
 TOP = 5  # units

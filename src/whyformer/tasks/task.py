@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from whyformer.checks import refuse_if
 from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.inputs.batch import ReadInput, TextInput
 from whyformer.inputs.tensors import CONTENT, accepts, first_argument, of_transformers
 from whyformer.inputs.text import Text, texts_of
 from whyformer.models.auto_classes import HEADS, task_name
 from whyformer.models.load import labels_of
+from whyformer.number_checks import refuse_if
 from whyformer.registry.names import Registry
 from whyformer.tasks.targets import Label, Predicted, Settled, Target, plain_target
 

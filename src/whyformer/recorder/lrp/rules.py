@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from whyformer.checks import is_far
+from whyformer.number_checks import is_far
 from whyformer.recorder.lrp.sites import Finish, Site
 
 STABILISER = 1e-9
