@@ -1,9 +1,7 @@
-"""What all commands share: the application and its options, how models are loaded, how results are listed and drawn.
+"""The application: options that all commands share, loading models, listing results, and running one command.
 
-All commands together, those of plug-ins too, and how one of them is run.
-
-A plug-in names a module for each of its commands in the entry points `whyformer.commands`. The module adds the command
-to `whyformer.cli.app.app` when it is imported.
+Plug-ins add commands. Each names a module in the entry points `whyformer.commands`; when it is imported, the module
+adds its command to `whyformer.cli.app.app`.
 """
 
 import functools

@@ -1,9 +1,4 @@
-"""What `explain` and `compare` are asked, and where their results go: the flags that they share.
-
-The data sets that commands are given: flags, and what is explained of them.
-
-The texts that a command is given: the lines of a file, the rows of a data file, or standard input.
-"""
+"""Flags that several commands share, and the texts, images and data sets that they read."""
 
 import re
 import sys

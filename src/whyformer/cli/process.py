@@ -1,9 +1,4 @@
-"""How a command line is run and how it ends: an error is one line, and so is Ctrl-C.
-
-Ctrl-C: one line, whenever it comes.
-
-What is printed, and where: results on standard output, remarks on standard error, nothing that steers a terminal.
-"""
+"""Run a command line as a process: standard streams, Ctrl-C and errors, each reported in one line."""
 
 import codecs
 import json

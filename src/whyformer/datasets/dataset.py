@@ -1,7 +1,4 @@
-"""Dataset: Examples read one after the other, as often as wanted, in rows that keep their numbers.
-
-Example: one row of a data set, the same for every task; and how its label is found among a model's labels.
-"""
+"""Data sets: examples that are read one after the other, as often as needed, each with the number of its row."""
 
 import hashlib
 import heapq

@@ -1,11 +1,4 @@
-"""Masks: which pixels of an image are what it shows, as people marked them.
-
-COCO: a JSON file of images, categories, and the outlines of objects in them.
-
-From a record with an image, as a file holds it, to the image and the mask of an Example.
-
-Folders of images: one folder for each class, or images without labels; ImageNet's, with their synsets.
-"""
+"""Data sets of images: folders, COCO files, and the masks that people drew."""
 
 import hashlib
 import os

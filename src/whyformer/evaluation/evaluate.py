@@ -1,9 +1,4 @@
-"""evaluate: data × methods × metrics → journal → Table.
-
-What dear work is to come, said before it begins: how often the model is asked, and about how long that takes.
-
-Table as it is given to people: it writes and draws itself; and the results that it is made of.
-"""
+"""Evaluate methods by metrics on a data set. The journal keeps every number; the `Table` shows them."""
 
 import time
 from collections.abc import Iterator, Mapping

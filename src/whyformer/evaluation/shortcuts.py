@@ -1,6 +1,6 @@
-"""Shortcuts: the words that a model relies on over a data set, for several methods from one forward pass each.
+"""Shortcuts: the words that a model relies on over a data set, and what it says once they are deleted.
 
-Checking words: what a model says of texts once a word that it relies on is deleted.
+All methods share one forward pass of each batch.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Explanations of a data set in a folder: what is done is never lost, and the same call goes on where it was stopped.
+"""Explanations of a data set, in a folder that can be resumed.
 
-A journal holds each explanation as soon as its batch is done; the page and the table are made of it at the end.
-
-The explained texts of an evaluation that kept its scores, as they are given to people.
+A journal keeps each explanation once its batch is done. The page and the table are made from it at the end.
+`kept_examples` reads the explained texts of an evaluation that kept its scores.
 """
 
 import warnings

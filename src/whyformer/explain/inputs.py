@@ -1,9 +1,4 @@
-"""Tables that are to be explained: their texts, and of each the row and the label.
-
-The rows of a run that an explanation shows: that of a text, or two rows of one text of which it has several.
-
-Long texts: the window of a context in which the answer stands, and documents explained by all their windows.
-"""
+"""The rows of a table as texts, the rows of a run that one explanation shows, and the windows of long texts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,6 +1,7 @@
-"""How far an explanation is to be believed: measured beside random orders and the best order found.
+"""Trust: how far an explanation can be believed, measured against random orders and the best order found.
 
-Trust in explanations of what is said at a place: an answer in its context, the label of a word, the next token.
+The first half is about classes, the second about what is said at a position: an answer in its context, the label of a
+word, the next token.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

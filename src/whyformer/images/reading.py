@@ -1,7 +1,4 @@
-"""Reading images: a file, an array or a tensor becomes the model's numbers, its patches, and what people see of it.
-
-Composing: one image of two, so that a method can be asked which half speaks for which class.
-"""
+"""Read images: a file, an array or a tensor becomes the numbers of the model, its patches, and the picture shown."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

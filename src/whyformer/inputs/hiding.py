@@ -1,7 +1,4 @@
-"""Hide: a way to hide units of an input, as deleting them, or a token in their place.
-
-The ways to hide units by name: one registry for `hide=` and `baseline=`, open to others.
-"""
+"""Ways to hide units of an input, and the registry of their names for `hide=` and `baseline=`."""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,18 +1,17 @@
-"""Images: which pixels each unit stands for, what people see of an image, and how parts of it are hidden.
+"""Images as inputs: patches, the picture that people see, and how parts of it are hidden.
 
-Pictures: whatever holds an image becomes an upright RGB picture, or is refused in one line.
+Pillow opens files, and its settings stay as they are. Whatever holds an image becomes an upright RGB picture, or is
+refused in one line:
 
-A file is opened by Pillow, whose settings are left as they are. The rules, where there is a choice:
-
-| what is there | what becomes of it |
+| found | result |
 |---|---|
-| an EXIF orientation | the picture is turned upright; one that cannot be read turns nothing |
+| an EXIF orientation | the picture is turned upright; an orientation that cannot be read turns nothing |
 | transparency | the picture is laid over white |
 | one channel of 16 bits | 0 … 65535 is scaled to 0 … 255 |
-| numbers of 32 bits | the same, if they are from 0 … 65535; others have no brightness that is known |
-| floating-point numbers | refused: nobody can tell which of them is white |
+| numbers of 32 bits | the same, if they are in 0 … 65535; others have no known brightness |
+| floating-point numbers | refused: it is unknown which of them is white |
 | several frames or pages | the first is taken, with an `AnimationWarning` |
-| a colour profile | not applied; processors of models do not apply it either |
+| a color profile | not applied; processors of models do not apply it either |
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""Inputs: what a model is given for one example, without padding; its units, and how some of them are hidden.
-
-Fillers: the tokens of a model's vocabulary that can stand where a unit was.
-"""
+"""Inputs: the tensors of one example without padding, its units, and the tokens that can replace a unit."""
 
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Methods that look at attention alone. They do not know which class is explained.
-
-From layer to layer: how much of each input unit reaches the reader through a stack of attention maps.
-"""
+"""Methods that use attention alone. They do not depend on the explained class."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal

@@ -1,9 +1,4 @@
-"""The method that `auto` is a name for on each kind of model, and the effort that goes with it.
-
-The search for one stack of layers in a model of texts.
-
-Files that a bundled model ships with: its head mask, and the layer that decodes best.
-"""
+"""The default method `auto` on each kind of model, and the files that a bundled model brings for its methods."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""Methods that take the gradient of the explained output, with respect to attention or embeddings.
+"""Methods that use the gradient of the explained output, at attention maps or embeddings.
 
-FullGrad+ (Srinivas & Fleuret 2019; Mehri et al. 2025): states times their gradients, and biases times theirs.
+`full_grad` is FullGrad+ (Srinivas & Fleuret 2019; Mehri et al. 2025): states times their gradients, and biases times
+theirs.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""What is counted about the heads of a model, and what follows from the counts.
-
-HeadMask: which attention heads of a model are kept, and why.
-"""
+"""Head masks: which attention heads are kept, and the statistics that say why (Mask-LRP)."""
 
 import hashlib
 import json

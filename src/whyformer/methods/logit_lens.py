@@ -1,10 +1,7 @@
-"""Decoded layer saliency: what a layer's hidden states say of the text's own tokens, by an LM head.
+"""Decoded layer saliency: what the hidden states of a layer say about the tokens of the text, by an LM head.
 
-Which LM head goes with a model: the one that is given, its own, or the one that it is shipped with.
-
-LmHead: from hidden states to logits, a slice of the vocabulary at a time.
-
-LM heads in folders, on the hub and in files of their own: only the weights of the head are read.
+The LM head is the one that is given, the model's own, or the one that the model comes with. It decodes a slice of the
+vocabulary at a time. Of a file or hub id, only the weights of the head are read.
 """
 
 import json

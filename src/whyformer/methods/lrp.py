@@ -1,7 +1,4 @@
-"""Methods that carry relevance from the explained output back to the input (LRP), and their kin.
-
-Relevance at several layers at once: what each unit is worth where it enters the lower ones.
-"""
+"""Methods that propagate relevance from the explained output to the input (LRP), at one layer or at several."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,10 +1,6 @@
-"""Methods by name: what each declares about itself, and what it computes.
+"""Methods by name: the decorator `@method`, `Scores`, and specs such as `attcat(states=inputs)`, `all` or `fast`.
 
 Importing any module of this package registers all methods of Whyformer.
-
-Methods with their options, as they are written: `attcat(states=inputs)`, `all`, `fast`.
-
-Where in a model embeddings are taken, and when their products are refused: one vocabulary for all methods.
 """
 
 from collections.abc import Callable, Mapping, Sequence

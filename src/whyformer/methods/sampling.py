@@ -1,6 +1,6 @@
-"""Baselines that do not look inside the model: they ask what it says when units are hidden.
+"""Methods that do not look inside the model: they ask what it says when units are hidden.
 
-How captum is called: lazily, for one example at a time, with a random stream of the example's own.
+Captum runs lazily, for one example at a time, with a random stream for each example.
 """
 
 import importlib

@@ -1,10 +1,8 @@
-"""Perturbation of images: what the model says while pixels or patches are hidden in the order of a map.
+"""Metrics of images: what the model says while pixels or patches are hidden, and whether a map covers the object.
 
-Segmentation: whether a map of an image lies on what the image shows, as people marked it.
-
-A map is taken as the method gives it, signs included, and scaled from its lowest to its highest score to 0 … 1: patches
-upsampled bilinearly, or pixels of a method that scores them. Pixels that are not labelled count nowhere. Images without
-a mask are left out.
+For segmentation, a map is taken as the method gives it, signs included, and scaled to 0 … 1 from its lowest to its
+highest score. Scores of patches are upsampled bilinearly. Pixels without a label do not count. Images without a mask
+are left out.
 """
 
 import math

@@ -1,8 +1,6 @@
-"""Metrics by name: what each declares about itself, and what it finds.
+"""Metrics by name: the decorator `@metric`, and specs such as `comprehensiveness(hide=pad)` or `all`.
 
 Importing any module of this package registers all metrics of Whyformer.
-
-Metrics with their options, as they are written: `comprehensiveness(hide=pad)`, `all`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

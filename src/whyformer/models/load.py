@@ -1,8 +1,6 @@
-"""From a name, a folder, or existing objects to a Subject: the model, its tokenizer and its labels.
+"""Load a model by name, folder or hub id, or take one that exists: model, tokenizer or image processor, and labels.
 
-Checkpoints: the files of a folder or hub id. Weights are read from safetensors inside it, and from nothing else.
-
-Image processors: what makes a model's numbers of an image, from a checkpoint or in hand.
+Weights are read from safetensors, and from nothing else.
 """
 
 import copy

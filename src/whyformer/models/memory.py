@@ -1,7 +1,4 @@
-"""Memory: how much of it is free on a device, and how much one call takes at its highest point.
-
-How much a device runs at once, where nothing else is asked for.
-"""
+"""Memory of a device: how much is free, how much one call takes, and how much is run at once by default."""
 
 import gc
 import os

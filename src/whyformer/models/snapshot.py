@@ -1,6 +1,6 @@
-"""The state of a model: whether anything that its numbers depend on was exchanged, without looking at the numbers.
+"""Snapshots of a model: whether a part of it was exchanged, and hashes of what determines its outputs.
 
-Hashes of a model: of its shape, which is known at once, and of everything that determines what it says.
+A snapshot does not look at the numbers. A fingerprint hashes them.
 """
 
 import hashlib

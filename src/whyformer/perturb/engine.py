@@ -1,16 +1,8 @@
-"""Runner: the one engine that runs a model on inputs with units hidden, each once, in dense batches.
+"""The engine: runs a model on inputs with units hidden, each distinct input once, in dense batches.
 
-Batches: which inputs are run together, so that padding and calls of the model cost the least.
-
-Copies of one example with units replaced, and its explained output as a plain function of which units are there.
-
-What a model says of inputs with some units hidden, for any task: the explained output, and how probable it is.
-
-What remains of a prediction once units are hidden: a smaller prediction of the same outputs.
-
-The window of a long context in which the answer stands: all windows are run, and one of them is explained.
-
-Flights: batches that a GPU computes while Python goes on, and whose outputs land on the CPU later.
+`Runner` plans the batches, so that padding and calls cost the least, and lets a GPU compute while Python goes on.
+`Copies` is the explained output of one example as a function of which units are there. `effects` and `remains` say what
+any task predicts without some units. For a long context, the window that holds the answer is found first.
 """
 
 import itertools

@@ -1,8 +1,7 @@
-"""The torch function mode under which a model is run.
+"""The torch function mode under which a model is run and recorded.
 
-Which layers a model ran through, found by watching it: no list of architectures.
-
-The token embeddings as the leaf of the graph, however a model looks its tokens up.
+It sees every function call. So the layers, and the token embeddings, are found by watching, without a list of
+architectures.
 """
 
 import itertools

@@ -1,6 +1,7 @@
-"""What attention maps take, known before they are computed; and an error in place of an allocation that cannot fit.
+"""Memory of a run: how much attention maps take before they are computed, and layers that are run again.
 
-Layers that are run again in the backward pass, so that only the states between them are kept.
+What cannot fit raises an error instead of being allocated. With `memory="low"` only the states between the layers are
+kept, and each layer is run again in the backward pass.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Running a model under the recorder: the model is given back as it was.
-
-Runs: what a model computed on one batch, recorded when it is first asked for.
-"""
+"""Run a model under the recorder, give it back as it was, and record the runs of one batch on demand."""
 
 import math
 import warnings

@@ -1,7 +1,4 @@
-"""Options: what a keyword-only parameter takes, how it is checked, and how it is read from a command line.
-
-Arguments of public functions, checked against their annotations before a function runs.
-"""
+"""Options of registered functions, and arguments of public functions: checked against their annotations."""
 
 import collections.abc as abc
 import functools

@@ -1,6 +1,6 @@
-"""Registered functions, and specs: a method or metric with its options, as it is written: `attcat(states=inputs)`.
+"""Registered functions, and specs such as `attcat(states=inputs)`: a function with its options.
 
-The code of methods and metrics that are not of this package, as a hash: part of what determines their numbers.
+The code of functions that are not part of this distribution is hashed: it is part of what determines their numbers.
 """
 
 import functools

@@ -1,9 +1,4 @@
-"""Table: means with intervals, paired differences and attained shares, of methods by metrics.
-
-From the records of a journal to a table of means, intervals, paired differences and attained shares.
-
-Records: what was measured, one number each, in chunks that belong together.
-"""
+"""The numbers of an evaluation: records, and the table of means, intervals, paired differences and attained shares."""
 
 import json
 import math

@@ -1,7 +1,4 @@
-"""What an explanation is made of: scores with their units, what they explain, and where they came from.
-
-How far two explanations of the same input agree: as numbers, and as a sentence.
-"""
+"""The data of an explanation: scores with their units, what they explain, and how far two explanations agree."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, asdict, dataclass, field, replace

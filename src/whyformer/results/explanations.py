@@ -1,8 +1,7 @@
-"""Explanations of many texts: what belongs to each of them, what their table says, and how they are saved.
+"""Explanations of many texts: the data of each, what their table says, and how they are saved.
 
-Kept scores: what a journal holds of explained texts, so that they can be drawn again without the model.
-
-Of each row its texts, its units and what the model said are kept once; of each row and method the scores.
+In a journal, the text, units and prediction of a row are kept once, and the scores once for each method. So they can be
+drawn again without the model.
 """
 
 import base64

@@ -1,7 +1,4 @@
-"""What a saved explanation or comparison has to look like, and how one of an older version is read.
-
-How the picture of an explanation, and scores of its pixels, are saved as text.
-"""
+"""The format of a saved explanation or comparison, with its picture and its pixel scores as text."""
 
 import base64
 import binascii

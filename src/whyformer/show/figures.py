@@ -1,11 +1,4 @@
-"""Explanations as matplotlib figures, for reports.
-
-Explained images as matplotlib figures: the picture beside its heat, and grids of methods, classes and pictures.
-
-Figures as notebooks show them.
-
-Colour maps and colour bars of matplotlib figures.
-"""
+"""Explanations as matplotlib figures: texts, images with their heat maps, and grids of several."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain

@@ -1,8 +1,6 @@
 """Explanations as one self-contained page: no network, every token escaped.
 
-Explained images on a page: the picture, its heat as a layer with a slider, and scores for whoever points at a patch.
-
-Facts about something as a small card, for notebooks.
+An image is shown with its heat map as a layer and a slider, and with the score of the patch under the pointer.
 """
 
 import base64

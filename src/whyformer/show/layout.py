@@ -1,9 +1,4 @@
-"""How an explained text is laid out, whatever it is drawn on.
-
-Comparisons: which explanations stand under one headline, what their rows are called, and what is said of each.
-
-Results in one line, for logs, lists and failed assertions.
-"""
+"""The layout of an explained text in any format: pieces, headlines, names of rows, and results in one line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,11 +1,7 @@
-"""Explanations of many texts as a table: for a terminal, a spreadsheet, Markdown, a notebook.
+"""Explanations of many texts as a table, and as a page to sort, search and filter.
 
-Many explained texts on one page: to sort, to search and to filter; a text opens to its colours by each method.
-
-The rows are compact data in the page, of which the script draws a few at a time, so ten thousand stay usable. A link
-may say what is shown: `#word=gorgeous&wrong`.
-
-The parts of the index page that never change: how it looks, its tools and its script.
+The page holds the rows as compact data, and its script draws a few at a time, so it stays usable with ten thousand. A
+link may say what is shown: `#word=gorgeous&wrong`.
 """
 
 import json

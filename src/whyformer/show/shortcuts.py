@@ -1,7 +1,4 @@
-"""The words that a model relies on, as rows of a table: for people, and with every number for spreadsheets.
-
-The words that a model relies on as one self-contained page: a table that can be sorted, and the texts behind it.
-"""
+"""The words that a model relies on: as a table for people, as numbers for spreadsheets, and as a page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape

@@ -1,7 +1,4 @@
-"""Tables of results: terminal, page, Markdown, CSV and LaTeX, from one grid of entries.
-
-Time and memory of methods, for the terminal, Markdown and spreadsheets.
-"""
+"""Tables of evaluations and of costs, for terminals, pages, Markdown, CSV and LaTeX."""
 
 import io
 import math

@@ -1,7 +1,4 @@
-"""Explanations in a terminal: coloured where there are colours, readable where there are none.
-
-Explained images in a terminal: half-blocks in colour, or shades of characters where there are no colours.
-"""
+"""Explanations in a terminal, with colors or without; images are drawn as half-blocks or in shades of characters."""
 
 import io
 import os

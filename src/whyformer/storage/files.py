@@ -1,7 +1,4 @@
-"""Files: written whole or not at all, read with a reason that names them, never anything but a file.
-
-CSV that a spreadsheet shows as it is: text never becomes a formula.
-"""
+"""Files: written whole or not at all, read with errors that name them. Also CSV in which no text is a formula."""
 
 import atexit
 import csv

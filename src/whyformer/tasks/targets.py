@@ -1,9 +1,4 @@
-"""Targets: how the output to be explained is written, before a task says which of its numbers that is.
-
-What people read of a prediction: the name of what was predicted, and the numbers behind it.
-
-Labels: which of a model's classes a name means, for targets and for the labels of data alike.
-"""
+"""Targets: how an output is written before a task finds its numbers, and the labels that people read."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set

@@ -1,7 +1,4 @@
-"""Labels of tokens: named entities, parts of speech.
-
-Tokens: outputs at every position, of which one at one position is explained.
-"""
+"""Labels of tokens, such as named entities or parts of speech: one output at each position."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

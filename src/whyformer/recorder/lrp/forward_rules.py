@@ -1,14 +1,13 @@
 """Rules that act while a model runs, so that torch's own backward pass is that of a rule book.
 
 A book that carries a gradient changes what flows back in four ways: a factor is held constant, two factors get half
-each, an activation passes `f(x) / x`, a norm's denominator is a constant. All four can be put in as the model runs:
-operands are detached, go through an identity whose gradient is scaled, or meet a function with a backward pass of its
-own. There are no hooks then, nothing is kept that the model's own backward pass would not keep, and attention may stay
-inside its kernel: what the kernel's backward pass sends to query, key and value is scaled.
+each, an activation passes `f(x) / x`, the denominator of a norm is a constant. All four can be put in as the model
+runs: operands are detached, go through an identity whose gradient is scaled, or meet a function with a backward pass of
+its own. There are no hooks then, nothing is kept that the model's own backward pass would not keep, and attention may
+stay inside its kernel: what the kernel's backward pass sends to query, key and value is scaled.
 
-Sites and their rules (`lrp.sites`, `lrp.rules`) say the same of every book; tests compare the two.
-
-What a backward pass sees on its way: the gradient at attention maps that a book holds constant, and at biases.
+Sites and their rules (`lrp.sites`, `lrp.rules`) compute the same for every book; tests compare the two. A probe notes
+the gradient at attention maps that a book holds constant, and at biases.
 """
 
 import itertools

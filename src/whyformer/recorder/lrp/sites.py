@@ -5,10 +5,8 @@ differentiable operands through an alias. The graph stays the model's own: a gra
 it. A relevance pass is the same backward pass with hooks at the sites: what arrives at a site's result is exchanged
 before the function's own backward runs, and what leaves it towards an operand is exchanged at that operand's alias.
 
-Where an example lies in a tensor: asked of the graph, because sizes may be equal by chance.
-
-The gradient of one example's outputs is 0 at the numbers of all others. So a backward pass from one example tells for
-any tensor which of its numbers are that example's, however the model lays them out.
+A relevance pass also has to know which part of a tensor belongs to which example. Sizes may be equal by chance, so the
+graph is asked: the gradient of one example's outputs is 0 at the numbers of all others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
