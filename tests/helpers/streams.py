@@ -33,6 +33,16 @@ class Stream:
         return self.clock.get(moment[0], 0) >= moment[1]
 
 
+class TorchWith:
+    """The torch module, with another `torch.cuda`."""
+
+    def __init__(self, cuda: Any):
+        self.cuda = cuda
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
 class Streams:
     """A GPU in place of the CPU, on which nothing is over before it was asked about a few times."""
 
@@ -40,7 +50,7 @@ class Streams:
         self._stack = [Stream("default")]
         self.aside = (Stream("aside 0"), Stream("aside 1"))
         cuda: Any = SimpleNamespace(stream=self.entered, current_stream=lambda device: self.current)
-        monkeypatch.setattr(engine, "torch", SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(engine, "torch", TorchWith(cuda))
         monkeypatch.setattr(engine, "_streams", lambda device: self.aside)
         monkeypatch.setitem(engine.AHEAD, "cpu", 4)
 
