@@ -29,7 +29,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from whyformer.datasets import Example, open_dataset
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.plan import Plan, Settings
+from whyformer.evaluation.plan import EvaluationPlan, EvaluationSettings
 from whyformer.explain.attribute import attribute
 from whyformer.inputs.batch import collate, encode
 from whyformer.inputs.input import TensorInput
@@ -97,7 +97,7 @@ class Loop:
 
 def compare(subject: Subject, examples: list[Example], with_loop: bool) -> tuple[Cost, Cost]:
     """The cost of the evaluation and of the loop, a few texts of each in turn."""
-    plan = Plan(subject, method_specs(METHODS), metric_specs(list(HIDES)), Settings())
+    plan = EvaluationPlan(subject, method_specs(METHODS), metric_specs(list(HIDES)), EvaluationSettings())
     ours, naive = Cost(), Cost()
     loop = Loop(subject, naive)
     attribute(subject.model, collate(subject, [encode(subject, examples[0].text)]).tensors, "attn_lrp")  # warm up

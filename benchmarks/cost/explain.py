@@ -58,7 +58,7 @@ from whyformer.inputs.batch import batch_of
 from whyformer.methods.logit_lens import save_head
 from whyformer.methods.method import Method
 from whyformer.models.memory import peak_memory
-from whyformer.perturb.engine import Counts, Runner
+from whyformer.perturb.engine import RunCounts, Runner
 from whyformer.perturb.prefixes import running_whole
 from whyformer.prediction import Prediction
 from whyformer.recorder.capture.captures import SIGHTS, known_captures, release
@@ -205,7 +205,7 @@ def explanations_by_prefix(arguments: argparse.Namespace, model: Any, inputs: In
 
 def tokens_run(call: Callable[[], Tensor]) -> tuple[Tensor, int]:
     """Return the scores that a call returns, and the number of tokens it runs with units hidden."""
-    counts: list[Counts] = []
+    counts: list[RunCounts] = []
     initialize = Runner.__init__
 
     def remember(self: Runner, *args: Any, **kwargs: Any) -> None:

@@ -23,9 +23,9 @@ from whyformer.recorder.capture.captures import Replay, replay_of
 from whyformer.recorder.in_turn import AtMap, in_turn
 from whyformer.recorder.lrp.forward_rules import Tap
 from whyformer.recorder.lrp.rule_sets import PLAIN, book_named, gradient_book
-from whyformer.recorder.recording import Runs, expanded
+from whyformer.recorder.recording import RecordedRuns, expanded
 from whyformer.tasks.targets import Settled, Target
-from whyformer.tasks.task import Outputs, Task
+from whyformer.tasks.task import ModelOutputs, Task
 
 Queries = Literal["reader", "mean", "all"]
 Weight = Literal["gradient", "attention", "none"]
@@ -88,7 +88,7 @@ class Prediction:
         trace: Trace | None = None,
         relevance: bool = False,
         needs: Needs | None = None,
-        run: Runs | None = None,
+        run: RecordedRuns | None = None,
     ):
         self.model = model
         tensors = expanded(batch.tensors)
@@ -103,7 +103,7 @@ class Prediction:
         if needs is None:
             needs = Needs(maps=trace is None or trace.is_opened or relevance, sites=relevance)
         padded = batch.is_known_to_be_padded
-        self._run = run or Runs(model, self.batch.tensors, needs, trace, padded=padded)
+        self._run = run or RecordedRuns(model, self.batch.tensors, needs, trace, padded=padded)
 
     @property
     def needs(self) -> Needs:
@@ -126,7 +126,7 @@ class Prediction:
         return self._run.opened
 
     @property
-    def outputs(self) -> Outputs:
+    def outputs(self) -> ModelOutputs:
         """What the model said."""
         replay = self.replay
         return self.trace.outputs if replay is None else replay.outputs
@@ -488,7 +488,9 @@ class Prediction:
         """The same input and outputs, run anew with other embeddings."""
         layers = self.trace.layers
         first = layers.calls[0] if isinstance(layers, Layers) else -1
-        run = Runs(self.model, self.batch.tensors, Needs(maps=False), edited={"edit": edit, "first_layer": first})
+        run = RecordedRuns(
+            self.model, self.batch.tensors, Needs(maps=False), edited={"edit": edit, "first_layer": first}
+        )
         return Prediction(self.model, self.batch, chosen=(self.target, self.versus), padding=self.padding, run=run)
 
     def generators(self, seed: int) -> list[torch.Generator]:

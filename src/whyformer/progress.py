@@ -74,7 +74,7 @@ def bar(description: str, count: int | None = None) -> Iterator[Listener]:
     Where nobody watches there is a line now and then; `count` is how many texts or rows the whole is, if that is known.
     """
     if not watched():
-        yield Lines(description, count)
+        yield StderrProgress(description, count)
         return
     from rich.console import Console
     from rich.markup import escape
@@ -97,7 +97,7 @@ def bar(description: str, count: int | None = None) -> Iterator[Listener]:
         yield move
 
 
-class Lines:
+class StderrProgress:
     """A listener that says how far it is in a line on standard error: after ten seconds, then ever more rarely.
 
     There is another line when the time has doubled, or when a tenth more is done, and never two within ten seconds.

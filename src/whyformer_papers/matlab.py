@@ -26,7 +26,7 @@ def _opened(path: Path, where: str) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatlabArray:
     """One image or mask of the file, read when it is asked for. MATLAB stores the columns of an array first."""
 
     path: Path
@@ -59,7 +59,7 @@ class MatlabSegmentation(DataFile):
     def read(self, start: int = 0, columns: Sequence[str] | None = None) -> Iterator[StoredRow]:
         """The images from number `start` on, none of them read yet."""
         for place in range(start, self.count()):
-            yield {role: Cell(self.path, field, place) for role, field in FIELDS.items()}
+            yield {role: MatlabArray(self.path, field, place) for role, field in FIELDS.items()}
 
     def count(self) -> int:
         """As many as there are images; there must be as many masks."""

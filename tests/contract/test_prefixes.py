@@ -309,7 +309,7 @@ def test_where_a_prefix_takes_the_memory_inputs_are_run_whole(monkeypatch: pytes
 def test_a_model_is_checked_once_and_again_on_longer_inputs(monkeypatch: pytest.MonkeyPatch, llama: Any) -> None:
     checked, check = [], prefixes.Prefixes._is_right
 
-    def noted(self: prefixes.Prefixes, plan: prefixes.Plan) -> bool:
+    def noted(self: prefixes.Prefixes, plan: prefixes.PrefixPlan) -> bool:
         checked.append(len(plan.source))
         return check(self, plan)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import cases
 from whyformer import Explainer
-from whyformer.progress import Lines, duration, listening, part, report
+from whyformer.progress import StderrProgress, duration, listening, part, report
 
 
 def test_parts_of_parts_add_up() -> None:
@@ -46,7 +46,7 @@ def told_by(
 ) -> list[str]:
     """The lines that reports of so many of 1,000 at these seconds lead to."""
     times = iter([seconds for seconds, _ in reports])
-    lines = Lines("work", count, clock=lambda: next(times))
+    lines = StderrProgress("work", count, clock=lambda: next(times))
     for _, done in reports:
         lines(done, 1000)
     return capsys.readouterr().err.splitlines()

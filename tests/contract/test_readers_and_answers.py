@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import whyformer
 from tests.helpers import families
 from whyformer.tasks.question_answering import ANSWER_LENGTH, Answers
-from whyformer.tasks.task import Outputs
+from whyformer.tasks.task import ModelOutputs
 from whyformer.tolerance import close
 
 
@@ -27,12 +27,12 @@ def test_a_head_that_reads_a_part_of_the_width_reads_that_position() -> None:
 def test_no_predicted_answer_is_longer(end: int, found: bool, dtype: torch.dtype) -> None:
     logits = torch.zeros(1, 2, 50, dtype=dtype)
     logits[0, 0, 0] = logits[0, 1, end] = 5
-    outputs = Outputs(logits, Answers(), torch.ones(1, 50, dtype=torch.bool))
+    outputs = ModelOutputs(logits, Answers(), torch.ones(1, 50, dtype=torch.bool))
     assert (outputs.predicted.tolist() == [[0, end]]) == found
 
 
 def test_a_target_in_padding_is_refused() -> None:
-    outputs = Outputs(torch.zeros(2, 2, 5), Answers(), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool())
+    outputs = ModelOutputs(torch.zeros(2, 2, 5), Answers(), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool())
     assert outputs.chosen((1, 2)).tolist() == [[1, 2], [1, 2]]
     with pytest.raises(whyformer.BadOption, match="position 4 of example 1 is padding"):
         outputs.chosen((1, 4))

@@ -16,7 +16,7 @@ from whyformer.inputs.batch import Batch, batch_of, collate, encode
 from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.perturb import hide_named
 from whyformer.perturb.engine import hideable, remains
-from whyformer.perturb.search import _grown, _Path
+from whyformer.perturb.search import _grown, _SearchState
 from whyformer.prediction import Prediction
 from whyformer.recorder.lrp.rule_sets import moves
 from whyformer.tolerance import ROUNDING
@@ -183,9 +183,9 @@ def test_positions_are_counted_anew_after_a_deletion() -> None:
 
 
 def test_the_search_goes_on_with_the_better_of_two_paths_to_one_set() -> None:
-    grown = _grown([_Path((0, 1), 2.0), _Path((1, 0), 1.0)], 3)
-    assert grown == [_Path((1, 0, 2), 1.0)]
-    assert _grown([_Path((1, 0), 1.0), _Path((0, 1), 2.0)], 3) == grown
+    grown = _grown([_SearchState((0, 1), 2.0), _SearchState((1, 0), 1.0)], 3)
+    assert grown == [_SearchState((1, 0, 2), 1.0)]
+    assert _grown([_SearchState((1, 0), 1.0), _SearchState((0, 1), 2.0)], 3) == grown
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.explained_images import explained
 from whyformer import BadInput, Explanation
-from whyformer.methods.logit_lens import Rows
+from whyformer.methods.logit_lens import DistinctTokens
 
 PATCH = (0, 0, 8, 8)
 
@@ -35,5 +35,7 @@ def test_a_region_without_an_area_is_refused(region: tuple[float, ...]) -> None:
 
 
 def test_the_token_0_has_a_row() -> None:
-    rows = Rows(torch.tensor([[0, 4], [3, -1]]), torch.tensor([[0, 1], [0, -1]]), torch.ones(2, 2, dtype=torch.bool))
+    rows = DistinctTokens(
+        torch.tensor([[0, 4], [3, -1]]), torch.tensor([[0, 1], [0, -1]]), torch.ones(2, 2, dtype=torch.bool)
+    )
     assert [tokens.tolist() for tokens in rows.distinct] == [[0, 4], [3]]

@@ -14,7 +14,7 @@ from tests.helpers.choosing import TEXT, scorer
 from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.cli import main
 from whyformer.show.html import page
-from whyformer.tasks import Classes, Score, task_of
+from whyformer.tasks import Classification, Regression, task_of
 
 PAIR = ("what is fine?", "the film is fine")
 PROBLEMS = (None, "regression", "single_label_classification")
@@ -94,10 +94,10 @@ def test_what_is_refused(asked: dict[str, Any], error: type[Exception], message:
 
 def test_which_models_give_scores() -> None:
     model = families.build("bert")
-    assert type(task_of(model)) is Classes
-    assert type(task_of(scorer().subject.model)) is Score
+    assert type(task_of(model)) is Classification
+    assert type(task_of(scorer().subject.model)) is Regression
     independent = scorer("multi_label_classification")
-    assert type(task_of(independent.subject.model)) is Classes
+    assert type(task_of(independent.subject.model)) is Classification
     e = independent.explain(TEXT, "attcat")
     expected = 1 / (1 + np.exp(-value(independent, TEXT)))
     assert e.prediction.probability == pytest.approx(expected)

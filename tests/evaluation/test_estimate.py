@@ -38,11 +38,11 @@ def test_dear_work_is_announced(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_the_time_is_measured() -> None:
-    from whyformer.evaluation.plan import Plan
+    from whyformer.evaluation.plan import EvaluationPlan
     from whyformer.methods.method import method_specs
     from whyformer.metrics.metric import metric_specs
 
-    plan = Plan(cases.subject(), method_specs("rollout"), metric_specs("aopc"))
+    plan = EvaluationPlan(cases.subject(), method_specs("rollout"), metric_specs("aopc"))
     for text in ("fine", TEXTS[0]):
         (item,) = plan.pending(0, 1, [Example(0, text)], {}, ()).items
         assert 0 < evaluate.seconds_per_input(plan, item) < 10

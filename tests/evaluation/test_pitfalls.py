@@ -12,7 +12,7 @@ from whyformer import Explainer
 from whyformer.datasets import label_index, open_dataset
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import evaluate
-from whyformer.evaluation.plan import Plan
+from whyformer.evaluation.plan import EvaluationPlan
 from whyformer.evaluation.recommend import recommend
 from whyformer.inputs.batch import collate, encode
 from whyformer.methods.default import AUTO
@@ -204,6 +204,6 @@ def test_sizes_are_at_least_one(subject: Subject, data: Path, option: str) -> No
 
 
 def test_a_padding_token_that_is_missing_is_said_of_the_metric() -> None:
-    of = Plan(cases.subject("gpt2"), method_specs("random"), metric_specs("log_odds"))
+    of = EvaluationPlan(cases.subject("gpt2"), method_specs("random"), metric_specs("log_odds"))
     with pytest.raises(BadOption, match="log_odds: hide='pad_attended' is not possible"):
         evaluated.chunk_of(of, evaluated.examples(["the film is fine"], [0]))

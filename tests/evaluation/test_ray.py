@@ -28,7 +28,7 @@ from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import Evaluation, Table, evaluate
 from whyformer.evaluation.executors import ENGINES, Worker, engine_named, local, on_ray, packages, worker_count
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.plan import EvaluationPlan, PendingChunk
 from whyformer.explain.folder import kept_examples
 from whyformer.methods.method import METHODS, method, method_specs
 from whyformer.metrics import Case
@@ -91,11 +91,11 @@ def measured(
     return evaluate(cases.subject(), data, methods, out=out, progress=False, **chosen)
 
 
-def measuring(methods: str = "rollout", metrics: str = "aopc") -> Plan:
-    return Plan(cases.subject(), method_specs(methods), metric_specs(metrics))
+def measuring(methods: str = "rollout", metrics: str = "aopc") -> EvaluationPlan:
+    return EvaluationPlan(cases.subject(), method_specs(methods), metric_specs(metrics))
 
 
-def tasks(of: Plan, data: Path) -> list[PendingChunk]:
+def tasks(of: EvaluationPlan, data: Path) -> list[PendingChunk]:
     labels = of.subject.labels
     return list(Evaluation(of, open_dataset(data, labels=labels), ROWS_PER_CHUNK).pending(frozenset()))
 
@@ -127,7 +127,7 @@ class Stopped(Exception):
 def stopping(after: int) -> Callable[..., Iterator[Chunk]]:
     """The local engine, stopped after some chunks."""
 
-    def engine(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
+    def engine(measuring: EvaluationPlan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
         yield from islice(local(measuring, tasks, workers), after)
         raise Stopped
 
@@ -189,7 +189,7 @@ def test_a_killed_worker_changes_nothing(
     calls.mkdir()
     killed: list[int] = []
 
-    def killing(measuring: Plan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
+    def killing(measuring: EvaluationPlan, tasks: Iterable[PendingChunk], workers: int | None) -> Iterator[Chunk]:
         for chunk in on_ray(measuring, tasks, workers):
             if not killed:
                 while not (calls / "victim").exists():

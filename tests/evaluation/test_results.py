@@ -24,7 +24,7 @@ import whyformer.results.evaluation
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.evaluate import Results, Table
 from whyformer.evaluation.journal import Journal
-from whyformer.results.evaluation import Cell, Chunk, Difference, Record, resampled_means
+from whyformer.results.evaluation import Chunk, Difference, Record, TableCell, resampled_means
 from whyformer.show.curves import verdicts
 from whyformer.show.tables import live
 
@@ -85,7 +85,7 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def close(found: Cell | Difference | None, *expected: float) -> bool:
+def close(found: TableCell | Difference | None, *expected: float) -> bool:
     assert found is not None
     return (found.mean, found.low, found.high) == pytest.approx(expected, abs=1e-12)
 

@@ -15,7 +15,7 @@ from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.evaluation import chunk as chunk_module
 from whyformer.evaluation.chunk import ChunkRun, measured_chunk, measured_chunks
 from whyformer.evaluation.explained import ExplainedBatch
-from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.plan import EvaluationPlan, PendingChunk
 from whyformer.inputs.input import TensorInput
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.models import memory
@@ -70,7 +70,7 @@ def engine(texts: list[str]) -> tuple[Outcomes, list[Any]]:
     return Outcomes(own.model, tokens_per_batch=1), rows
 
 
-def chunks(plan: Plan, texts: list[str], size: int = 2) -> Iterator[PendingChunk]:
+def chunks(plan: EvaluationPlan, texts: list[str], size: int = 2) -> Iterator[PendingChunk]:
     for start in range(0, len(texts), size):
         rows = evaluated.examples(texts[start : start + size], [0, 1] * size, first=start)
         yield plan.pending(start, start + size, rows, {}, frozenset())

@@ -21,7 +21,7 @@ from whyformer.datasets import Example
 from whyformer.evaluation.chunk import measured_chunk
 from whyformer.evaluation.evaluate import Table, evaluate
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.plan import Plan, Settings
+from whyformer.evaluation.plan import EvaluationPlan, EvaluationSettings
 from whyformer.methods.method import METHODS, method, method_specs
 from whyformer.metrics.metric import METRICS, metric_specs
 from whyformer.models.load import Subject, subject_of
@@ -105,9 +105,11 @@ def data(folder: Path, count: int = 12, seed: int = 0, name: str = "texts.csv") 
     return written(folder / name, [(text, stream.randrange(3)) for text in texts(count, seed)])
 
 
-def measuring(methods: str = "attcat", metrics: str = "aopc", of: Subject | None = None, **settings: Any) -> Plan:
+def measuring(
+    methods: str = "attcat", metrics: str = "aopc", of: Subject | None = None, **settings: Any
+) -> EvaluationPlan:
     own = cases.subject() if of is None else of
-    return Plan(own, method_specs(methods), metric_specs(metrics), Settings(**settings))
+    return EvaluationPlan(own, method_specs(methods), metric_specs(metrics), EvaluationSettings(**settings))
 
 
 def examples(given: Iterable[Any], labels: Sequence[int | str | None] = (), first: int = 0) -> list[Example]:
@@ -115,7 +117,7 @@ def examples(given: Iterable[Any], labels: Sequence[int | str | None] = (), firs
     return [Example(row, text, label) for row, (text, label) in enumerate(zip(given, said), first)]  # noqa: B905
 
 
-def chunk_of(of: Plan, rows: Sequence[Example], known: Container[str] = frozenset()) -> Chunk:
+def chunk_of(of: EvaluationPlan, rows: Sequence[Example], known: Container[str] = frozenset()) -> Chunk:
     """Some examples, measured as one chunk."""
     return measured_chunk(of, of.pending(rows[0].row, rows[-1].row + 1, rows, {}, known))
 

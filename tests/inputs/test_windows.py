@@ -24,7 +24,7 @@ from whyformer.inputs.windows import Windows
 from whyformer.metrics.metric import metric_specs
 from whyformer.perturb.engine import WindowRunner
 from whyformer.tasks.question_answering import Answers, best_window
-from whyformer.tasks.task import ExampleOutputs, Outputs
+from whyformer.tasks.task import ExampleOutputs, ModelOutputs
 
 KNOWN = ["the", "game", "won", "lost", "they", "it", "humans", "man", "for", "or", "better", "were", "who"]
 MANY = " ".join(random.Random(0).choices(KNOWN, k=360))
@@ -215,7 +215,7 @@ def test_an_answer_in_one_window_is_enough(asking: Explainer) -> None:
     engine._ends_of = lambda _: torch.stack([F.pad(b, (0, engine.width - b.shape[1])) for b in logits])  # type: ignore[method-assign, assignment]
     logits[2][:, 0] = 50.0  # the window's own score of no answer is not the smallest, and does not count
     chosen = engine.explained(windows)
-    outputs = Outputs(logits[2][None], Answers(), torch.ones(1, len(chosen), dtype=torch.bool))
+    outputs = ModelOutputs(logits[2][None], Answers(), torch.ones(1, len(chosen), dtype=torch.bool))
     answer = Answers().best_in(ExampleOutputs(outputs, 0, chosen))
     assert answer == (windows[2].context[3], windows[2].context[5])
 

@@ -7,7 +7,7 @@ import torch
 from tests.helpers.cases import case, subject
 from whyformer import BadInput
 from whyformer.inputs.units import Unit
-from whyformer.metrics import Annotation, Rationale
+from whyformer.metrics import Annotation, RationaleWords
 from whyformer.metrics.metric import metric_named
 from whyformer.metrics.plausibility import _words
 from whyformer_papers.words import Idf
@@ -67,8 +67,8 @@ def test_words_that_touch_have_their_own_tokens() -> None:
     spans = {unit.text: unit.span for unit in example.units if unit.span}
     assert spans["film"][1] == spans[","][0]  # type: ignore[index]
     scores = np.arange(len(example.units), dtype=np.float64)
-    rising = _words(Rationale((spans["film"], spans[","]), frozenset({0})), example, scores)  # type: ignore[arg-type]
-    falling = _words(Rationale((spans["film"], spans[","]), frozenset({0})), example, -scores)  # type: ignore[arg-type]
+    rising = _words(RationaleWords((spans["film"], spans[","]), frozenset({0})), example, scores)  # type: ignore[arg-type]
+    falling = _words(RationaleWords((spans["film"], spans[","]), frozenset({0})), example, -scores)  # type: ignore[arg-type]
     place = next(n for n, unit in enumerate(example.units) if unit.text == "film")
     assert rising == {0: place, 1: place + 1}
     assert falling == {0: -place, 1: -place - 1}

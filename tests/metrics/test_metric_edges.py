@@ -13,7 +13,7 @@ from whyformer import BadInput, BadOption, Explainer, UnsupportedModel
 from whyformer.datasets import Example
 from whyformer.evaluation.examples import item_of
 from whyformer.inputs.batch import collate, encode
-from whyformer.metrics import Annotation, Case, Rationale
+from whyformer.metrics import Annotation, Case, RationaleWords
 from whyformer.metrics.metric import metric_named
 from whyformer.metrics.plausibility import _words
 from whyformer.models.load import subject_of
@@ -56,7 +56,7 @@ def test_words_that_touch_have_the_scores_of_their_own_tokens() -> None:
     assert list(spans) == [(0, 4), (4, 5), (5, 9)]
     scores = torch.zeros(len(example.units), dtype=torch.float64).numpy()
     scores[spans[0, 4]], scores[spans[4, 5]], scores[spans[5, 9]] = 3.0, 1.0, 2.0
-    rationale = Rationale(((0, 4), (4, 5), (5, 9)), frozenset({1}))
+    rationale = RationaleWords(((0, 4), (4, 5), (5, 9)), frozenset({1}))
     assert _words(rationale, example, scores) == {0: 3.0, 1: 1.0, 2: 2.0}
     one = cases.case([text], annotations=[Annotation(gold=1, rationale=rationale)])
     object.__setattr__(one, "scores_for", lambda _: torch.from_numpy(scores)[None])

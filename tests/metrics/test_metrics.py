@@ -14,7 +14,7 @@ import whyformer.metrics  # noqa: F401  (registers the metrics)
 from tests.helpers.cases import PAIR, TEXTS, case, predicted, subject
 from whyformer import BadInput, BadOption
 from whyformer.inputs.units import split_words
-from whyformer.metrics import Annotation, Case, Rationale, answer_tokens, measure
+from whyformer.metrics import Annotation, Case, RationaleWords, answer_tokens, measure
 from whyformer.metrics.metric import Measured, Metric, list_metrics, metric, metric_named
 from whyformer.perturb import Outcomes
 from whyformer.progress import listening
@@ -181,7 +181,7 @@ def test_token_f1_as_eraser_defines_it() -> None:
     evidence = frozenset({1, 2, 9, len(words)})
     from sklearn.metrics import f1_score
 
-    rationale = Rationale(beyond, evidence)
+    rationale = RationaleWords(beyond, evidence)
     one = case([text], annotations=[Annotation(gold=1, rationale=rationale)])
     assert one.scores_for is not None
     scores = one.scores_for(torch.tensor([1]))[0]
@@ -206,14 +206,14 @@ def test_token_f1_as_eraser_defines_it() -> None:
 
 
 def test_evidence_that_the_model_never_saw_is_missed() -> None:
-    rationale = Rationale((*split_words(SHORT), (500, 504)), frozenset({4}))
+    rationale = RationaleWords((*split_words(SHORT), (500, 504)), frozenset({4}))
     one = case([SHORT], annotations=[Annotation(gold=1, rationale=rationale)])
     whole = metric_named("token_f1")(one)
     assert float(whole.values) == 0, "nothing that could be ranked is right"
     assert float(whole.diagnostics["beyond_window"]) == 1
     inside = metric_named("token_f1")(one, window="inside")
     assert bool(inside.values.isnan().all()), "there is nothing to find"
-    nothing = Rationale(tuple(split_words(SHORT)), frozenset())
+    nothing = RationaleWords(tuple(split_words(SHORT)), frozenset())
     without = case([SHORT], annotations=[Annotation(gold=1, rationale=nothing)])
     assert bool(metric_named("token_f1")(without).values.isnan().all())
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from whyformer_papers.reproduce import Measure, Number, Reproduction, published, reproduction_named, reproductions
+from whyformer_papers.reproduce import Number, RecipeMetric, Reproduction, published, reproduction_named, reproductions
 from whyformer_papers.reproduce.decoded_tokens import NOTHING, SHARED_TOKENS
 from whyformer_papers.reproduce.tables import TableRecipe
 
@@ -132,11 +132,11 @@ def test_the_winner_of_each_paper_wins() -> None:
                 assert best(recipe, column.label, measure) == expected, (name, column.label, measure.label)
 
 
-def main_measures(recipe: Reproduction) -> list[Measure]:
+def main_measures(recipe: Reproduction) -> list[RecipeMetric]:
     return [measure for measure in recipe.measures if measure.beside is None]
 
 
-def best(recipe: Reproduction, column: str, measure: Measure) -> str:
+def best(recipe: Reproduction, column: str, measure: RecipeMetric) -> str:
     values = {r: n.value for (r, c, label), n in recipe.published.items() if (c, label) == (column, measure.label)}
     return (max if measure.higher_is_better else min)(values, key=lambda row: values[row])
 

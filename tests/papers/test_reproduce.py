@@ -29,15 +29,15 @@ from whyformer.explain.explanation import Explanation
 from whyformer.methods.method import METHODS, Method, MethodSpec, list_methods, method_named, method_specs
 from whyformer.metrics.metric import list_metrics, metric_named, metric_specs
 from whyformer.models.load import Subject, load
-from whyformer.results.evaluation import Cell, Chunk, Record
+from whyformer.results.evaluation import Chunk, Record, TableCell
 from whyformer.tolerance import close
 from whyformer_papers import reproduce
 from whyformer_papers.reproduce import (
-    Column,
-    Measure,
     Number,
+    RecipeColumn,
+    RecipeMetric,
+    RecipeRow,
     Reproduction,
-    Row,
     class_texts,
     output,
     reproduction_named,
@@ -251,18 +251,21 @@ SMALL = CurveFigure(
     name="small",
     paper="A paper",
     title="A small table",
-    columns=(Column("Data", "sst2@attcat", "sst2", texts=3), Column("Other", "imdb@attcat", "imdb", "hub/imdb")),
+    columns=(
+        RecipeColumn("Data", "sst2@attcat", "sst2", texts=3),
+        RecipeColumn("Other", "imdb@attcat", "imdb", "hub/imdb"),
+    ),
     rows=(
-        Row("one", "raw_attention(layer=-1)", also=("raw_attention(layer=0)",)),
-        Row("two", "rollout(row_normalised=true)"),
-        Row("three", "attcat(states=inputs)"),
-        Row("dice", "random(seed={seed})", runs=3),
-        Row("later", "no_such_method"),
-        Row("elsewhere", "cat(states=inputs)", columns=("Other",)),
+        RecipeRow("one", "raw_attention(layer=-1)", also=("raw_attention(layer=0)",)),
+        RecipeRow("two", "rollout(row_normalised=true)"),
+        RecipeRow("three", "attcat(states=inputs)"),
+        RecipeRow("dice", "random(seed={seed})", runs=3),
+        RecipeRow("later", "no_such_method"),
+        RecipeRow("elsewhere", "cat(states=inputs)", columns=("Other",)),
     ),
     measures=(
-        Measure("drop", "aopc(hide=delete, protocol=attcat)", scale=100),
-        Measure("odds", "log_odds(protocol=attcat)", higher_is_better=False),
+        RecipeMetric("drop", "aopc(hide=delete, protocol=attcat)", scale=100),
+        RecipeMetric("odds", "log_odds(protocol=attcat)", higher_is_better=False),
     ),
     published={
         **{(row, "Data", "drop"): Number(value) for row, value in zip(ROWS, (20.0, 30.0, 40.0, 50.0), strict=True)},
@@ -504,9 +507,9 @@ def test_curves_are_those_of_the_table(tmp_path: Path) -> None:
 
 def test_a_curve_over_rows_has_a_shadow_of_its_runs(tmp_path: Path) -> None:
     rows = (
-        Row("0 %", "rollout(row_normalised=true)", at=0.0),
-        Row("50 %", "random(seed={seed})", runs=3, at=0.5),
-        Row("100 %", "attcat(states=inputs)", at=1.0),
+        RecipeRow("0 %", "rollout(row_normalised=true)", at=0.0),
+        RecipeRow("50 %", "random(seed={seed})", runs=3, at=0.5),
+        RecipeRow("100 %", "attcat(states=inputs)", at=1.0),
     )
     found = small(tmp_path, replace(SMALL, rows=rows, over="share", published={}))
     figure = found.recipe.drawing(found)
@@ -523,7 +526,7 @@ def test_a_curve_over_rows_has_a_shadow_of_its_runs(tmp_path: Path) -> None:
 
 
 def test_a_line_has_room_for_some_points_of_a_curve() -> None:
-    cell = Cell(0.5, 0.4, 0.6, 3)
+    cell = TableCell(0.5, 0.4, 0.6, 3)
     for count, shown in ((11, range(11)), (12, range(0, 12, 2)), (25, range(0, 25, 3))):
         grid = _point_grid(SMALL.measures[1], {"one": [Point(float(n), cell) for n in range(count)]})
         assert grid.head == ("odds at", *map(str, shown))
@@ -531,7 +534,7 @@ def test_a_line_has_room_for_some_points_of_a_curve() -> None:
 
 
 def test_bars_and_what_is_attainable(tmp_path: Path) -> None:
-    rows = (*SMALL.rows[:2], Row("attainable", "attcat(states=inputs)", metric=ODDS))
+    rows = (*SMALL.rows[:2], RecipeRow("attainable", "attcat(states=inputs)", metric=ODDS))
     recipe = as_kind(BarFigure, SMALL, rows=rows, measures=SMALL.measures[:1], published={}, columns=SMALL.columns[:1])
 
     def stand_in(*_: Any, methods: list[str], metrics: list[str], **__: Any) -> Table:
@@ -747,7 +750,7 @@ def test_shared_words_are_those_with_the_highest_sums() -> None:
     labels = {"about": {"labels": ["no", "maybe"]}}
     table = Results.of([Chunk(0, 4, records, {metric: facts(metric, at=[])})], labels).table()
     found = list(
-        shared_words(reproduce.Part(SMALL.columns[0], "model", {None: table}, rows=(Row("ours", "attcat"),)), k=2)
+        shared_words(reproduce.Part(SMALL.columns[0], "model", {None: table}, rows=(RecipeRow("ours", "attcat"),)), k=2)
     )
     assert [shared.classes for shared in found] == [("no", "maybe"), ("no", "2"), ("maybe", "2")]
     assert [shared.words for shared in found] == [(), ("badq", "filmq"), ()]

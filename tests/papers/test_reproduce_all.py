@@ -13,7 +13,7 @@ from whyformer.show.grid import Grid, Words
 from whyformer_papers import reproduce as papers
 from whyformer_papers.reproduce import everything, reproduction_named, reproductions, run_all, tables
 from whyformer_papers.reproduce.page import _table, as_html, as_markdown
-from whyformer_papers.reproduce.sources import Settings, given_limits
+from whyformer_papers.reproduce.sources import ReproductionSettings, given_limits
 
 ROWS = [
     ("a gorgeous, witty, seductive film that never once loses its way", 1),
@@ -164,7 +164,7 @@ def test_limits_by_column() -> None:
     assert given_limits([]) is None
     assert given_limits(["500", "sst2=872"]) == {None: 500, "sst2": 872}
     limits = {None: 500, "sst2": 872}
-    settings = Settings(**{field.name: None for field in fields(Settings)} | {"limit": limits})  # type: ignore[arg-type]
+    settings = ReproductionSettings(**{field.name: None for field in fields(ReproductionSettings)} | {"limit": limits})  # type: ignore[arg-type]
     by_column = {column.folder: settings.limit_of(column) for column in TABLE.columns}
     assert by_column == {**dict.fromkeys(by_column, 500), "sst2": 872}
     for wrong in ("many", "sst2=", "=5", "0", "sst2=-1"):

@@ -27,10 +27,18 @@ from whyformer.methods.method import method_named
 from whyformer.models.load import Subject
 from whyformer_papers import reproduce
 from whyformer_papers.heads import HeadSearch, head_statistics, parsed_by, positional_statistics, statistics
-from whyformer_papers.reproduce import Measure, Reproduced, Reproduction, Row, masks, placeholders, reproduction_named
+from whyformer_papers.reproduce import (
+    RecipeMetric,
+    RecipeRow,
+    Reproduced,
+    Reproduction,
+    masks,
+    placeholders,
+    reproduction_named,
+)
 
 AOPC, LODDS = (f"{name}(hide=pad_attended, protocol=mask_lrp)" for name in ("aopc", "log_odds"))
-MEASURES = (Measure("AOPC", AOPC), Measure("LOdds", LODDS, higher_is_better=False))  # of one run of the model
+MEASURES = (RecipeMetric("AOPC", AOPC), RecipeMetric("LOdds", LODDS, higher_is_better=False))  # of one run of the model
 TABLE_1, TABLE_3 = (replace(reproduction_named(f"mask-lrp-table-{n}"), measures=MEASURES) for n in (1, 3))
 TABLE_2 = reproduction_named("mask-lrp-table-2")
 FIGURE_1, FIGURE_4, FIGURE_5, FIGURE_6 = (reproduction_named(f"mask-lrp-figure-{n}") for n in (1, 4, 5, 6))
@@ -734,5 +742,5 @@ def test_rows_and_recipes_know_whether_they_need_a_mask() -> None:
     assert {name for name, recipe in reproduce.reproductions().items() if recipe.masked} == {
         f"mask-lrp-{name}" for name in (*(f"table-{n}" for n in range(1, 5)), *(f"figure-{n}" for n in (1, 3, 4, 5, 6)))
     }
-    assert Row("a", "mask_lrp(head_mask=random, rate={rate})").masked
-    assert not Row("a", "attcat").masked
+    assert RecipeRow("a", "mask_lrp(head_mask=random, rate={rate})").masked
+    assert not RecipeRow("a", "attcat").masked

@@ -218,7 +218,7 @@ def test_steps_beyond_the_number_of_units_hide_one_at_a_time() -> None:
 # Sums
 
 
-def constant_path(example: Any, delta: float, expected: float = 10.0) -> sampling.Report:
+def constant_path(example: Any, delta: float, expected: float = 10.0) -> sampling.CaptumDiagnostics:
     whole, scores = torch.tensor([expected, expected + delta], dtype=torch.float64).split(1)
     return sampling.adding_up(example, scores, whole, torch.tensor(0.0))
 

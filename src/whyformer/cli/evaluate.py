@@ -19,7 +19,7 @@ from whyformer.cli.app import (
     put_registry,
     with_model,
 )
-from whyformer.cli.flags import LabelColumn, Rows, WindowsOption, left_in, opened, with_rows
+from whyformer.cli.flags import LabelColumn, RowFlags, WindowsOption, left_in, opened, with_rows
 from whyformer.cli.process import put, say
 from whyformer.errors import BadOption
 from whyformer.evaluation.evaluate import EVERY_ROW, IMAGE_METRICS, METRICS, Results, evaluate
@@ -65,7 +65,7 @@ def evaluate_command(
     beam: Annotated[int, typer.Option(help="How many orders the search for the ceiling follows.")] = 1,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
-    chunk: Annotated[int | None, typer.Option(help="Rows that are measured and journalled together.")] = None,
+    chunk: Annotated[int | None, typer.Option(help="RowFlags that are measured and journalled together.")] = None,
     tokens_per_batch: Annotated[int | None, typer.Option(help="Tokens in one run of the model.")] = None,
     capture: CaptureOption = True,
     windows: WindowsOption = "cut",
@@ -84,7 +84,7 @@ def evaluate_command(
     keep_scores: Annotated[
         bool, typer.Option("--keep-scores", help="Keep scores and texts in --out, for `report --examples`.")
     ] = False,
-    rows: Rows,
+    rows: RowFlags,
     loading: Loading,
 ) -> None:
     """Measure how good the explanations of methods are, on a data set."""
@@ -122,7 +122,7 @@ def recommend_command(
     out: Annotated[Path | None, typer.Option(help="A folder for the journal; run again to go on.")] = None,
     text: TextColumn = None,
     label: LabelColumn = None,
-    rows: Rows,
+    rows: RowFlags,
     loading: Loading,
 ) -> None:
     """Find the method, or the layer, to use on your own texts, and print the option that uses it."""

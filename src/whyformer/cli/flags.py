@@ -435,7 +435,7 @@ DataOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class RowFlags:
     """Which rows of a data set are read: flags by the names that `open_dataset` has for them."""
 
     split: SplitOption = None
@@ -461,7 +461,7 @@ class Rows:
             raise BadOption(f"{used[0]} is of a data set: give that with --data")
 
 
-with_rows = with_flags("rows", Rows)
+with_rows = with_flags("rows", RowFlags)
 
 
 def opened(subject: Subject, data: str, text: str | None, label: str | None, **options: Any) -> Dataset:

@@ -8,7 +8,7 @@ import typer
 
 from whyformer.cli.app import HtmlOption, Loading, MethodsOption, TextColumn, app, check_files, with_model
 from whyformer.cli.evaluate import EngineOption, WorkersOption
-from whyformer.cli.flags import LabelColumn, Rows, columns_of, with_rows
+from whyformer.cli.flags import LabelColumn, RowFlags, columns_of, with_rows
 from whyformer.cli.process import put, say
 from whyformer.datasets import open_dataset
 from whyformer.errors import BadOption
@@ -45,10 +45,10 @@ def tokens_command(
     ] = None,
     text: TextColumn = None,
     label: LabelColumn = None,
-    chunk: Annotated[int | None, typer.Option("--chunk", help="Rows that are explained together.")] = None,
+    chunk: Annotated[int | None, typer.Option("--chunk", help="RowFlags that are explained together.")] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
-    rows: Rows,
+    rows: RowFlags,
     loading: Loading,
 ) -> None:
     """Find the words that a model relies on over many texts."""

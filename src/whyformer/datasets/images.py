@@ -17,7 +17,7 @@ from whyformer.datasets.columns import ImageColumns
 from whyformer.datasets.dataset import Example, Unusable
 from whyformer.datasets.hub import default_split
 from whyformer.datasets.source import DataFile, RowFields, Source, StoredRow
-from whyformer.datasets.synsets import SYNSET, Classes, true_synsets
+from whyformer.datasets.synsets import SYNSET, SynsetTable, true_synsets
 from whyformer.errors import BadInput, BadOption, nearest, shown
 from whyformer.inputs.images import (
     ENDINGS,
@@ -105,7 +105,7 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class DrawnMask:
     """A mask that is drawn from outlines, in fractions of width and height or in pixels.
 
     `size` is the width and height of the image to which the outlines belong; if it is not known, the image is opened.
@@ -147,7 +147,7 @@ def _of_runs(runs: Sequence[int], size: tuple[int, int]) -> NDArray[np.bool_]:
     return np.asarray(np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T)
 
 
-def drawing(objects: Any, category: str | None, size: tuple[int, int] | None, image: StoredImage) -> Drawing | None:
+def drawing(objects: Any, category: str | None, size: tuple[int, int] | None, image: StoredImage) -> DrawnMask | None:
     """The mask of the objects of a row, of one category or of all; None if they have boxes at most.
 
     COCO's `segmentation` is in pixels, and so is a `polygon`, unless all numbers of the row are from 0 to 1. ValueError
@@ -161,7 +161,7 @@ def drawing(objects: Any, category: str | None, size: tuple[int, int] | None, im
     in_pixels = any(COCO in each for each in held)
     fractions = not in_pixels and max(numbers, default=0) <= 1 + _SLACK
     kept = [shape for shape, each in zip(shapes, held, strict=True) if category is None or category in _names(each)]
-    return Drawing(tuple(kept), fractions, size, image)
+    return DrawnMask(tuple(kept), fractions, size, image)
 
 
 def _dictionaries(objects: Any) -> list[Mapping[str, Any]]:
@@ -361,7 +361,7 @@ def _stored(value: Any, name: str, source: Source) -> Stored:
     raise Unusable(f"{name!r} is {shown(value)}, where the bytes or the path of an image are needed")
 
 
-def _outlined(objects: Any, record: RowFields, columns: ImageColumns, image: StoredImage) -> Drawing | None:
+def _outlined(objects: Any, record: RowFields, columns: ImageColumns, image: StoredImage) -> DrawnMask | None:
     width, height = record.get("width"), record.get("height")
     size = (width, height) if type(width) is type(height) is int and min(width, height) > 0 else None
     if size is not None and size[0] * size[1] > LARGEST:
@@ -435,9 +435,9 @@ class ImageFolder(Source):
         return [(name, truth.get(Path(name).stem)) for name in alone]
 
     @cached_property
-    def _classes(self) -> Classes | None:
+    def _classes(self) -> SynsetTable | None:
         names = sorted({name for _, name in self._listed if name})
-        return Classes.beside(self.folder, names) if names and all(map(SYNSET.fullmatch, names)) else None
+        return SynsetTable.beside(self.folder, names) if names and all(map(SYNSET.fullmatch, names)) else None
 
     def columns(self) -> list[str]:
         """The image, and what is known of its class."""

@@ -14,7 +14,7 @@ from whyformer.inputs.images import is_picture, stored_digest
 from whyformer.storage.files import path_of
 
 ACCEPTED = "a list of texts, of (text, label) or of dictionaries, a DataFrame, or one split of `datasets`"
-Rows = Sequence[Any] | Sized  # the latter is a pandas DataFrame, or a Dataset of `datasets`
+RowSequence = Sequence[Any] | Sized  # the latter is a pandas DataFrame, or a Dataset of `datasets`
 
 
 @dataclass

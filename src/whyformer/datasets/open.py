@@ -21,7 +21,7 @@ from whyformer.datasets.images import (
     is_image_folder,
     is_unsplit,
 )
-from whyformer.datasets.memory import Rows, rows_in_memory
+from whyformer.datasets.memory import RowSequence, rows_in_memory
 from whyformer.datasets.parquet import ParquetFile, Shards
 from whyformer.datasets.recipes import RECIPES, Recipe
 from whyformer.datasets.source import Source
@@ -31,7 +31,7 @@ from whyformer.registry.names import Registry
 from whyformer.registry.options import validated
 from whyformer.storage.files import LONGEST_NAME, mode_of, regular, spooled
 
-Data = str | Path | Rows
+Data = str | Path | RowSequence
 LONGEST_HUB_NAME = 96  # characters
 READERS: Registry[Callable[[Path, str], Source]] = Registry("data format", "data_formats")
 for name, reader in (

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r".*_val_0*(\d+)")
 
 
 @dataclass(frozen=True)
-class Classes:
+class SynsetTable:
     """The synsets that have a folder, the words of each, and the numbers of the classes if they are known."""
 
     folders: tuple[str, ...]
@@ -28,7 +28,7 @@ class Classes:
     numbers: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def beside(cls, folder: Path, names: Sequence[str]) -> "Classes":
+    def beside(cls, folder: Path, names: Sequence[str]) -> "SynsetTable":
         """The classes, sorted, with what a file in the folder, or in the one above it, says about them."""
         for path in _files(folder, CLASS_LISTS):
             words = dict(_table(path) if path.suffix == ".csv" else _lines(path))

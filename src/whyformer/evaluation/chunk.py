@@ -16,7 +16,7 @@ from whyformer.errors import BadOption, WhyformerError
 from whyformer.evaluation.examples import Item, batches
 from whyformer.evaluation.explained import Explained, ExplainedBatch, ExplainedDocument
 from whyformer.evaluation.ledger import Ledger
-from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.plan import EvaluationPlan, PendingChunk
 from whyformer.evaluation.references import reference_cases
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.metrics.case import PIXELS, Case
@@ -31,7 +31,7 @@ from whyformer.results.evaluation import Chunk
 from whyformer.results.explanations import KEPT
 
 
-def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
+def measured_chunk(plan: EvaluationPlan, pending: PendingChunk) -> Chunk:
     """Measure the missing numbers of a chunk. Records are in order of row, method and metric."""
     run = ChunkRun(plan, pending)
     with uncollected():
@@ -39,7 +39,7 @@ def measured_chunk(plan: Plan, pending: PendingChunk) -> Chunk:
         return run.result()
 
 
-def measured_chunks(plan: Plan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
+def measured_chunks(plan: EvaluationPlan, pending: Iterable[PendingChunk]) -> Iterator[Chunk]:
     """Measure chunks in order. A GPU runs the inputs of one chunk while the next chunk is explained.
 
     If reading or explaining a chunk fails, the chunk before it is still measured.
@@ -86,7 +86,7 @@ class MetricCall:
 class ChunkRun:
     """One chunk while it is measured. `keep_busy` lets a GPU go on with the chunk before it."""
 
-    def __init__(self, plan: Plan, pending: PendingChunk, keep_busy: Callable[[], None] = lambda: None):
+    def __init__(self, plan: EvaluationPlan, pending: PendingChunk, keep_busy: Callable[[], None] = lambda: None):
         self.plan, self.pending, self.keep_busy = plan, pending, keep_busy
         self.pairs = {pair for of_row in pending.missing.values() for pair in of_row}
         self.outcomes = Outcomes(plan.subject.model, tokens_per_batch=plan.settings.tokens_per_batch)

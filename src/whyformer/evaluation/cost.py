@@ -35,7 +35,7 @@ from whyformer.progress import counting, listening, part
 from whyformer.recorder import differentiating
 from whyformer.recorder.capture.captures import capturing
 from whyformer.results.cost import BACKWARD, FORWARD, STOCK, Cost, CostTableData
-from whyformer.show.render import Shown, text_of
+from whyformer.show.render import Renderable, text_of
 from whyformer.tasks import task_of
 from whyformer.tasks.task import call_of, output_of, said_by
 
@@ -50,7 +50,7 @@ PIXELS = 224  # width and height of an image, which the model's own processor re
 
 
 @dataclass(frozen=True)
-class CostTable(Shown, CostTableData):
+class CostTable(Renderable, CostTableData):
     """Time and peak memory of methods on a model, at each number of tokens, or at the model's own image size.
 
     `table["attcat", 512]` is one `Cost`. Its `missing` says why it was not measured, and is empty if it was.

@@ -16,7 +16,7 @@ from whyformer.errors import BadOption, shown
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.executors import engine_named
 from whyformer.evaluation.journal import Journal
-from whyformer.evaluation.plan import KnownKeys, PendingChunk, Plan, Settings
+from whyformer.evaluation.plan import EvaluationPlan, EvaluationSettings, KnownKeys, PendingChunk
 from whyformer.evaluation.protocols import protocol_named
 from whyformer.evaluation.references import Way
 from whyformer.inputs.batch import collate
@@ -31,9 +31,9 @@ from whyformer.prediction import Prediction
 from whyformer.progress import duration, listening, tell
 from whyformer.registry.options import Count, validated
 from whyformer.registry.specs import Written, names_of
-from whyformer.results.evaluation import CEILING, Aggregate, Pair, TableData
+from whyformer.results.evaluation import CEILING, Aggregate, MethodMetric, TableData
 from whyformer.show.live import watching
-from whyformer.show.render import Shown, text_of
+from whyformer.show.render import Renderable, text_of
 from whyformer.tasks.regression import classes_of
 from whyformer.tasks.task import RUNNER_UP, Explains, task_of
 
@@ -48,7 +48,7 @@ def searched_inputs(units: int, beam: int, ways: int) -> int:
     return ways * beam * units * (units + 1) // 2 + ORDERS * units
 
 
-def ceiling_estimate(plan: Plan, first: PendingChunk, rows: int) -> str | None:
+def ceiling_estimate(plan: EvaluationPlan, first: PendingChunk, rows: int) -> str | None:
     """What the ceiling of so many rows will take, judged by the texts of the first chunk; None if that is little."""
     ways = {
         Way.of(metric, images=plan.subject.takes_images)
@@ -69,7 +69,7 @@ def ceiling_estimate(plan: Plan, first: PendingChunk, rows: int) -> str | None:
     )
 
 
-def seconds_per_input(plan: Plan, item: Item) -> float:
+def seconds_per_input(plan: EvaluationPlan, item: Item) -> float:
     """How long the model takes for one of many shortened texts, measured on halves of a text."""
     prediction = Prediction(plan.subject.model, collate(plan.subject, [item.text]))
     (whole,) = prediction.inputs
@@ -84,7 +84,7 @@ def seconds_per_input(plan: Plan, item: Item) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Shown, TableData):
+class Table(Renderable, TableData):
     """Methods by metrics: means with 95 % intervals.
 
     Intervals come from drawing rows with replacement; where there are fewer than 30 rows, from Student's t.
@@ -153,7 +153,7 @@ MANY_CLASSES = 50  # for `all`: a metric that explains every class takes as many
 class Evaluation:
     """What is to be measured on which rows. A chunk is a fixed set of row numbers."""
 
-    plan: Plan
+    plan: EvaluationPlan
     data: Dataset
     rows_per_chunk: int
 
@@ -267,14 +267,14 @@ def evaluate(
         beside = {"protocol": protocol is not None, "keep_scores": keep_scores, "windows='merge'": long.merge}
         _check_explained(subject, explains, versus, beside)
     run |= {"explains": explains, "versus": versus}
-    settings = Settings.of(data, ceiling=_rows(ceiling), windows=long, **run)
+    settings = EvaluationSettings.of(data, ceiling=_rows(ceiling), windows=long, **run)
     named = methods_for(subject, methods, effort)
     if metrics is None:
         metrics = IMAGE_METRICS if subject.takes_images else METRICS
     chosen = (
         _fitting(subject, data, named, hiding=not long.merge) if names_of(metrics) == ["all"] else metric_specs(metrics)
     )
-    plan = Plan(subject, named, chosen, settings)
+    plan = EvaluationPlan(subject, named, chosen, settings)
     size = rows_per_chunk or plan.rows_at_once(data, engine)
     return _table(Evaluation(plan, data, size), out, engine, workers, progress)
 
@@ -362,7 +362,9 @@ def _announce(evaluation: Evaluation, first: PendingChunk) -> None:
         tell(told)
 
 
-def _refuse_two_ways(chunk: PendingChunk, measured: Mapping[Pair, frozenset[int]], out: str | Path | None) -> None:
+def _refuse_two_ways(
+    chunk: PendingChunk, measured: Mapping[MethodMetric, frozenset[int]], out: str | Path | None
+) -> None:
     """Raise if a number is about to be measured that the folder has, but measured in another way."""
     for row, missing in chunk.missing.items():
         for pair in missing:

@@ -18,7 +18,7 @@ from whyformer.inputs.images import ImageInput, Picture
 from whyformer.inputs.input_types import read
 from whyformer.inputs.units import Span
 from whyformer.inputs.windows import CUT, Windows
-from whyformer.metrics.case import Annotation, Rationale, answer_tokens
+from whyformer.metrics.case import Annotation, RationaleWords, answer_tokens
 from whyformer.models.load import Subject
 from whyformer.models.memory import Limits
 from whyformer.perturb import LONGEST_SEARCH
@@ -157,12 +157,12 @@ def _batches(items: Sequence[Item], limits: Limits, ceiling: int) -> Iterator[li
         yield from sorted(cut, key=lambda batch: -len(batch) * len(batch[0].encoded.units))
 
 
-def _rationale(example: Example) -> Rationale | None:
+def _rationale(example: Example) -> RationaleWords | None:
     if example.rationale is None:
         return None
     units = [(n, unit) for n, unit in enumerate(example.rationale.units) if unit.span]
     marked = example.rationale.marked
-    return Rationale(
+    return RationaleWords(
         tuple(unit.span for _, unit in units if unit.span),
         frozenset(place for place, (n, _) in enumerate(units) if marked[n]),
         tuple(unit.part or 0 for _, unit in units),

@@ -16,7 +16,7 @@ import torch
 
 from whyformer.errors import BadOption, MissingExtra, UnsupportedModel, WhyformerError, nearest
 from whyformer.evaluation.chunk import measured_chunk, measured_chunks
-from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.plan import EvaluationPlan, PendingChunk
 from whyformer.results.evaluation import Chunk
 
 CHUNKS_AT_ONCE = 1000  # given to Ray; so the memory needed does not grow with the data
@@ -27,19 +27,21 @@ CHUNKS_PER_WORKER = 2  # the one that it measures, and the next
 class Engine(Protocol):
     """Measures chunks."""
 
-    def __call__(self, plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
+    def __call__(
+        self, plan: EvaluationPlan, pending: Iterable[PendingChunk], workers: int | None = None
+    ) -> Iterator[Chunk]:
         """The chunks, measured."""
         ...
 
 
-def local(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
+def local(plan: EvaluationPlan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
     """One after the other, here."""
     if workers not in (None, 1):
         raise BadOption(f"workers={workers}: the local engine has one; use engine='ray' (--engine ray)")
     return measured_chunks(plan, pending)
 
 
-def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
+def on_ray(plan: EvaluationPlan, pending: Iterable[PendingChunk], workers: int | None = None) -> Iterator[Chunk]:
     """On workers of Ray, here or on a cluster; the chunks come as they are done."""
     if workers is not None and workers < 1:
         raise BadOption(f"workers={workers}: at least one is needed; leave it out for as many as there is room for")
@@ -47,7 +49,7 @@ def on_ray(plan: Plan, pending: Iterable[PendingChunk], workers: int | None = No
     return _measured(ray, plan, iter(pending), workers)
 
 
-def _measured(ray: Any, plan: Plan, pending: Iterator[PendingChunk], workers: int | None) -> Iterator[Chunk]:
+def _measured(ray: Any, plan: EvaluationPlan, pending: Iterator[PendingChunk], workers: int | None) -> Iterator[Chunk]:
     at_once = IMAGE_CHUNKS_AT_ONCE if plan.subject.takes_images else CHUNKS_AT_ONCE
     chunks = list(islice(pending, at_once))
     if not chunks:
@@ -79,11 +81,11 @@ class Worker:
         sys.path += [folder for folder in path if folder not in sys.path]  # a method may be in a module of the user's
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> EvaluationPlan:
         """What is measured, with the model on this worker's device."""
         packed = io.BytesIO(import_module("ray").get(self.packed))
         try:
-            plan: Plan = torch.load(packed, map_location=self.device, weights_only=False)
+            plan: EvaluationPlan = torch.load(packed, map_location=self.device, weights_only=False)
         except ImportError as error:
             advice = "install it there, or have Ray send it (runtime_env)"
             raise BadOption(f"a worker of Ray cannot import {error.name or error}: {advice}") from error
@@ -109,13 +111,13 @@ def worker_count(resources: Mapping[str, float], device: str, workers: int | Non
     return workers or (gpus if device == "cuda" else max(1, cpus // 2))
 
 
-def packages(plan: Plan) -> dict[str, str]:
+def packages(plan: EvaluationPlan) -> dict[str, str]:
     """The versions of the packages here that determine numbers."""
     versions: dict[str, str] = plan.subject.provenance["packages"]
     return versions
 
 
-def _packed(plan: Plan) -> bytes:
+def _packed(plan: EvaluationPlan) -> bytes:
     buffer = io.BytesIO()
     try:
         torch.save(plan, buffer, pickle_module=import_module("ray.cloudpickle"))

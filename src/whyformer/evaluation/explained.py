@@ -11,14 +11,14 @@ from torch import Tensor
 from whyformer.caching import cached_property
 from whyformer.errors import CompletenessWarning, UnsupportedModel
 from whyformer.evaluation.examples import Item
-from whyformer.evaluation.plan import Plan
+from whyformer.evaluation.plan import EvaluationPlan
 from whyformer.evaluation.protocols import as_explained
 from whyformer.inputs.batch import collate
 from whyformer.methods.long_texts import Document
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.prediction import Prediction
 from whyformer.recorder import Needs
-from whyformer.tasks.classification import Classes
+from whyformer.tasks.classification import Classification
 from whyformer.tasks.task import ExampleOutputs, Explains, are_all_others
 
 
@@ -45,7 +45,7 @@ class Explained(Protocol):
 class ExplainedBatch:
     """Items in one batch. Under a protocol, methods explain another run than the one that is measured."""
 
-    def __init__(self, plan: Plan, items: Sequence[Item], methods: Sequence[MethodSpec]):
+    def __init__(self, plan: EvaluationPlan, items: Sequence[Item], methods: Sequence[MethodSpec]):
         protocol, self._settings = plan.settings.protocol, plan.settings
         needs = replace(Needs.of_all([method.needs for method in methods]), once=False)  # metrics may ask for classes
         self.items = items
@@ -91,9 +91,11 @@ class ExplainedBatch:
 class ExplainedDocument:
     """A document that is longer than the model's window, explained by all its windows, `size` of them at a time."""
 
-    def __init__(self, plan: Plan, item: Item, methods: Sequence[MethodSpec], *, size: int):
+    def __init__(self, plan: EvaluationPlan, item: Item, methods: Sequence[MethodSpec], *, size: int):
         subject, needs = plan.subject, Needs.of_all([method.needs for method in methods])
-        self._document = Document(subject, Classes.of(subject.model), item.text, item.windows, size=size, needs=needs)
+        self._document = Document(
+            subject, Classification.of(subject.model), item.text, item.windows, size=size, needs=needs
+        )
         self.items: Sequence[Item] = [item]
         self.prediction = self._document.prediction
 
@@ -121,7 +123,7 @@ def _without_completeness_warnings() -> Iterator[None]:
         yield
 
 
-def _prediction(plan: Plan, items: Sequence[Item], needs: Needs) -> Prediction:
+def _prediction(plan: EvaluationPlan, items: Sequence[Item], needs: Needs) -> Prediction:
     """Run the model on a batch. The explained output of an item is what the model predicts."""
     model, settings = plan.subject.model, plan.settings
     batch = collate(plan.subject, [item.encoded for item in items])

@@ -10,16 +10,16 @@ from torch import Tensor
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.evaluation.examples import Item
 from whyformer.evaluation.explained import Explained
-from whyformer.evaluation.plan import PendingChunk, Plan
+from whyformer.evaluation.plan import EvaluationPlan, PendingChunk
 from whyformer.methods.method import MethodSpec, Scores
 from whyformer.metrics.metric import Measured, MetricSpec
 from whyformer.prediction import Prediction
-from whyformer.results.evaluation import Chunk, Pair, Record
+from whyformer.results.evaluation import Chunk, MethodMetric, Record
 from whyformer.results.explanations import KEPT, gold_answer, row_facts, score_facts
 from whyformer.tasks.task import ExampleOutputs
 
 
-class Numbers(NamedTuple):
+class MetricValues(NamedTuple):
     """The result of a metric for one item: a value, the curve that it averages, and details for corpus metrics."""
 
     value: float
@@ -30,9 +30,9 @@ class Numbers(NamedTuple):
 class Ledger:
     """Everything found about the items of a chunk: predictions, numbers, kept scores, and reasons for missing ones."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: EvaluationPlan):
         self.plan = plan
-        self.numbers: dict[tuple[int, Pair], list[Numbers]] = defaultdict(list)
+        self.numbers: dict[tuple[int, MethodMetric], list[MetricValues]] = defaultdict(list)
         self.refused: dict[tuple[int | str, ...], str] = {}  # by row and method, or row, method and metric
         self.kept: dict[tuple[int, str], dict[str, Any]] = {}  # by row and method
         self.examples: dict[int, dict[str, Any]] = {}
@@ -78,7 +78,7 @@ class Ledger:
         values, details = measured.values.double().tolist(), measured.records or [None] * len(items)
         curves = [[]] * len(values) if measured.curve is None else measured.curve.double().tolist()
         for item, *numbers in zip(items, values, curves, details, strict=True):
-            self.numbers[item.row, (method, metric.label)].append(Numbers(*numbers))
+            self.numbers[item.row, (method, metric.label)].append(MetricValues(*numbers))
 
     def refuse(self, items: Sequence[Item], what: tuple[str, ...], error: WhyformerError) -> None:
         """Note why a method, or a metric of a method, has no number for some items."""
@@ -101,7 +101,7 @@ class Ledger:
         examples = tuple(self.examples[item.row] for item in items)
         return Chunk(pending.start, pending.stop, tuple(records), self.metrics, examples, left_out, counts)
 
-    def _record(self, item: Item, pair: Pair, key: str) -> Record:
+    def _record(self, item: Item, pair: MethodMetric, key: str) -> Record:
         method, metric = pair
         if metric == KEPT and (item.row, method) in self.kept:
             return Record(key, item.row, *pair, None, detail=self.kept[item.row, method])

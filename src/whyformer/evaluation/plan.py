@@ -13,14 +13,14 @@ from whyformer.evaluation.examples import Item, as_json, hashed, hashed_json, it
 from whyformer.evaluation.protocols import without_segments
 from whyformer.inputs.windows import CUT, Windows
 from whyformer.methods.method import MethodSpec
-from whyformer.metrics.faithfulness import Protocol
+from whyformer.metrics.faithfulness import MetricProtocol
 from whyformer.metrics.metric import NEEDS, MetricSpec, list_metrics
 from whyformer.models.load import Subject
 from whyformer.models.memory import CPU, limits_of
 from whyformer.perturb import ORDERS
-from whyformer.results.evaluation import CEILING, CHANCE, Pair
+from whyformer.results.evaluation import CEILING, CHANCE, MethodMetric
 from whyformer.results.explanations import KEPT, KEPT_VERSION
-from whyformer.tasks.regression import Score
+from whyformer.tasks.regression import Regression
 from whyformer.tasks.task import TASKS, Explains
 
 FEWEST_CHUNKS = {"local": 2, "ray": 8}  # of data that has enough rows: workers share them
@@ -33,7 +33,7 @@ class PendingChunk:
     start: int
     stop: int
     items: tuple[Item, ...]
-    missing: Mapping[int, Sequence[Pair]]
+    missing: Mapping[int, Sequence[MethodMetric]]
     left_out: Mapping[int, str]
 
 
@@ -46,7 +46,7 @@ class KnownKeys(Form):
 
 
 @dataclass(frozen=True)
-class Settings:
+class EvaluationSettings:
     """What is measured beside methods and metrics.
 
     The rows before `ceiling` get the ceiling and the chance. Texts of fewer than `min_tokens` tokens, and texts whose
@@ -65,32 +65,32 @@ class Settings:
     tokens_per_batch: int | None = None
     windows: Windows = CUT
     keep_scores: bool = False
-    protocol: Protocol | None = None
+    protocol: MetricProtocol | None = None
     explains: Explains | None = None
     versus: str | None = None
     capture: bool = True  # whether what is done again on a GPU is captured
 
     @classmethod
-    def of(cls, data: Dataset, **settings: Any) -> "Settings":
+    def of(cls, data: Dataset, **settings: Any) -> "EvaluationSettings":
         """What a data set says of the rows to leave out, and other settings."""
         choice, skip = data.choice, data.on_error == "skip"
         return cls(min_tokens=choice.min_tokens, min_probability=choice.min_probability, skip_bad_rows=skip, **settings)
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """What is measured of every example: one number for each method and each metric that goes with it."""
 
     subject: Subject
     methods: tuple[MethodSpec, ...]
     metrics: tuple[MetricSpec, ...]
-    settings: Settings = field(default_factory=Settings)
+    settings: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
         self._check_images()
         self._check_windows()
         for metric in self.metrics:
-            if Score.fits(self.subject.model):
+            if Regression.fits(self.subject.model):
                 raise BadOption(f"{metric.of.name} is for models that classify; this one is of regression")
             does = TASKS[self.subject.task].does
             if "answer" not in metric.of.needs and self.subject.task != "classes":
@@ -133,7 +133,7 @@ class Plan:
             )
 
     @cached_property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[MethodMetric]:
         """The methods and metrics that go together, by their labels; and the methods whose scores are kept."""
         pairs = [
             (method.label, metric.label)
@@ -151,7 +151,7 @@ class Plan:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """What determines every number, beside the example, the method and the metric."""
-        usual, asked = Settings(), self.settings
+        usual, asked = EvaluationSettings(), self.settings
         unusual = {
             name: value
             for name in ("protocol", "explains", "versus")
@@ -170,18 +170,18 @@ class Plan:
             size = max(CPU.rows, size // 2)
         return size
 
-    def keys(self, item: Item) -> dict[Pair, str]:
+    def keys(self, item: Item) -> dict[MethodMetric, str]:
         """The hash of everything that determines the number of each pair."""
         about = [as_json(fact) for fact in (self._key, item.row, item.content)]
         written = self._written
         return {pair: hashed_json([*about, *(written[label] for label in pair)]) for pair in self.pairs_of(item)}
 
-    def pairs_of(self, item: Item) -> list[Pair]:
+    def pairs_of(self, item: Item) -> list[MethodMetric]:
         """The pairs that are measured of an item."""
         beyond = item.row >= self.settings.ceiling
         return [pair for pair in self.pairs if not (beyond and pair[0] in (CEILING, CHANCE))]
 
-    def _missing(self, item: Item, known: KnownKeys) -> list[Pair]:
+    def _missing(self, item: Item, known: KnownKeys) -> list[MethodMetric]:
         """Those of which there is no number yet."""
         if not len(known):
             return self.pairs_of(item)

@@ -7,13 +7,13 @@ import torch
 
 from whyformer.errors import BadOption, nearest
 from whyformer.inputs.batch import Batch, TextInput
-from whyformer.metrics.faithfulness import Protocol
+from whyformer.metrics.faithfulness import MetricProtocol
 
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+PROTOCOLS: tuple[MetricProtocol, ...] = get_args(MetricProtocol)
 SEGMENTS = "token_type_ids"
 
 
-def protocol_named(name: str | None, task: str) -> Protocol | None:
+def protocol_named(name: str | None, task: str) -> MetricProtocol | None:
     """The protocol of that name, which is for models that classify."""
     if name is None:
         return None
@@ -32,7 +32,7 @@ def without_segments(text: TextInput) -> TextInput:
     return replace(text, tensors={**text.tensors, SEGMENTS: 0 * text.tensors[SEGMENTS]})
 
 
-def as_explained(batch: Batch, protocol: Protocol) -> Batch:
+def as_explained(batch: Batch, protocol: MetricProtocol) -> Batch:
     """The batch as it is explained: AttCAT's code takes special tokens out of attention, Mask-LRP's separators."""
     ids = batch.tensors["input_ids"]
     if protocol == "attcat":

@@ -17,7 +17,7 @@ from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
 from whyformer.registry.options import validated
 from whyformer.registry.specs import Written
-from whyformer.results.evaluation import REFERENCES, SMALL, TOO_FEW, Cell, Difference
+from whyformer.results.evaluation import REFERENCES, SMALL, TOO_FEW, Difference, TableCell
 
 BASELINE = "random"
 TEXTS = 100
@@ -76,7 +76,7 @@ class Recommendation:
         return f" More effort {worth}: {self.stepped} is better by {gain.mean:+.3f}{_bounds(gain, '+')}."
 
 
-def _bounds(numbers: Cell | Difference, sign: str = "") -> str:
+def _bounds(numbers: TableCell | Difference, sign: str = "") -> str:
     return "" if math.isnan(numbers.low) else f" [{numbers.low:{sign}.3f}, {numbers.high:{sign}.3f}]"
 
 

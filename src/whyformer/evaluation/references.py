@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from whyformer.evaluation.explained import Explained
-from whyformer.evaluation.plan import Plan
+from whyformer.evaluation.plan import EvaluationPlan
 from whyformer.inputs.images import ImageInput
 from whyformer.methods.method import method_named
 from whyformer.metrics.case import Case, Combine, Groups
 from whyformer.metrics.faithfulness import hide_of
 from whyformer.metrics.metric import MetricSpec
 from whyformer.perturb import ORDERS, Outcomes
-from whyformer.results.evaluation import CEILING, CHANCE, Pair
+from whyformer.results.evaluation import CEILING, CHANCE, MethodMetric
 
 
 class Way(NamedTuple):
@@ -35,7 +35,7 @@ class Way(NamedTuple):
 
 
 def reference_cases(
-    plan: Plan, pairs: Collection[Pair], outcomes: Outcomes, explained: Explained
+    plan: EvaluationPlan, pairs: Collection[MethodMetric], outcomes: Outcomes, explained: Explained
 ) -> Iterator[tuple[str, MetricSpec, Case]]:
     """Yield random orders, and the best order that a search finds, for each metric that misses numbers of them.
 
@@ -60,7 +60,7 @@ def reference_cases(
             yield CEILING, metric, searched[way]
 
 
-def _searched(plan: Plan, case: Case, way: Way) -> Case:
+def _searched(plan: EvaluationPlan, case: Case, way: Way) -> Case:
     """Return the case with the best order. Cells have an engine of their own: no other metric asks about them."""
     how: dict[str, Any] = {**way._asdict(), "beam": plan.settings.beam}
     if way.units != "cell":

@@ -18,7 +18,7 @@ import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset, label_index, opened
 from whyformer.errors import BadInput, BadOption
 from whyformer.evaluation.executors import engine_named
-from whyformer.evaluation.plan import PendingChunk, Plan, Settings
+from whyformer.evaluation.plan import EvaluationPlan, EvaluationSettings, PendingChunk
 from whyformer.inputs.batch import TextInput, encode
 from whyformer.inputs.input import Fillers, TensorInput
 from whyformer.methods.default import methods_for
@@ -42,7 +42,7 @@ from whyformer.results.shortcuts import (
     ShortcutWord,
     WordEffect,
 )
-from whyformer.show.render import Shown, text_of
+from whyformer.show.render import Renderable, text_of
 from whyformer.show.shortcuts import LINES
 from whyformer.storage.files import read_json, write
 from whyformer.tasks.task import TASKS
@@ -51,7 +51,7 @@ DELETE = hide_named("delete")
 ReportOf = TypeVar("ReportOf", bound=ShortcutReportData)
 
 
-class Question(NamedTuple):
+class DeletionProbe(NamedTuple):
     """A text with and without a word, and the class that the model says of it."""
 
     word: ShortcutWord
@@ -88,7 +88,9 @@ def checked_words(subject: Subject, report: ReportOf, sides: Sequence[str], text
     return report.with_effects({key: _mean(measured) for key, measured in changes.items()})
 
 
-def _questions(subject: Subject, report: ShortcutReportData, sides: Sequence[str], texts: int) -> Iterator[Question]:
+def _questions(
+    subject: Subject, report: ShortcutReportData, sides: Sequence[str], texts: int
+) -> Iterator[DeletionProbe]:
     fillers = Fillers.of(subject.model, subject.tokenizer)
     inputs: dict[int, TextInput] = {}
     for word in report.words:
@@ -97,7 +99,7 @@ def _questions(subject: Subject, report: ShortcutReportData, sides: Sequence[str
             if row not in inputs:
                 inputs[row] = _input(subject, text, fillers)
             places = _places(inputs[row], word, sides)
-            yield Question(word, text.predicted, inputs[row], inputs[row].without(places, DELETE))
+            yield DeletionProbe(word, text.predicted, inputs[row], inputs[row].without(places, DELETE))
 
 
 def _input(subject: Subject, text: ExplainedText, fillers: Fillers) -> TextInput:
@@ -124,7 +126,7 @@ MOST_CHECKED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortcutReport(Shown, ShortcutReportData):
+class ShortcutReport(Renderable, ShortcutReportData):
     """The words that a model relies on over many texts, the ones that it relies on most first, by one method.
 
     A word is what `units.join_words` calls one, lower-cased: a run of letters and digits, or a punctuation mark or
@@ -200,7 +202,7 @@ def shortcuts(
         )
     whole = opened(data, **options)
     texts, golds = only_texts(whole), _Golds(whole, subject.labels, wrong)
-    plan = Plan(subject, methods_for(subject, methods), (), Settings.of(texts, keep_scores=True))
+    plan = EvaluationPlan(subject, methods_for(subject, methods), (), EvaluationSettings.of(texts, keep_scores=True))
     ranges = list(texts.chunks(rows_at_once or plan.rows_at_once(texts, engine)))
     sides = texts.columns.text if len(texts.columns.text) == len(PARTS) else PARTS
     tally = _Tally(golds, sides, max(check, EXAMPLES), wrong)

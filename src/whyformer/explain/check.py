@@ -13,7 +13,7 @@ from whyformer.inputs.input import Kind, Places
 from whyformer.inputs.units import join_words
 from whyformer.perturb import Hidden, Hideable, Outcome, hide_named, hideable, outcomes_of, outcomes_without
 from whyformer.prediction import Prediction
-from whyformer.results.checked import Checked, Effect, Measure, directions
+from whyformer.results.checked import Checked, Effect, EffectQuantity, directions
 
 USUAL = 3  # words or regions
 LONGEST = 128  # units of a text that is checked by default
@@ -122,7 +122,7 @@ def _checked(
     return Checked(HIDE, _measure(whole), signed, *before, effects, together)
 
 
-def _measure(whole: Outcome) -> Measure:
+def _measure(whole: Outcome) -> EffectQuantity:
     return "output" if whole.log_odds is None else "log_odds"
 
 

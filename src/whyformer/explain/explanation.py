@@ -13,14 +13,14 @@ from whyformer.results.saved import COMPARISON, EXPLANATION
 from whyformer.results.trust import TrustData
 from whyformer.show.colors import Scale
 from whyformer.show.layout import one_line
-from whyformer.show.render import Shown, text_of
+from whyformer.show.render import Renderable, text_of
 from whyformer.storage.files import write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class _Drawn(Shown):
+class _Drawn(Renderable):
     """What one explanation and a comparison of several have in common."""
 
     @validated
@@ -51,7 +51,7 @@ class _Drawn(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Trust(Shown, TrustData):
+class Trust(Renderable, TrustData):
     """How far the probability of `target` falls while units are deleted, as `aopc`, on average over 0, 10, …, 100 %.
 
     Of the explanation's own order, highest score first; of random orders; and of the best order that greedy search

@@ -12,7 +12,7 @@ from whyformer.explain.inputs import TableOfTexts
 from whyformer.registry.options import validated
 from whyformer.results.explanations import ExplanationsData, collected, read_lines, table_rows
 from whyformer.show.lists import grid_of, list_fragment, short
-from whyformer.show.render import Shown, text_of
+from whyformer.show.render import Renderable, text_of
 from whyformer.storage.files import path_of, write
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SHORT = 5  # texts that are named where an object is shown in a line or two
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanations(Shown, ExplanationsData[Explanation]):
+class Explanations(Renderable, ExplanationsData[Explanation]):
     """Explanations of many texts, in order: a sequence that shows itself as a table, and as a page to search.
 
     `rows` has the number of the row that each is of, counted from 0, and `labels` its label in the data, or None.

@@ -30,8 +30,10 @@ KIND = "explanations"  # what the facts of the journal say that it holds
 EXPLAINED = "(explanation)"  # stands where a record has the label of a metric, and is the name of none
 PAGE, TABLE = "index.html", "table.csv"
 
-Outputs = list[Comparison]  # of one text: one for each output that is explained, with an explanation by each method
-Explain = Callable[[Sequence[Example]], list[Outputs]]
+ExplainedRows = list[
+    Comparison
+]  # of one text: one for each output that is explained, with an explanation by each method
+ExplainRows = Callable[[Sequence[Example]], list[ExplainedRows]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class FolderOfExplanations:
     subject: Subject
     data: Dataset
     methods: tuple[MethodSpec, ...]
-    explain: Explain
+    explain: ExplainRows
     asked: Mapping[str, Any] = field(default_factory=dict)
     batch_size: int = 16
 
@@ -92,7 +94,7 @@ class FolderOfExplanations:
         records = [record for row, outputs in explained for record in _records(row, outputs)]
         return Chunk(start, stop, tuple(records), examples=tuple(told), skipped=skipped)
 
-    def _numbered(self, examples: Sequence[Example], first: int) -> list[tuple[int, Outputs]]:
+    def _numbered(self, examples: Sequence[Example], first: int) -> list[tuple[int, ExplainedRows]]:
         rows = [example.row for example in examples]
         return list(zip(rows, self.explain(examples), strict=True)) if rows else []
 
@@ -108,7 +110,7 @@ def _rows(chunk: Chunk) -> Iterator[int]:
     yield from chunk.skipped
 
 
-def _records(row: int, outputs: Outputs) -> Iterator[Record]:
+def _records(row: int, outputs: ExplainedRows) -> Iterator[Record]:
     for number, comparison in enumerate(outputs):
         for place, e in enumerate(comparison):
             yield Record(f"{row}/{number}/{place}", row, e.method, EXPLAINED, None, detail=saved_line(e, row, None))

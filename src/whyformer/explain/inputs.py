@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from whyformer.arrays import FloatArray
 from whyformer.datasets import Dataset, Example, label_index, open_dataset
 from whyformer.datasets.columns import IMAGES, ColumnNames
 from whyformer.datasets.dataset import OnError
@@ -133,8 +133,9 @@ def without_bad(
     return [one for number, text in enumerate(texts, first) for one in without_bad(explain, [text], number, skipped)]
 
 
-Floats = NDArray[np.float64]
-ShownUnits = tuple[tuple[Unit, ...], tuple[str, ...], Floats, Floats | None]  # with texts, scores, and scores by layer
+ShownUnits = tuple[
+    tuple[Unit, ...], tuple[str, ...], FloatArray, FloatArray | None
+]  # with texts, scores, and scores by layer
 
 
 def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
@@ -158,7 +159,7 @@ def shown_units(question: ExplainedOutput, scores: Scores) -> ShownUnits:
     against, other = question.other
     units, moved = _both(example, other)
 
-    def difference(numbers: Floats) -> Floats:
+    def difference(numbers: FloatArray) -> FloatArray:
         combined = np.zeros((*numbers.shape[:-2], len(units)))
         combined[..., :length] = numbers[..., row, :length]
         combined[..., moved] += numbers[..., against, : len(other.units)] * (-1 if scores.signed else 1)
@@ -205,7 +206,7 @@ def _keys(units: Sequence[Unit]) -> list[tuple[object, ...] | None]:
     return keys
 
 
-Rows = tuple[list[TextInput], list[list[Asked]], list[int | None]]  # what is asked of each, and its number
+WindowRows = tuple[list[TextInput], list[list[Asked]], list[int | None]]  # what is asked of each, and its number
 
 
 def check_windows(subject: Subject, task: Task, windows: Windows) -> None:
@@ -224,7 +225,7 @@ def in_windows(
     examples: Sequence[TextInput],
     asked: Sequence[list[Asked]],
     numbers: Sequence[int | None],
-) -> Rows:
+) -> WindowRows:
     """Questions with their contexts as the model can take them: of a long context the window that is explained.
 
     Several answers to one question may stand in several windows, so each has a row of its own.
@@ -234,7 +235,7 @@ def in_windows(
         with numbering(number):
             parts.append(windows.parts(subject, example))
     engine = WindowRunner(subject.model, [one for several in parts if len(several) > 1 for one in several])
-    rows: Rows = ([], [], [])
+    rows: WindowRows = ([], [], [])
     for several, of_text, number in zip(parts, asked, numbers, strict=True):
         for each in [of_text] if len(several) == 1 else [[one] for one in of_text]:
             with numbering(number):

@@ -13,7 +13,7 @@ from whyformer.tasks.targets import Label, Predicted, plain_target
 from whyformer.tasks.task import ALL_OTHERS, Asked, Chosen, ExampleOutputs, Explains, Task, explained_as
 from whyformer.tasks.token_classification import ALL
 
-Pair = tuple[Chosen, Chosen | None]  # an output, and what it is set against
+TargetPair = tuple[Chosen, Chosen | None]  # an output, and what it is set against
 
 
 @dataclass(frozen=True)
@@ -213,13 +213,13 @@ def labels_of_output(
     return task.predicted(of, chosen, versus), task.label(of, chosen), against
 
 
-def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[Pair]:
+def _pairs(of: ExampleOutputs, asked: Sequence[Asked], number: int | None) -> list[TargetPair]:
     """The outputs of one text that are explained."""
     with numbering(number):
         return [pair for one in asked for pair in asked_pairs(of, one)]
 
 
-def asked_pairs(of: ExampleOutputs, asked: Asked) -> list[Pair]:
+def asked_pairs(of: ExampleOutputs, asked: Asked) -> list[TargetPair]:
     """The outputs of one text that a question is about, each with what it is set against."""
     versus = of.outputs.explained(asked.explains, asked.versus, asked.quantity)
     pairs = of.outputs.task.questions(of, asked)
@@ -235,7 +235,7 @@ def numbering(number: int | None, kind: str = "text") -> Iterator[None]:
         raise error if number is None else BadInput(f"{kind} {number} (counted from 0): {error}") from error
 
 
-def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: Chosen | None) -> Pair:
+def _of_turn(of: ExampleOutputs, pairs: Sequence[TargetPair], turn: int, against: Chosen | None) -> TargetPair:
     """The output of a text that is explained in a turn, or a placeholder if the text has fewer outputs.
 
     `against` is what an output of some text is set against, if any is.
@@ -247,7 +247,7 @@ def _of_turn(of: ExampleOutputs, pairs: Sequence[Pair], turn: int, against: Chos
     return chosen, task.runner_up_in(of, chosen) if against not in (None, ALL_OTHERS) else against
 
 
-def _turned(prediction: Prediction, pairs: Sequence[Pair]) -> Prediction:
+def _turned(prediction: Prediction, pairs: Sequence[TargetPair]) -> Prediction:
     """The prediction of one output of each text."""
     against = [versus for _, versus in pairs if versus is not None]
     turned = prediction.towards([chosen for chosen, _ in pairs], against or None)

@@ -41,7 +41,7 @@ from whyformer.perturb import (
 from whyformer.prediction import Prediction
 from whyformer.progress import part, report
 from whyformer.show.layout import named
-from whyformer.tasks.regression import Score
+from whyformer.tasks.regression import Regression
 from whyformer.tasks.targets import Label
 
 HIDE = "delete"
@@ -252,7 +252,7 @@ def _check_target(subject: Subject, explanation: Explanation) -> None:
     if subject.task not in forms:
         what = "an answer" if target.span else "an output at a token" if target.place else "a class"
         raise UnsupportedModel(f"trust follows the probability of {what}; {type(subject.model).__name__} gives none")
-    if explanation.prediction.probabilities is None or Score.fits(subject.model):
+    if explanation.prediction.probabilities is None or Regression.fits(subject.model):
         raise UnsupportedModel("trust follows the probability of a class, and a regression model gives none")
     if versus is not None:
         raise BadInput(

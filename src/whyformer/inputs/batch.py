@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whyformer.arrays import BoolArray
 from whyformer.async_copy import sent
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, TruncationWarning, UnknownWordsWarning, listed, shown
 from whyformer.inputs.images import ImageInput, Patches
-from whyformer.inputs.input import Fillers, Flags, Kind, Numbers, TensorInput, changed
+from whyformer.inputs.input import Fillers, Kind, Numbers, TensorInput, changed
 from whyformer.inputs.tensors import (
     accepts,
     batch_and_units,
@@ -86,7 +87,7 @@ class TextInput(TensorInput):
         """The places of what is ranked and hidden as one: each token that is not special, or the tokens of a word."""
         return [members for _, members in self.words] if kind == "word" else super().groups(kind)
 
-    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TextInput":
+    def _with(self, tensors: Mapping[str, Numbers], kept: BoolArray | None) -> "TextInput":
         whole = self._nothing_hidden
         if kept is None:
             return changed(self, tensors=tensors, whole=whole)
@@ -204,7 +205,7 @@ class Batch:
         return bool(self.__dict__.get("is_padded"))
 
     def known(
-        self, *, is_padded: bool, by_token: dict[str, Numbers] | None = None, special: Flags | None = None
+        self, *, is_padded: bool, by_token: dict[str, Numbers] | None = None, special: BoolArray | None = None
     ) -> "Batch":
         """The same, of which it is known what others would wait for a device to tell.
 
@@ -283,7 +284,7 @@ class Batch:
         }
 
     @cached_property
-    def _special(self) -> Flags | None:
+    def _special(self) -> BoolArray | None:
         return None if self.special is None else self.special.bool().cpu().numpy()
 
 

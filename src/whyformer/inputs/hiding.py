@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from whyformer.arrays import BoolArray
 from whyformer.errors import BadOption
 from whyformer.inputs.images import ImageInput
-from whyformer.inputs.input import WORDS, Flags, Places, TensorInput
+from whyformer.inputs.input import WORDS, Places, TensorInput
 from whyformer.registry.names import Registry
 from whyformer.registry.options import Names, Spelling
 
@@ -30,7 +31,7 @@ class Hide(ABC):
     def apply(self, whole: TensorInput, places: Places) -> TensorInput:
         """The input with the units at these places hidden, made by its `deleted`, `filled` or `exchanged`."""
 
-    def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
+    def apply_each(self, whole: TensorInput, gone: BoolArray) -> list[TensorInput]:
         """The input with other units hidden in each, [inputs, units]: by default by `apply`, with places in order."""
         return [self.apply(whole, np.flatnonzero(of_one).tolist()) for of_one in gone]
 
@@ -56,7 +57,7 @@ class Delete(Hide):
         """The tokens that are left."""
         return whole.hidden(places, "mean") if isinstance(whole, ImageInput) else whole.deleted(places)
 
-    def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
+    def apply_each(self, whole: TensorInput, gone: BoolArray) -> list[TensorInput]:
         """The same of many."""
         if isinstance(whole, ImageInput) or type(self).apply is not Delete.apply:
             return super().apply_each(whole, gone)
@@ -81,7 +82,7 @@ class Fill(Hide):
         """The tokens with others in these places."""
         return whole.filled(places, self._filler(whole), self.attended)
 
-    def apply_each(self, whole: TensorInput, gone: Flags) -> list[TensorInput]:
+    def apply_each(self, whole: TensorInput, gone: BoolArray) -> list[TensorInput]:
         """The same of many."""
         if type(self).apply is not Fill.apply:
             return super().apply_each(whole, gone)

@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from whyformer.arrays import BoolArray, FloatArray
 from whyformer.caching import cached_property
 from whyformer.errors import AnimationWarning, BadInput, BadOption, WhyformerError, reason_of, shown
-from whyformer.inputs.input import TWICE, Flags, Places, TensorInput, repeated
+from whyformer.inputs.input import TWICE, Places, TensorInput, repeated
 from whyformer.inputs.units import Box, Unit
 from whyformer.storage.files import LONGEST_NAME, mode_of, naming, path_of, spooled
 
-Floats = NDArray[np.float64]
 Pixels = NDArray[np.uint8]  # [height, width, 3], red, green and blue
 
 BLUR = 1 / 8  # of the shorter side: the standard deviation of what blurs hidden parts
@@ -77,7 +77,7 @@ class Patches:
         return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
 
     @cached_property
-    def free(self) -> Flags:
+    def free(self) -> BoolArray:
         """Which units are patches, [units]: all others are special, as `[CLS]`."""
         free = np.zeros(self.units, dtype=bool)
         free[self.grid.ravel()] = True
@@ -130,14 +130,14 @@ class Picture:
     name: str | None = None
 
 
-def heat_map(units: Sequence[Unit], scores: Floats, size: tuple[int, int]) -> Floats:
+def heat_map(units: Sequence[Unit], scores: FloatArray, size: tuple[int, int]) -> FloatArray:
     """Scores of patches as an image of `size` (height, width): their grid, upsampled bilinearly.
 
     Chefer et al. 2021, section 3.4. Special units have no place in it.
     """
     grid = torch.from_numpy(score_grid(units, scores))[None]
     lefts, tops, rights, bottoms = zip(*(unit.box for unit in units if unit.box is not None), strict=True)
-    heat: Floats = upsampled(grid, size, (min(lefts), min(tops), max(rights), max(bottoms)))[0].numpy()
+    heat: FloatArray = upsampled(grid, size, (min(lefts), min(tops), max(rights), max(bottoms)))[0].numpy()
     return heat
 
 
@@ -148,7 +148,7 @@ def upsampled(grids: Tensor, size: tuple[int, int], within: Box) -> Tensor:
     return F.pad(inner[:, 0], (left, size[1] - right, top, size[0] - bottom))
 
 
-def score_grid(units: Sequence[Unit], scores: Floats) -> Floats:
+def score_grid(units: Sequence[Unit], scores: FloatArray) -> FloatArray:
     """Scores of patches on their grid, [rows, columns]."""
     boxes = [(unit.box, float(score)) for unit, score in zip(units, scores, strict=True) if unit.box is not None]
     rows = {top: n for n, top in enumerate(sorted({box[1] for box, _ in boxes}))}
@@ -242,7 +242,7 @@ class ImageInput(TensorInput):
         """With something else seen in place of some patches."""
         return self.without_pixels(np.isin(self.patches.owner, np.asarray(places, dtype=np.int64)), fill)
 
-    def without_pixels(self, covered: Flags, fill: str) -> "ImageInput":
+    def without_pixels(self, covered: BoolArray, fill: str) -> "ImageInput":
         """With something else seen in place of some pixels, [height, width]."""
         if self.uncovered is not None:
             raise BadOption(TWICE)

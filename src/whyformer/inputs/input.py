@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from whyformer.arrays import BoolArray
 from whyformer.async_copy import sent
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
@@ -103,7 +104,6 @@ def _is_known(token: int, size: int | None) -> bool:
 
 
 Numbers = NDArray[Any]
-Flags = NDArray[np.bool_]
 Places = Sequence[int]  # of units, counted without padding
 Kind = Literal["token", "word"]  # what is ranked and hidden as one
 
@@ -150,10 +150,10 @@ class TensorInput:
 
     tensors: Mapping[str, Numbers | Tensor]
     units: tuple[Unit, ...] = field(default=(), kw_only=True)  # ready tensors do not say
-    special: Flags | None = field(default=None, kw_only=True)
+    special: BoolArray | None = field(default=None, kw_only=True)
     fillers: Fillers = field(default_factory=Fillers, kw_only=True)
     length: int | None = field(default=None, kw_only=True)  # where the tensors do not say it
-    gone: Flags | None = field(default=None, kw_only=True)
+    gone: BoolArray | None = field(default=None, kw_only=True)
     instead: int | None = field(default=None, kw_only=True)
     whole: "TensorInput | None" = field(default=None, kw_only=True)  # the same with nothing hidden
 
@@ -193,12 +193,12 @@ class TensorInput:
         """The same input with the units at some places hidden; itself if there are none."""
         return hide.apply(self, places) if len(places) else self
 
-    def without_each(self, gone: Flags, hide: "Hide") -> list["TensorInput"]:
+    def without_each(self, gone: BoolArray, hide: "Hide") -> list["TensorInput"]:
         """The same input with other units hidden in each, [inputs, units]; itself where there are none.
 
         Many are made together, for the model alone: they do not say what their units are.
         """
-        some: Flags = np.any(gone, axis=1)
+        some: BoolArray = np.any(gone, axis=1)
         hidden = iter(hide.apply_each(self, gone[some]))
         return [next(hidden) if is_hidden else self for is_hidden in some]
 
@@ -208,7 +208,7 @@ class TensorInput:
         (tensors,) = self._left(gone[None])
         return self._alone() if tensors is None else self._with(tensors, ~gone)
 
-    def each_deleted(self, gone: Flags) -> list["TensorInput"]:
+    def each_deleted(self, gone: BoolArray) -> list["TensorInput"]:
         """The same of many, [inputs, units]."""
         return self._each_with(self._left(gone))
 
@@ -217,11 +217,11 @@ class TensorInput:
         (tensors,) = self._filled(self._at(places)[None], token, attended)
         return self._alone() if tensors is None else self._with(tensors, None)
 
-    def each_filled(self, gone: Flags, token: int, attended: bool = True) -> list["TensorInput"]:
+    def each_filled(self, gone: BoolArray, token: int, attended: bool = True) -> list["TensorInput"]:
         """The same of many, [inputs, units]."""
         return self._each_with(self._filled(gone, token, attended))
 
-    def _left(self, gone: Flags) -> Iterator[dict[str, Numbers] | None]:
+    def _left(self, gone: BoolArray) -> Iterator[dict[str, Numbers] | None]:
         """The tensors without some tokens, each time others; None where nothing is left to attend to."""
         arrays, kept = self._arrays, ~gone
         places, ends = kept.nonzero()[1], kept.sum(1).cumsum().tolist()
@@ -233,7 +233,7 @@ class TensorInput:
                 tensors["position_ids"] = arrays["position_ids"][: end - start]
             yield tensors if is_attended else None
 
-    def _filled(self, gone: Flags, token: int, attended: bool) -> Iterator[dict[str, Numbers] | None]:
+    def _filled(self, gone: BoolArray, token: int, attended: bool) -> Iterator[dict[str, Numbers] | None]:
         """The tensors with a token in some places, each time others; None where nothing is left to attend to."""
         arrays = self._arrays
         mask = arrays["attention_mask"]
@@ -277,7 +277,7 @@ class TensorInput:
             batch["inputs_embeds"] = batch["inputs_embeds"] * there[:, :, None]
         return batch
 
-    def _at(self, places: Places) -> Flags:
+    def _at(self, places: Places) -> BoolArray:
         return np.frombuffer(flags_at(places, len(self)), dtype=bool)
 
     @cached_property
@@ -300,7 +300,7 @@ class TensorInput:
             arrays["attention_mask"] = np.ones(len(self), dtype=np.int64)
         return arrays
 
-    def _with(self, tensors: Mapping[str, Numbers], kept: Flags | None) -> "TensorInput":
+    def _with(self, tensors: Mapping[str, Numbers], kept: BoolArray | None) -> "TensorInput":
         """The input with other tensors, of the units that are kept."""
         special = self.special if kept is None or self.special is None else self.special[kept]
         return TensorInput(tensors, special=special, fillers=self.fillers, whole=self._nothing_hidden)
@@ -339,7 +339,7 @@ def flags_at(places: Places, units: int) -> bytes:
     return bytes(flags)
 
 
-def flags_of(several: Sequence[Places], units: int) -> Flags:
+def flags_of(several: Sequence[Places], units: int) -> BoolArray:
     """Which of so many units are at some places, each time others, [times, units]."""
     flags = b"".join([flags_at(places, units) for places in several])
     return np.frombuffer(flags, dtype=bool).reshape(len(several), units)

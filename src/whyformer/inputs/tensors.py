@@ -27,7 +27,7 @@ CONTENT = tuple(FORMS.values())  # one of them says how many examples there are
 CHOSEN_HERE = ("logits_to_keep", "num_logits_to_keep")
 
 
-class Table(NamedTuple):
+class EmbeddingTable(NamedTuple):
     """How many rows a table of positions or token types has, and how many of them no token may have.
 
     `skipped` is the token that is given no position, if the model looks at tokens to tell.
@@ -38,7 +38,7 @@ class Table(NamedTuple):
     skipped: int | None = None
 
     @classmethod
-    def of(cls, module: nn.Embedding, name: str) -> "Table":
+    def of(cls, module: nn.Embedding, name: str) -> "EmbeddingTable":
         """The table of a module: RoBERTa counts positions from the one behind its padding index, OPT from an offset."""
         offset = getattr(module, "offset", None)
         if name != "position_ids":
@@ -247,15 +247,15 @@ def check_tables(model: nn.Module, tensors: Mapping[str, Tensor], shape: torch.S
         raise BadInput(f"{shape[1] - padding} tokens, but the model has positions for {rows - reserved}: give fewer")
 
 
-def tables(model: nn.Module) -> dict[str, Table]:
+def tables(model: nn.Module) -> dict[str, EmbeddingTable]:
     """Return the smallest table of positions and the smallest table of token types."""
 
-    def find() -> dict[str, Table]:
-        smallest: dict[str, Table] = {}
+    def find() -> dict[str, EmbeddingTable]:
+        smallest: dict[str, EmbeddingTable] = {}
         for path, module in model.named_modules():
             name = TABLES.get(path.rpartition(".")[2])
             if name is not None and isinstance(module, nn.Embedding):
-                table = Table.of(module, name)
+                table = EmbeddingTable.of(module, name)
                 smallest[name] = min(smallest.get(name, table), table, key=lambda table: table.rows - table.reserved)
         return smallest
 

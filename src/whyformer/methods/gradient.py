@@ -18,8 +18,8 @@ from whyformer.methods.method import (
     Anywhere,
     AtInput,
     AtStates,
+    EmbeddingPoint,
     GradientBook,
-    Place,
     Scores,
     check_cancelled,
     gradient_or_book,
@@ -35,9 +35,9 @@ from whyformer.recorder.output_head import Tail
 from whyformer.recorder.taps import positive_gradients
 from whyformer.registry.options import Count, Spelling
 
-Protocol = Literal["allennlp"] | None
-SmoothProtocol = Annotated[Protocol, Spelling(in_keys={"allennlp": "allennlp, the gradient alone"})]
-Runs = Annotated[int, Count(1, 10_000, "each is a run of the model, and more would take hours for one text")]
+GradientProtocol = Literal["allennlp"] | None
+SmoothProtocol = Annotated[GradientProtocol, Spelling(in_keys={"allennlp": "allennlp, the gradient alone"})]
+SampleCount = Annotated[int, Count(1, 10_000, "each is a run of the model, and more would take hours for one text")]
 
 
 @method(family="gradient", signed=True, class_specific=True, paper="Qiang et al. 2022", needs=with_book(MAPS))
@@ -148,7 +148,7 @@ def saliency(
     prediction: Prediction,
     *,
     of: Literal["logit", "loss"] = "logit",
-    protocol: Protocol = None,
+    protocol: GradientProtocol = None,
     at: AtStates = None,
 ) -> Tensor | Scores:
     """The length of the gradient at the embedding output.
@@ -176,7 +176,12 @@ def _states_of(prediction: Prediction) -> Literal["embedding_output"] | None:
     family="gradient", signed=False, class_specific=True, paper="Smilkov et al. 2017", passes="many", needs=GRADIENT
 )
 def smooth_grad(
-    prediction: Prediction, *, samples: Runs = 10, noise: float = 0.01, seed: int = 0, protocol: SmoothProtocol = None
+    prediction: Prediction,
+    *,
+    samples: SampleCount = 10,
+    noise: float = 0.01,
+    seed: int = 0,
+    protocol: SmoothProtocol = None,
 ) -> Tensor:
     """The length of the gradient at the embedding output, averaged over noisy copies of it.
 
@@ -187,7 +192,7 @@ def smooth_grad(
     """
     if noise < 0:
         raise BadOption(f"smooth_grad needs noise of at least 0; found {noise}")
-    at: Place = "token_embeddings" if protocol == "allennlp" else "embedding_output"
+    at: EmbeddingPoint = "token_embeddings" if protocol == "allennlp" else "embedding_output"
     if protocol == "allennlp":
         _over_width(prediction, _loss_gradient(prediction, at))  # which refuses before the noisy runs
     runs = _noisy(prediction, at, samples, noise, seed)
@@ -272,7 +277,7 @@ def _shares(prediction: Prediction, scores: Tensor) -> Tensor:
     return scores / scores.sum(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
 
 
-def _noisy(prediction: Prediction, at: Place, samples: int, noise: float, seed: int) -> Iterator[Prediction]:
+def _noisy(prediction: Prediction, at: EmbeddingPoint, samples: int, noise: float, seed: int) -> Iterator[Prediction]:
     """The prediction run anew with noise on its embeddings: an example's noise is its own, whatever the batch."""
     clean = prediction.embeddings if at == "token_embeddings" else prediction.hidden[0]
     real = prediction.real.bool()

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whyformer.arrays import BoolArray, FloatArray, IntArray
 from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.storage.files import write
 from whyformer.storage.schema import (
@@ -33,9 +34,6 @@ RELATIONS = ("nsubj", "dobj", "amod", "advmod")
 Direction = Literal["dependent_to_head", "head_to_dependent"]
 DIRECTIONS: tuple[Direction, ...] = ("dependent_to_head", "head_to_dependent")
 
-Counts = NDArray[np.int64]
-Shares = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class HeadStatistics:
@@ -49,30 +47,30 @@ class HeadStatistics:
     | `arcs` | for each relation: offset of the dependent from its head in words → number of arcs |
     """
 
-    offsets: Counts
-    offset_hits: Counts
+    offsets: IntArray
+    offset_hits: IntArray
     queries: int
-    hits: Counts
+    hits: IntArray
     arcs: tuple[Mapping[int, int], ...]
     sentences: int
 
     @property
-    def frequency(self) -> Shares:
+    def frequency(self) -> FloatArray:
         """The share of queries whose strongest attention lies at the best offset, [layers, heads]."""
         return self.offset_hits / max(1, self.queries)
 
     @property
-    def arc_counts(self) -> Counts:
+    def arc_counts(self) -> IntArray:
         """How many arcs of each relation were asked about, [relations]."""
         return np.array([sum(offsets.values()) for offsets in self.arcs], dtype=np.int64)
 
     @property
-    def best_guess(self) -> Shares:
+    def best_guess(self) -> FloatArray:
         """`max_i λ_k^i`: the share of a relation's arcs that have its most frequent offset, [relations]."""
         return np.array([max(offsets.values(), default=0) for offsets in self.arcs]) / np.maximum(1, self.arc_counts)
 
     @property
-    def alphas(self) -> Shares:
+    def alphas(self) -> FloatArray:
         """`α_k`: the share of arcs whose other word is found, [directions, layers, heads, relations]."""
         return self.hits / np.maximum(1, self.arc_counts)
 
@@ -108,7 +106,6 @@ SCHEMA = "whyformer/head-mask"
 SCHEMA_VERSION = 1
 POSITIONAL, SYNTACTIC = 0.8, 0.1  # the thresholds of the paper
 
-Flags = NDArray[np.bool_]
 DirectionChoice = Literal["either", "dependent_to_head", "head_to_dependent"]
 DIRECTION_CHOICES: tuple[DirectionChoice, ...] = ("either", *DIRECTIONS)
 
@@ -132,7 +129,7 @@ class HeadMask:
     `kept` may be given as an array, a tensor or nested lists of zeros and ones.
     """
 
-    kept: Flags
+    kept: BoolArray
     statistics: HeadStatistics | None = None
     direction: DirectionChoice = "either"
     thresholds: Thresholds = Thresholds()
@@ -186,7 +183,7 @@ class HeadMask:
         return torch.tensor(self.kept, dtype=dtype, device=device)
 
     @property
-    def alpha(self) -> Shares:
+    def alpha(self) -> FloatArray:
         """`α_k` in the direction that was asked for, or the larger of both, [layers, heads, relations]."""
         return np.asarray(np.take_along_axis(self._known.alphas, self.chosen[None], 0)[0])
 
@@ -199,17 +196,17 @@ class HeadMask:
         return np.full(alphas.shape[1:], DIRECTIONS.index(self.direction))
 
     @property
-    def positional(self) -> Flags:
+    def positional(self) -> BoolArray:
         """Heads whose strongest attention lies at one offset, for more queries than the threshold says."""
         return np.asarray(self._known.frequency > self.thresholds.positional)
 
     @property
-    def syntactic(self) -> Flags:
+    def syntactic(self) -> BoolArray:
         """Heads that find the words of some relation."""
         return np.asarray(np.any(list(self.by_relation.values()), axis=0))
 
     @property
-    def by_relation(self) -> dict[str, Flags]:
+    def by_relation(self) -> dict[str, BoolArray]:
         """For each relation the heads that find its words more often than the best fixed offset would."""
         needed = self._known.best_guess + self.thresholds.syntactic
         above = (self.alpha > needed) & (self._known.arc_counts > 0)
@@ -284,7 +281,7 @@ class HeadMask:
             raise BadInput("this head mask has no statistics: make one with `whyformer heads`")
         return self.statistics
 
-    def _made(self, kept: Flags, how: dict[str, Any]) -> "HeadMask":
+    def _made(self, kept: BoolArray, how: dict[str, Any]) -> "HeadMask":
         """A mask made from this one; its provenance says how."""
         made = [*self.provenance.get("made", ()), how]
         return replace(self, kept=kept, provenance={**self.provenance, "made": made})

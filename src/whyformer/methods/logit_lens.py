@@ -36,7 +36,7 @@ from whyformer.storage.files import parsed_json, replacing
 
 AT_ONCE = 2**22  # logits in one slice
 
-Step = Callable[[Tensor], Tensor]
+LogitsStep = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class LmHead:
 
     name: str
     width: int  # of the hidden states
-    steps: tuple[Step, ...]
+    steps: tuple[LogitsStep, ...]
     weight: Tensor  # [vocabulary, width of the decoder]
     bias: Tensor | None  # [vocabulary]
 
@@ -107,8 +107,8 @@ class LmHead:
             yield slice(start, min(start + size, self.vocabulary))
 
 
-_ROBERTA: tuple[str | Step, ...] = ("lm_head.dense", nn.functional.gelu, "lm_head.layer_norm")
-_MASKED: dict[str, tuple[str | Step, ...]] = {
+_ROBERTA: tuple[str | LogitsStep, ...] = ("lm_head.dense", nn.functional.gelu, "lm_head.layer_norm")
+_MASKED: dict[str, tuple[str | LogitsStep, ...]] = {
     "albert": ("predictions.dense", "predictions.activation", "predictions.LayerNorm"),
     "bert": ("cls.predictions.transform",),
     "camembert": _ROBERTA,
@@ -119,7 +119,7 @@ _MASKED: dict[str, tuple[str | Step, ...]] = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
 }
-CAUSAL: dict[str, tuple[str | Step, ...]] = {
+CAUSAL: dict[str, tuple[str | LogitsStep, ...]] = {
     "gpt2": ("transformer.ln_f",),
     "gpt_neox": ("gpt_neox.final_layer_norm",),
     **dict.fromkeys(("llama", "mistral", "phi3", "qwen2", "qwen3"), ("model.norm",)),
@@ -384,7 +384,7 @@ def _tokenizer(source: str) -> Any:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False, **checkpoint.options)
 
 
-Score = Literal["grad_cam", "saliency", "attcat", "att_grads", "raw_attention"]
+BaseScore = Literal["grad_cam", "saliency", "attcat", "att_grads", "raw_attention"]
 OF_ATTENTION = ("attcat", "att_grads", "raw_attention")  # layer 0, the embedding output, has none of these
 
 
@@ -394,7 +394,7 @@ def decoded_grad_cam(
     *,
     layer: int | Literal["best"] | None = None,
     layers: Literal["all"] | None = None,
-    score: Score = "grad_cam",
+    score: BaseScore = "grad_cam",
     top: int | None = None,
     lm_head: str | Path | None = None,
     decode: bool = True,
@@ -425,7 +425,7 @@ def decoded_grad_cam(
     if not decode:
         return Scores(_stacked(weights, layers, 0), {"decoded": report})
     with torch.no_grad():
-        rows, source = Rows.of(prediction), None if lm_head is None else str(lm_head)
+        rows, source = DistinctTokens.of(prediction), None if lm_head is None else str(lm_head)
         head = head_for(prediction.model, source, prediction.hidden[0], prediction.batch.tokenizer)
         read = [_read(head, prediction.hidden[n], rows, vocabulary) for n in chosen]
         shares = [_largest(layer_read.shares, top) for layer_read in read]
@@ -439,7 +439,7 @@ def decoded_grad_cam(
 
 
 @dataclass(frozen=True)
-class Rows:
+class DistinctTokens:
     """The distinct tokens of each text: the rows of `D`."""
 
     tokens: Tensor  # [batch, tokens]; -1 where a text has fewer
@@ -447,7 +447,7 @@ class Rows:
     real: Tensor  # [batch, units]: no padding
 
     @classmethod
-    def of(cls, prediction: Prediction) -> "Rows":
+    def of(cls, prediction: Prediction) -> "DistinctTokens":
         """The rows of a batch; special tokens have none."""
         ids, special = prediction.batch.tensors.get("input_ids"), prediction.batch.special
         if ids is None:
@@ -482,7 +482,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Read:
+class DecodedLayer:
     """What an LM head reads in one layer."""
 
     shares: Tensor  # D, [batch, tokens, units]: how likely each token is in each position
@@ -490,7 +490,7 @@ class Read:
     probabilities: Tensor | None
 
 
-def _read(head: LmHead, hidden: Tensor, rows: Rows, count: int) -> Read:
+def _read(head: LmHead, hidden: Tensor, rows: DistinctTokens, count: int) -> DecodedLayer:
     states = head.states(hidden)  # [batch, units, width]
     real = rows.real.to(states.device)
     states_of_real = states[real]
@@ -500,13 +500,13 @@ def _read(head: LmHead, hidden: Tensor, rows: Rows, count: int) -> Read:
     outside = ~real[:, None] | (rows.tokens < 0).to(states.device)[..., None]
     shares = (logits - everywhere[:, None]).exp().masked_fill(outside, 0).to(hidden.device)
     if not count:
-        return Read(shares, None, None)
+        return DecodedLayer(shares, None, None)
     tokens, values = head.most_likely(states_of_real, min(count, head.vocabulary))
     likely = tokens.new_full((*real.shape, tokens.shape[1]), -1)
     likely[real] = tokens
     probabilities = values.new_zeros(likely.shape)
     probabilities[real] = (values - normaliser[:, None]).exp()
-    return Read(shares, likely.to(hidden.device), probabilities.to(hidden.device))
+    return DecodedLayer(shares, likely.to(hidden.device), probabilities.to(hidden.device))
 
 
 def _largest(shares: Tensor, top: int | None) -> Tensor:
@@ -517,7 +517,7 @@ def _largest(shares: Tensor, top: int | None) -> Tensor:
     return torch.zeros_like(shares).scatter(1, largest.indices, largest.values)
 
 
-def _layer_score(prediction: Prediction, layer: int, score: Score, *, alone: bool) -> Tensor:
+def _layer_score(prediction: Prediction, layer: int, score: BaseScore, *, alone: bool) -> Tensor:
     """How much each position of one layer matters, [batch, units], none below 0."""
     if score == "saliency":
         return prediction.hidden_gradients[layer].square().sum(-1).sqrt()

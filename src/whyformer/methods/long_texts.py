@@ -17,7 +17,7 @@ from whyformer.perturb.out_of_memory import in_halves
 from whyformer.prediction import Prediction
 from whyformer.progress import part
 from whyformer.recorder import Needs, Trace
-from whyformer.tasks.task import Chosen, Outputs, Task
+from whyformer.tasks.task import Chosen, ModelOutputs, Task
 
 
 class Document:
@@ -42,11 +42,11 @@ class Document:
         self._whole_run: Prediction | None = None
 
     @cached_property
-    def outputs(self) -> Outputs:
+    def outputs(self) -> ModelOutputs:
         """What the model says of the document, [1, classes]."""
         engine = Runner(self.subject.model, self._logits)
         logits = engine.logits([attended(window) for window in self.windows], 1).mean(0, keepdim=True)
-        outputs = Outputs(logits, self.task, torch.ones(1, len(self.whole), dtype=torch.bool))
+        outputs = ModelOutputs(logits, self.task, torch.ones(1, len(self.whole), dtype=torch.bool))
         self.task.check(outputs, self.subject.model)
         return outputs
 

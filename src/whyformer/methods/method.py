@@ -309,8 +309,8 @@ def _spec(method: Method, options: Mapping[str, Any]) -> MethodSpec:
     return spec if made_of is None or spec.of_option not in options else spec.made_of_label(made_of.label)
 
 
-Place = Literal["token_embeddings", "embedding_output"]
-Anywhere = Literal[Place, "pixels"]
+EmbeddingPoint = Literal["token_embeddings", "embedding_output"]
+Anywhere = Literal[EmbeddingPoint, "pixels"]
 AtInput = Annotated[Anywhere | None, Spelling(in_keys={None: "token_embeddings"})]
 AtStates = Annotated[Literal["embedding_output", "pixels"] | None, Added()]
 AtRelevance = Annotated[  # a spelling of its own, until there was one for all
@@ -380,7 +380,7 @@ def check_cancelled(
     )
 
 
-def summed(prediction: Prediction, products: Tensor, advice: str, at: Place = "embedding_output") -> Tensor:
+def summed(prediction: Prediction, products: Tensor, advice: str, at: EmbeddingPoint = "embedding_output") -> Tensor:
     """Products [batch, units, width] summed over width, if they do not cancel."""
     scores = products.sum(-1)
     check_cancelled(prediction, scores, products.abs().sum(-1), advice, at)

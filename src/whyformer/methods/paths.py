@@ -15,9 +15,9 @@ from whyformer.inputs.batch import Batch
 from whyformer.inputs.hiding import Baseline, Zero
 from whyformer.inputs.images import Patches
 from whyformer.inputs.input import together
-from whyformer.methods.gradient import Protocol, _allennlp
-from whyformer.methods.method import Anywhere, AtInput, GradientBook, Place, Scores, method, place_of
-from whyformer.methods.sampling import MISSES, Report, adding_up, captum_attr, one_by_one
+from whyformer.methods.gradient import GradientProtocol, _allennlp
+from whyformer.methods.method import Anywhere, AtInput, EmbeddingPoint, GradientBook, Scores, method, place_of
+from whyformer.methods.sampling import MISSES, CaptumDiagnostics, adding_up, captum_attr, one_by_one
 from whyformer.models.errors import NO_GRADIENT, named_failures
 from whyformer.perturb.engine import Copies, exchanging
 from whyformer.perturb.out_of_memory import in_halves
@@ -30,7 +30,7 @@ from whyformer.registry.options import Count
 
 STEPS, ALLENNLP_STEPS = 50, 10
 MOST_STEPS = 400  # as many are taken where fewer do not suffice, if nobody said how many
-Steps = Annotated[
+PathSteps = Annotated[
     int | None,
     Count(1, 2_000, "the points of the path come from a matrix of steps x steps, and no more were ever needed"),
 ]
@@ -49,10 +49,10 @@ TWICE = "used more than once"  # what captum says of a module that DeepLift cann
 def integrated_gradients(
     prediction: Prediction,
     *,
-    steps: Steps = None,
+    steps: PathSteps = None,
     at: AtInput = None,
     baseline: Baseline = "pad_attended",
-    protocol: Protocol = None,
+    protocol: GradientProtocol = None,
     book: GradientBook = None,
 ) -> Scores:
     """The gradient along a straight path from a baseline, times the distance, summed over the embedding's width.
@@ -81,8 +81,8 @@ def integrated_gradients(
 
     place, most = place_of(prediction, at), MOST_STEPS if steps is None and book is None else count
 
-    def explain(example: Copies) -> tuple[Tensor, Report]:
-        path, taken = replace(_Path.of(example, place), book=book), count
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
+        path, taken = replace(_InputPath.of(example, place), book=book), count
         integrating = attr.IntegratedGradients(path.outputs)
         while True:
             scores, report = path.scores(_integrated(integrating, path, taken, "gausslegendre"))
@@ -101,7 +101,7 @@ def integrated_gradients(
     )
 
 
-def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tensor:
+def _integrated(integrating: Any, path: "_InputPath", steps: int, rule: str) -> Tensor:
     """[units, width]."""
     integrating.gradient_func = path.gradients
     options = {"n_steps": steps, "method": rule, "internal_batch_size": path.at_once}
@@ -111,9 +111,9 @@ def _integrated(integrating: Any, path: "_Path", steps: int, rule: str) -> Tenso
 def _allennlp_integrated(prediction: Prediction, attr: Any, steps: int) -> Scores:
     prediction.loss(prediction.outputs.logits)  # refuses what has no loss
 
-    def explain(example: Copies) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
         example.free = torch.ones_like(example.free)
-        path = replace(_Path.of(example, "token_embeddings"), of_loss=True)
+        path = replace(_InputPath.of(example, "token_embeddings"), of_loss=True)
         integrating = attr.IntegratedGradients(path.outputs, multiply_by_inputs=False)
         return _integrated(integrating, path, steps, "riemann_left"), {}
 
@@ -126,7 +126,7 @@ def gradient_shap(
     prediction: Prediction,
     *,
     samples: Points = 5,
-    at: Place = "embedding_output",
+    at: EmbeddingPoint = "embedding_output",
     baseline: Baseline = "pad_attended",
     seed: int = 0,
 ) -> Scores:
@@ -138,8 +138,8 @@ def gradient_shap(
     """
     attr = captum_attr()
 
-    def explain(example: Copies) -> tuple[Tensor, Report]:
-        path = _Path.of(example, at)
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
+        path = _InputPath.of(example, at)
         sampling = attr.GradientShap(path.outputs)
         sampling.gradient_func = path.gradients
         return path.scores(sampling.attribute(path.end, baselines=path.start, n_samples=samples, stdevs=0.0)[0])
@@ -165,7 +165,7 @@ def gradient_shap(
     needs=GRADIENT,
 )
 def deep_lift_shap(
-    prediction: Prediction, *, at: Place = "embedding_output", baseline: Baseline = "pad_attended"
+    prediction: Prediction, *, at: EmbeddingPoint = "embedding_output", baseline: Baseline = "pad_attended"
 ) -> Scores:
     """DeepLIFT from two baselines, averaged: differences of activations in place of derivatives, times the distance.
 
@@ -176,8 +176,8 @@ def deep_lift_shap(
     """
     attr = captum_attr()
 
-    def explain(example: Copies) -> tuple[Tensor, Report]:
-        path = _Path.of(example, at)
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
+        path = _InputPath.of(example, at)
         zero = torch.where(example.free[:, None].to(path.end.device), 0, path.end)
         path = replace(path, start=torch.cat((path.start, zero)))
         with _modules_met(example.model) as modules:
@@ -266,7 +266,7 @@ def _nothing_left_at(model: nn.Module) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Path:
+class _InputPath:
     """The explained output of an example as a function of its embeddings, and the `start` and `end` of a path there.
 
     `start` holds one baseline or several, [baselines, units, width], `end` the example itself, [1, units, width]; at
@@ -283,7 +283,7 @@ class _Path:
     patches: Patches | None = None
 
     @classmethod
-    def of(cls, example: Copies, place: Anywhere) -> "_Path":
+    def of(cls, example: Copies, place: Anywhere) -> "_InputPath":
         """Run the example, and the example with a token or a blank patch in place of every free unit."""
         replacing = not isinstance(example.hide, Zero)  # zeros are zeros at the place itself
         free = example.free.nonzero().flatten().tolist()
@@ -365,7 +365,7 @@ class _Path:
         ends = torch.cat((self.end, self.start)).split(self.at_once)
         return torch.cat([self.outputs(part).detach() for part in ends])
 
-    def scores(self, vectors: Tensor) -> tuple[Tensor, Report]:
+    def scores(self, vectors: Tensor) -> tuple[Tensor, CaptumDiagnostics]:
         """Vectors [units, width] summed over width, and how far they are from adding up to what the output gains."""
         whole, nothing = self.at_ends[0], self.at_ends[1:].double().mean()
         report = adding_up(self.example, vectors, whole, nothing)

@@ -28,7 +28,7 @@ from whyformer.recorder.capture.captures import (
     misfit,
     needs_of_capture,
 )
-from whyformer.recorder.recording import Runs
+from whyformer.recorder.recording import RecordedRuns
 
 if TYPE_CHECKING:
     from whyformer.methods.method import Method, Scores
@@ -121,7 +121,7 @@ def _capture(captures: Captures, of_run: Any, of_method: Any, done: Done) -> Non
             target, versus = prediction.rows
             try:
                 with run.graphs.aside(), gathering():
-                    aside = _inner(model, run, (target, versus), Runs(model, run.inputs, needs))
+                    aside = _inner(model, run, (target, versus), RecordedRuns(model, run.inputs, needs))
                     tried = _cut(method.scored(aside, arguments).values, numbers)
                 del aside
             except NotCaptured as error:
@@ -158,13 +158,15 @@ def _passed(
     if patches is not None:
         trace.patches = patches
     with gathering() as checks, run.graphs.captured() as graph:
-        inner = _inner(model, run, (target, versus), Runs(model, run.inputs, run.needs, trace))
+        inner = _inner(model, run, (target, versus), RecordedRuns(model, run.inputs, run.needs, trace))
         scores = method.scored(inner, arguments)
         padding, flags = inner.padding, checks.joined()
     return Pass(graph, target, versus, scores, padding, flags, checks.errors)
 
 
-def _inner(model: torch.nn.Module, run: CapturedRun, asked: tuple[Tensor, Tensor | None], runs: Runs) -> Prediction:
+def _inner(
+    model: torch.nn.Module, run: CapturedRun, asked: tuple[Tensor, Tensor | None], runs: RecordedRuns
+) -> Prediction:
     """A prediction of what a captured run reads."""
     return Prediction(model, run.batch, chosen=asked, run=runs)
 

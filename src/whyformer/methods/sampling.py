@@ -27,8 +27,8 @@ from whyformer.recorder import GRADIENT
 from whyformer.registry.options import Count
 from whyformer.tolerance import ROUNDING
 
-Report = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`
-Explain = Callable[[Copies], tuple[Tensor, Report]]  # scores [units], or vectors [units, width]
+CaptumDiagnostics = dict[str, Tensor]  # numbers about one example, by the names that users read, and `MISSES`
+ExplainExample = Callable[[Copies], tuple[Tensor, CaptumDiagnostics]]  # scores [units], or vectors [units, width]
 
 MISSING = 0.05  # of what scores should add up to: if they are further off, that is said
 MISSES = "misses"  # in a report: whether they are further off
@@ -58,7 +58,7 @@ def drawing(seed: int, device: torch.device) -> Iterator[None]:
             python_random.setstate(of_python)
 
 
-def adding_up(example: Copies, scores: Tensor, whole: Tensor, nothing: Tensor) -> Report:
+def adding_up(example: Copies, scores: Tensor, whole: Tensor, nothing: Tensor) -> CaptumDiagnostics:
     """How far scores are from adding up to what the output loses, and whether that is too far.
 
     `whole` is the output of the text and `nothing` that of its baseline; a gap within their rounding is not too far.
@@ -73,7 +73,7 @@ def adding_up(example: Copies, scores: Tensor, whole: Tensor, nothing: Tensor) -
 
 def one_by_one(
     prediction: Prediction,
-    explain: Explain,
+    explain: ExplainExample,
     baseline: str,
     *,
     runs: Callable[[Copies], int],
@@ -89,7 +89,7 @@ def one_by_one(
     other: they draw from the random states of all threads, or leave something at modules for a while.
     """
     values: list[Tensor] = []
-    reports: list[Report] = []
+    reports: list[CaptumDiagnostics] = []
     total = len(prediction.padding)
     for row, example in enumerate(copies_of(prediction, baseline, on_path=on_path)):
         example.runner.expected = max(1, runs(example))
@@ -107,7 +107,7 @@ def one_by_one(
     return Scores(torch.stack(values), {key: torch.stack([r.get(key, nothing) for r in reports]) for key in keys})
 
 
-def _warn(reports: Sequence[Report], name: str, advice: str) -> None:
+def _warn(reports: Sequence[CaptumDiagnostics], name: str, advice: str) -> None:
     """Tell of examples whose scores do not add up."""
     missing = [report for report in reports if MISSES in report and bool(report[MISSES])]
     if not missing:
@@ -128,7 +128,7 @@ Samples = Annotated[int | Literal["auto"], Count(1, 10_000, HOURS)]
 TwoSamples = Annotated[int | Literal["auto"], Count(2, 10_000, HOURS)]  # the whole text and nothing are two
 PER_UNIT, AT_LEAST = 10, 200  # samples="auto"
 Orders = Annotated[int, Count(1, 10_000, "each is a run of the model for every unit")]
-Window = Annotated[int, Count(1, 10_000, "no text has more units")]
+WindowSize = Annotated[int, Count(1, 10_000, "no text has more units")]
 GROUP = 2**24  # numbers in one group of orders
 PRECISION = "load the model in float32 (--dtype float32)"  # these add up by construction
 TINY = 1e-9  # the weight of a sample of which nothing is left
@@ -147,7 +147,7 @@ def random(prediction: Prediction, *, seed: int = 0) -> Tensor:
 @method(
     family="perturbation", signed=True, class_specific=True, paper="Zeiler & Fergus 2014", passes="many", needs=GRADIENT
 )
-def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline = "pad_attended") -> Scores:
+def occlusion(prediction: Prediction, *, window: WindowSize = 3, baseline: Baseline = "pad_attended") -> Scores:
     """What the output loses when a window of neighbouring units is hidden, averaged over the windows around a unit.
 
     The window moves by one unit; special tokens inside it stay. Of a text shorter than the window all units are
@@ -156,7 +156,7 @@ def occlusion(prediction: Prediction, *, window: Window = 3, baseline: Baseline 
     """
     attr = captum_attr()
 
-    def explain(example: Copies) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
         there, size = torch.ones(1, example.units), min(window, example.units)
         scores = attr.Occlusion(example.outputs).attribute(
             there, sliding_window_shapes=(size,), baselines=0, perturbations_per_eval=example.units
@@ -190,7 +190,7 @@ def lime(
     attr = captum_attr()
 
     @_of_free
-    def explain(example: Copies) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
         from captum._utils.models.linear_model import SkLearnRidge
 
         free, units, drawn = int(example.free.sum()), example.units, _drawn(samples, example)
@@ -228,7 +228,7 @@ def shapley_value_sampling(
     attr = captum_attr()
 
     @_of_free
-    def explain(example: Copies) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
         free = int(example.free.sum())
         _ask_ahead(example, free, samples)
         options = {"baselines": 0, "n_samples": samples, "perturbations_per_eval": free}
@@ -260,7 +260,7 @@ def kernel_shap(
     attr = captum_attr()
 
     @_of_free
-    def explain(example: Copies) -> tuple[Tensor, Report]:
+    def explain(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
         free = int(example.free.sum())
         if free == 1:  # captum draws how many of several units are there
             scores = (example.of_free(torch.ones(1, 1)) - example.of_free(torch.zeros(1, 1))).float()
@@ -286,12 +286,12 @@ def _drawn(samples: int | Literal["auto"], example: Copies) -> int:
     return max(AT_LEAST, PER_UNIT * int(example.free.sum())) if samples == "auto" else samples
 
 
-def _of_free(explain: Explain) -> Explain:
+def _of_free(explain: ExplainExample) -> ExplainExample:
     """Explain the units that may be hidden, if there are any; the others score 0."""
 
-    def of_all(example: Copies) -> tuple[Tensor, Report]:
+    def of_all(example: Copies) -> tuple[Tensor, CaptumDiagnostics]:
         scores = torch.zeros(example.units, dtype=torch.float32)
-        report: Report = {}
+        report: CaptumDiagnostics = {}
         if bool(example.free.any()):
             scores[example.free], report = explain(example)
         return scores, report
@@ -310,7 +310,7 @@ def _ask_ahead(example: Copies, free: int, samples: int) -> None:
         example.of_free((place[:, None, :] < counts[None, :, None]).flatten(0, 1))
 
 
-def _additive(example: Copies, scores: Tensor) -> Report:
+def _additive(example: Copies, scores: Tensor) -> CaptumDiagnostics:
     """How far the scores are from adding up to what the output loses without all units."""
     whole, nothing = example.of_free(torch.tensor([[1.0], [0.0]]).expand(2, len(scores)))
     return adding_up(example, scores, whole, nothing)

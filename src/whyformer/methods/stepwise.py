@@ -22,9 +22,9 @@ from whyformer.recorder import GRADIENT, Needs
 from whyformer.recorder.lrp.rule_sets import CONSERVATIVE
 from whyformer.registry.options import Count, MethodName
 
-Report = Literal["order", "drop"]
+StepScores = Literal["order", "drop"]
 OF = MethodName(USUAL)
-Steps = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no text has more units")]
+StepCount = Annotated[int, Count(1, 10_000, "a step hides at least one unit, and no text has more units")]
 
 
 @method(
@@ -40,10 +40,10 @@ def stepwise(
     prediction: Prediction,
     *,
     of: MethodName = OF,
-    steps: Steps = 3,
+    steps: StepCount = 3,
     hide: HideName = "delete",
     units: Literal["token", "word"] = "token",
-    report: Report = "order",
+    report: StepScores = "order",
 ) -> Scores:
     """Explain, hide the strongest units, explain what is left for the same target, and so on: the order of hiding.
 
@@ -163,7 +163,7 @@ def _usual(prediction: Prediction) -> str:
     return usual_in_steps(usual_method_for(prediction.model, prediction.batch))
 
 
-def _explaining(of: str, report: Report) -> MethodSpec:
+def _explaining(of: str, report: StepScores) -> MethodSpec:
     """The method that explains each step, if it can."""
     spec = MethodSpec(method_named(stepwise.__name__), {"of": of}).made_of
     assert spec is not None

@@ -7,6 +7,6 @@ from whyformer.metrics import plausibility as plausibility
 from whyformer.metrics import sign_agreement as sign_agreement
 from whyformer.metrics.case import Annotation as Annotation
 from whyformer.metrics.case import Case as Case
-from whyformer.metrics.case import Rationale as Rationale
+from whyformer.metrics.case import RationaleWords as RationaleWords
 from whyformer.metrics.case import answer_tokens as answer_tokens
 from whyformer.metrics.case import measure as measure

@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whyformer.arrays import BoolArray, FloatArray
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.batch import TextInput
 from whyformer.inputs.hiding import Hide
 from whyformer.inputs.images import ImageInput, upsampled
-from whyformer.inputs.input import Flags, Kind, Places, TensorInput, flags_of
+from whyformer.inputs.input import Kind, Places, TensorInput, flags_of
 from whyformer.inputs.units import Span
 from whyformer.methods.method import Scores
 from whyformer.metrics.metric import Measured, Metric
@@ -24,16 +25,17 @@ from whyformer.prediction import Prediction
 Units = Kind
 Groups = Literal["token", "word", "cell"]  # a cell holds patches that are hidden together
 Combine = Literal["sum", "max"]
-Explained = Literal["predicted", "gold", "explained"]
-Floats = NDArray[np.float64]
-Steps = Sequence[Places] | Flags  # what is hidden of one example, each time something else: places, or [steps, units]
+TargetClass = Literal["predicted", "gold", "explained"]
+HiddenPerStep = (
+    Sequence[Places] | BoolArray
+)  # what is hidden of one example, each time something else: places, or [steps, units]
 LARGEST_ODDS = 700.0  # beyond it a probability in float64 is 0 or 1
 PIXELS = "pixels"  # where a method reports the scores of pixels
 V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class Rationale:
+class RationaleWords:
     """The words of a text as a data set counts them, by their characters, and the numbers of those in evidence.
 
     `parts` says of each word in which text of a pair it stands; without it, all stand in the first.
@@ -55,7 +57,7 @@ class Annotation:
 
     gold: int | None = None
     answer: tuple[int, int] | None = None
-    rationale: Rationale | None = None
+    rationale: RationaleWords | None = None
     unanswered: bool = False
     answer_length: int | None = None
     mask: NDArray[np.uint8] | None = field(default=None, repr=False, compare=False)
@@ -129,7 +131,7 @@ class Case:
             raise BadInput("this metric is for models that classify")
         return int(self.prediction.outputs.logits.shape[-1])
 
-    def chosen(self, target: Explained) -> Tensor:
+    def chosen(self, target: TargetClass) -> Tensor:
         """A class for each example, [batch]: the predicted, the gold or the explained one."""
         if target == "gold":
             if not self.given["gold"]:
@@ -148,7 +150,7 @@ class Case:
             return [int(index) for index in predicted]
         return [int(p) if a.gold is None else a.gold for p, a in zip(predicted, self.annotations, strict=True)]
 
-    def scores_of(self, classes: Tensor) -> list[Floats]:
+    def scores_of(self, classes: Tensor) -> list[FloatArray]:
         """The scores of each example for a class, without padding."""
         return self.without_padding(self._scored(classes).total)
 
@@ -173,7 +175,7 @@ class Case:
             raise BadInput("maps are those of images: this metric is not for texts")
         return images
 
-    def maps(self, target: Explained) -> Tensor:
+    def maps(self, target: TargetClass) -> Tensor:
         """The scores for a class as images, [batch, height, width]: those of pixels, or of patches, upsampled.
 
         Upsampling is bilinear (Chefer et al. 2021, section 3.4). Signs stay as the method gives them.
@@ -198,7 +200,7 @@ class Case:
             self._planned[key] = make()
         return cast(V, self._planned[key])
 
-    def without_padding(self, scores: Tensor) -> list[Floats]:
+    def without_padding(self, scores: Tensor) -> list[FloatArray]:
         """Scores [batch, units] of each example, without padding."""
         rows = scores.detach().cpu().double().numpy()
         return [row[real] for row, real in zip(rows, self.real, strict=True)]
@@ -217,13 +219,13 @@ class Case:
             raise BadInput("words need texts: ready tensors have tokens only (units='token')")
         return texts
 
-    def ranked(self, target: Explained, units: Units = "token", combine: Combine = "sum") -> list[list[list[int]]]:
+    def ranked(self, target: TargetClass, units: Units = "token", combine: Combine = "sum") -> list[list[list[int]]]:
         """The units of each example, highest score first, ties in order of position."""
         orders = zip(self.units(units), self._order(target, units, combine), strict=True)
         return [[groups[unit] for unit in order.tolist()] for groups, order in orders]
 
     def turns(
-        self, target: Explained, units: Units = "token", combine: Combine = "sum"
+        self, target: TargetClass, units: Units = "token", combine: Combine = "sum"
     ) -> list[tuple[NDArray[np.intp], int]]:
         """When the turn of each place comes, [units], that of the highest score first; and how many turns there are.
 
@@ -239,7 +241,7 @@ class Case:
             turns.append((turn_of_place, len(groups)))
         return turns
 
-    def _order(self, target: Explained, units: Units, combine: Combine) -> list[NDArray[np.intp]]:
+    def _order(self, target: TargetClass, units: Units, combine: Combine) -> list[NDArray[np.intp]]:
         """The numbers of each example's units, highest score first."""
         key = target, units, combine
         if key not in self._orders:
@@ -247,7 +249,7 @@ class Case:
             self._orders[key] = [np.argsort(-scores, kind="stable") for scores in by_example]
         return self._orders[key]
 
-    def _unit_scores(self, target: Explained, units: Units, combine: Combine) -> Iterator[Floats]:
+    def _unit_scores(self, target: TargetClass, units: Units, combine: Combine) -> Iterator[FloatArray]:
         """The scores of each example's units."""
         reduce = np.sum if combine == "sum" and not self.ranks else np.max
         for groups, row in zip(self.units(units), self.scores_of(self.chosen(target)), strict=True):
@@ -256,11 +258,11 @@ class Case:
             else:
                 yield np.array([float(reduce(row[group])) for group in groups])
 
-    def probabilities(self, without: Sequence[Steps], hide: str | Hide) -> list[Tensor]:
+    def probabilities(self, without: Sequence[HiddenPerStep], hide: str | Hide) -> list[Tensor]:
         """What the model says of each example with these places hidden: [steps, classes] for each."""
         return self.answers(self.without(without, hide))
 
-    def log_odds(self, without: Sequence[Steps], hide: str | Hide, classes: Tensor) -> list[Tensor]:
+    def log_odds(self, without: Sequence[HiddenPerStep], hide: str | Hide, classes: Tensor) -> list[Tensor]:
         """The log-odds of a class of each example with these places hidden: [steps] for each.
 
         They are those of the logits, since of a probability near 1 too few digits are left; at most `LARGEST_ODDS`.
@@ -273,7 +275,7 @@ class Case:
         ]
         return [one.clamp(-LARGEST_ODDS, LARGEST_ODDS) for one in odds]
 
-    def without(self, without: Sequence[Steps], hide: str | Hide) -> list[list[TensorInput]]:
+    def without(self, without: Sequence[HiddenPerStep], hide: str | Hide) -> list[list[TensorInput]]:
         """Each example with these places hidden."""
         way, inputs = hide_named(hide), []
         for one, steps in zip(self.inputs, without, strict=True):
@@ -282,7 +284,7 @@ class Case:
             inputs.append(self.outcomes.without(one, gone, way))
         return inputs
 
-    def without_pixels(self, covered: Sequence[Sequence[Flags]], hide: str) -> list[Tensor]:
+    def without_pixels(self, covered: Sequence[Sequence[BoolArray]], hide: str) -> list[Tensor]:
         """What the model says of each image with these pixels hidden, [height, width]: [steps, classes] for each."""
         fill = "mean" if hide == "delete" else hide
         images = zip(self.images, covered, strict=True)
@@ -295,7 +297,7 @@ class Case:
 
     def best(
         self,
-        target: Explained | Literal["right"] = "predicted",
+        target: TargetClass | Literal["right"] = "predicted",
         *,
         hide: str | Hide = "delete",
         units: Groups = "token",
@@ -354,10 +356,10 @@ def answer_tokens(example: TextInput, characters: Span) -> tuple[int, int] | Non
     return (inside[0], inside[-1]) if inside else None
 
 
-Question = tuple[Metric, Case, Mapping[str, Any]]
+PlannedMetric = tuple[Metric, Case, Mapping[str, Any]]
 
 
-def measure(questions: Sequence[Question]) -> list[Measured]:
+def measure(questions: Sequence[PlannedMetric]) -> list[Measured]:
     """Measure several cases by several metrics; all that they ask of the model is run at once.
 
     A metric that hides units is called twice: first only to note what it asks, then with the answers.

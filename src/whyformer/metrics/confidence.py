@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadOption
-from whyformer.metrics.case import Case, Combine, Explained, Floats, Units
+from whyformer.metrics.case import Case, Combine, TargetClass, Units
 from whyformer.metrics.faithfulness import TENTHS, Deletion, area_weights
 from whyformer.metrics.metric import Measured, metric
 from whyformer.perturb import HideName
@@ -24,7 +25,7 @@ from whyformer.perturb import HideName
 def kendall_tau(
     case: Case,
     *,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     against: int | None = None,
     protocol: Literal["attcat"] | None = None,
 ) -> Tensor:
@@ -54,7 +55,7 @@ def _others(chosen: Tensor, classes: int, against: int | None) -> list[Tensor]:
     return [torch.full_like(chosen, against)]
 
 
-def _tau(first: Floats, second: Floats, rankable: list[int], protocol: str | None) -> float:
+def _tau(first: FloatArray, second: FloatArray, rankable: list[int], protocol: str | None) -> float:
     from scipy.stats import kendalltau
 
     ordered = protocol == "attcat"
@@ -78,7 +79,7 @@ def hiding_game(
     *,
     hide: HideName = "mask_unattended",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     units: Units = "token",
     combine: Combine = "sum",
 ) -> Measured:
@@ -103,7 +104,7 @@ def revealing_game(
     *,
     hide: HideName = "mask_unattended",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     units: Units = "token",
     combine: Combine = "sum",
 ) -> Measured:

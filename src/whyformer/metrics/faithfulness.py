@@ -11,14 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whyformer.arrays import BoolArray
 from whyformer.errors import BadOption
-from whyformer.inputs.input import Flags, TensorInput, flags_of
-from whyformer.metrics.case import Case, Combine, Explained, Units, refuse_together
+from whyformer.inputs.input import TensorInput, flags_of
+from whyformer.metrics.case import Case, Combine, TargetClass, Units, refuse_together
 from whyformer.metrics.metric import Measured, metric
 from whyformer.perturb import HideName, HideNameOrNone, count_of
 from whyformer.registry.options import Added
 
-Protocol = Literal["attcat", "mask_lrp"]
+MetricProtocol = Literal["attcat", "mask_lrp"]
 SpecialTokens = Annotated[bool, Added()]
 
 TENTHS = [step / 10 for step in range(11)]
@@ -47,7 +48,7 @@ class Deletion:
 
     hide: str
     fractions: list[float] | None
-    target: Explained
+    target: TargetClass
     units: Units
     combine: Combine
 
@@ -57,7 +58,7 @@ class Deletion:
             raise BadOption(f"fractions lie between 0 and 1; found {wrong[0]}")
         return tuple(float(q) for q in (self.fractions or usual))
 
-    def steps(self, case: Case, at: Sequence[float], *, revealing: bool = False, up: bool = False) -> list[Flags]:
+    def steps(self, case: Case, at: Sequence[float], *, revealing: bool = False, up: bool = False) -> list[BoolArray]:
         """Which places of each example are hidden at each step: its highest units, or all others if `revealing`."""
         steps = []
         for turns, units in case.turns(self.target, self.units, self.combine):
@@ -86,10 +87,10 @@ def aopc(
     hide: HideNameOrNone = None,
     fractions: list[float] | None = None,
     absolute: bool | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     units: Units = "token",
     combine: Combine = "sum",
-    protocol: Protocol | None = None,
+    protocol: MetricProtocol | None = None,
     min_tokens: int | None = None,
     min_probability: float = 0.0,
     special_tokens: SpecialTokens = False,
@@ -125,10 +126,10 @@ def log_odds(
     *,
     hide: HideName = "pad_attended",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     units: Units = "token",
     combine: Combine = "sum",
-    protocol: Protocol | None = None,
+    protocol: MetricProtocol | None = None,
     min_tokens: int | None = None,
     min_probability: float = 0.0,
     special_tokens: SpecialTokens = False,
@@ -153,7 +154,7 @@ def comprehensiveness(
     *,
     hide: HideName = "delete",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     units: Units = "token",
     combine: Combine = "sum",
 ) -> Measured:
@@ -170,7 +171,7 @@ def sufficiency(
     *,
     hide: HideName = "delete",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     units: Units = "token",
     combine: Combine = "sum",
 ) -> Measured:
@@ -188,7 +189,7 @@ def _eraser(case: Case, deletion: Deletion, revealing: bool) -> Measured:
     return falls.measured(falls.whole[:, None] - falls.after, torch.ones(len(case), dtype=torch.bool))
 
 
-def _falls(case: Case, deletion: Deletion, protocol: Protocol | None, special_tokens: bool) -> Falls:
+def _falls(case: Case, deletion: Deletion, protocol: MetricProtocol | None, special_tokens: bool) -> Falls:
     if special_tokens and protocol != "attcat":
         raise BadOption("special_tokens=true is of protocol='attcat': special tokens are hidden nowhere else")
     if protocol is not None:
@@ -200,7 +201,7 @@ def _falls(case: Case, deletion: Deletion, protocol: Protocol | None, special_to
     return _probabilities(case, deletion, at, partial(deletion.steps, case, at), None)
 
 
-def _authors_steps(case: Case, target: Explained, special_tokens: bool) -> list[Flags]:
+def _authors_steps(case: Case, target: TargetClass, special_tokens: bool) -> list[BoolArray]:
     """What AttCAT's and Mask-LRP's code hides: special tokens are counted and ranked, but skipped when hiding.
 
     Where they are not skipped, the first has the score 0, as the code gives it.
@@ -222,13 +223,13 @@ class _Asked(NamedTuple):
     steps: NDArray[np.int64]
 
     @classmethod
-    def of(cls, case: Case, steps: Sequence[Flags], hide: str) -> "_Asked":
+    def of(cls, case: Case, steps: Sequence[BoolArray], hide: str) -> "_Asked":
         asked = [np.insert(gone, 0, False, axis=0) if gone[0].any() else gone for gone in steps]
         return cls(case.without(asked, hide), np.array([len(gone) for gone in steps]))
 
 
 def _probabilities(
-    case: Case, deletion: Deletion, at: tuple[float, ...], steps: Callable[[], list[Flags]], way: Hashable
+    case: Case, deletion: Deletion, at: tuple[float, ...], steps: Callable[[], list[BoolArray]], way: Hashable
 ) -> Falls:
     """The probabilities at each of the `steps`, which are made once for a case, a deletion and a `way` to make them."""
     key = (deletion.hide, deletion.target, deletion.units, deletion.combine, at, way)
@@ -245,14 +246,14 @@ def _probabilities(
 
 
 def _kept(
-    case: Case, falls: Falls, protocol: Protocol | None, min_tokens: int | None, min_probability: float
+    case: Case, falls: Falls, protocol: MetricProtocol | None, min_tokens: int | None, min_probability: float
 ) -> Tensor:
     shortest = min_tokens if min_tokens is not None else SHORTEST.get(protocol or "", 0)
     lengths = torch.tensor([len(one) for one in case.inputs])
     return (lengths >= shortest) & (falls.whole >= min_probability)
 
 
-def hide_of(hide: str | None, protocol: Protocol | None) -> str:
+def hide_of(hide: str | None, protocol: MetricProtocol | None) -> str:
     """How `aopc` hides: as it is told, else as the authors do, else by deletion."""
     return hide or ("delete" if protocol is None else "pad_attended")
 

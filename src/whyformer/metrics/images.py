@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whyformer.inputs.input import Flags
-from whyformer.metrics.case import Case, Explained, Floats
+from whyformer.arrays import BoolArray, FloatArray
+from whyformer.metrics.case import Case, TargetClass
 from whyformer.metrics.faithfulness import TENTHS, Deletion, area_weights, flat
 from whyformer.metrics.metric import Measured, metric
 from whyformer.perturb import HideName
@@ -40,7 +40,7 @@ def positive_perturbation(
     *,
     hide: HideName = "black",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     normalised: bool = False,
 ) -> Measured:
     """Accuracy while the pixels with the highest scores are hidden first, area under the curve from 10 to 90 %.
@@ -69,7 +69,7 @@ def negative_perturbation(
     *,
     hide: HideName = "black",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
     normalised: bool = False,
 ) -> Measured:
     """Accuracy while the pixels with the lowest scores are hidden first; otherwise as `positive_perturbation`."""
@@ -86,7 +86,7 @@ def negative_perturbation(
     paper="Petsiuk et al. 2018",
 )
 def deletion(
-    case: Case, *, hide: HideName = "zero", fractions: list[float] | None = None, target: Explained = "predicted"
+    case: Case, *, hide: HideName = "zero", fractions: list[float] | None = None, target: TargetClass = "predicted"
 ) -> Measured:
     """Probability of a class while its highest patches are hidden first, area under the curve from 0 to 100 %.
 
@@ -105,7 +105,7 @@ def deletion(
     paper="Petsiuk et al. 2018",
 )
 def insertion(
-    case: Case, *, hide: HideName = "blur", fractions: list[float] | None = None, target: Explained = "predicted"
+    case: Case, *, hide: HideName = "blur", fractions: list[float] | None = None, target: TargetClass = "predicted"
 ) -> Measured:
     """Probability of a class while its highest patches are shown first, from the blurred image on; as `deletion`."""
     return _followed(case, Deletion(hide, fractions, target, "token", "sum"), revealing=True)
@@ -125,7 +125,7 @@ def deletion_accuracy(
     order: Order = "most",
     hide: HideName = "drop",
     fractions: list[float] | None = None,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
 ) -> Measured:
     """Share of images whose class is another once the most influential patches are dropped; mean over 10, …, 90 %.
 
@@ -162,7 +162,7 @@ def _ranks(maps: Tensor, lowest_first: bool) -> Tensor:
     return torch.empty_like(order).scatter_(1, order, turns).view(maps.shape).cpu()
 
 
-def _lowest(ranks: Tensor, at: Sequence[float]) -> list[Flags]:
+def _lowest(ranks: Tensor, at: Sequence[float]) -> list[BoolArray]:
     """Which pixels are hidden at each step, [height, width] of each."""
     turns = ranks.numpy()
     return [np.asarray(turns < _floor(k, turns.size)) for k in at]
@@ -214,7 +214,7 @@ def mean_of_two_ious(records: Sequence[Mapping[str, Sequence[int]]], **_: Any) -
     takes="images",
     paper="Chefer et al. 2021",
 )
-def pixel_accuracy(case: Case, *, target: Explained = "predicted") -> Measured:
+def pixel_accuracy(case: Case, *, target: TargetClass = "predicted") -> Measured:
     """Share of the pixels on the right side: those above the map's mean are foreground.
 
     Pixels are pooled: right ones / labelled ones over all images. The mean is that of all pixels, labelled or not.
@@ -237,7 +237,7 @@ def pixel_accuracy(case: Case, *, target: Explained = "predicted") -> Measured:
     takes="images",
     paper="Chefer et al. 2021",
 )
-def mean_iou(case: Case, *, target: Explained = "predicted") -> Measured:
+def mean_iou(case: Case, *, target: TargetClass = "predicted") -> Measured:
     """Intersection over union of map and mask, the mean of background and foreground.
 
     Each is pooled: the sum of intersections / the sum of unions over all images. Foreground is what lies above the
@@ -264,7 +264,7 @@ def mean_iou(case: Case, *, target: Explained = "predicted") -> Measured:
     takes="images",
     paper="Chefer et al. 2021",
 )
-def mean_average_precision(case: Case, *, target: Explained = "predicted") -> Measured:
+def mean_average_precision(case: Case, *, target: TargetClass = "predicted") -> Measured:
     """Average precision of the map against the mask, the mean over images.
 
     One average precision of each image: of the scores 1 - R and R of its pixels, flattened together, against where
@@ -289,7 +289,7 @@ def mean_average_precision(case: Case, *, target: Explained = "predicted") -> Me
     takes="images",
     paper="Zhang et al. 2018",
 )
-def pointing_game(case: Case, *, target: Explained = "predicted", tolerance: Tolerance = 0) -> Measured:
+def pointing_game(case: Case, *, target: TargetClass = "predicted", tolerance: Tolerance = 0) -> Measured:
     """Share of images whose highest labelled pixel lies in the foreground, or at most `tolerance` pixels away.
 
     Of several highest pixels it is the first. Images whose mask has no foreground are left out. By chance it is the
@@ -308,7 +308,7 @@ def pointing_game(case: Case, *, target: Explained = "predicted", tolerance: Tol
     return Measured(torch.tensor(values, dtype=torch.float64))
 
 
-def _maps(case: Case, target: Explained) -> Iterator[tuple[Floats, Mask]]:
+def _maps(case: Case, target: TargetClass) -> Iterator[tuple[FloatArray, Mask]]:
     """The map and the mask of each image; where there is no mask, one without labels."""
     maps = case.maps(target).cpu().numpy()
     for scores, annotation in zip(maps, case.annotations, strict=True):
@@ -316,7 +316,7 @@ def _maps(case: Case, target: Explained) -> Iterator[tuple[Floats, Mask]]:
         yield scores, nothing if annotation.mask is None else annotation.mask
 
 
-def _scaled(scores: Floats) -> Floats:
+def _scaled(scores: FloatArray) -> FloatArray:
     """From the lowest to the highest as 0 … 1; all 0 where they are equal."""
     low, high = scores.min(), scores.max()
     return (scores - low) / (high - low) if high > low else np.zeros_like(scores)

@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 import torch
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadOption
 from whyformer.inputs.batch import TextInput
-from whyformer.metrics.case import Case, Explained, Floats, Rationale
+from whyformer.metrics.case import Case, RationaleWords, TargetClass
 from whyformer.metrics.metric import Measured, metric
 
 RATIONALE_SIZES = list(range(10, 81, 10))
@@ -73,7 +74,7 @@ def token_f1(
     case: Case,
     *,
     k: int | list[int] | None = None,
-    target: Explained = "gold",
+    target: TargetClass = "gold",
     window: Literal["whole", "inside"] = "whole",
 ) -> Measured:
     """How well the top k words agree with the human rationale: F1, on average over k = 10, 20, …, 80.
@@ -100,7 +101,7 @@ def token_f1(
     return Measured(curve.mean(1), curve, tuple(float(size) for size in sizes), {"beyond_window": beyond})
 
 
-def _words(rationale: Rationale, example: TextInput, scores: Floats) -> dict[int, float]:
+def _words(rationale: RationaleWords, example: TextInput, scores: FloatArray) -> dict[int, float]:
     """The words that the model saw, by number, each with the highest score of its tokens."""
     highest: dict[int, float] = {}
     parts = rationale.parts or (0,) * len(rationale.words)

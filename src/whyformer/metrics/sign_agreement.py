@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadOption
-from whyformer.metrics.case import Case, Explained, Floats, Units
+from whyformer.metrics.case import Case, TargetClass, Units
 from whyformer.metrics.metric import Measured, metric
 from whyformer.perturb import HideName
 from whyformer.registry.options import Count
@@ -41,7 +42,7 @@ def sign_agreement(
     hide: HideName = "delete",
     units: Units = "word",
     threshold: float = 0.1,
-    target: Explained = "predicted",
+    target: TargetClass = "predicted",
 ) -> Measured:
     """Share of the strongest units whose score has the sign of what the unit does to the class.
 
@@ -60,7 +61,7 @@ def sign_agreement(
     return Measured(torch.tensor(values, dtype=torch.float64), records=tuple(records))
 
 
-def _strongest(groups: Sequence[list[int]], scores: Floats, top: int) -> Strongest:
+def _strongest(groups: Sequence[list[int]], scores: FloatArray, top: int) -> Strongest:
     """The places of the units whose scores are largest in size, with these; ties in order of position."""
     scored = [(group, float(scores[group].sum())) for group in groups]
     return sorted(scored, key=lambda one: -abs(one[1]))[:top]

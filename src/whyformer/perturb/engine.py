@@ -21,13 +21,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from whyformer.arrays import BoolArray
 from whyformer.async_copy import Landing
 from whyformer.caching import cached_property
 from whyformer.errors import BadInput, BadOption, UnsupportedModel
 from whyformer.inputs.batch import Batch, TextInput
 from whyformer.inputs.hiding import Hide, hide_named
 from whyformer.inputs.images import ImageInput, Patches
-from whyformer.inputs.input import Fillers, Flags, Kind, Numbers, Places, TensorInput, present, together
+from whyformer.inputs.input import Fillers, Kind, Numbers, Places, TensorInput, present, together
 from whyformer.models.lend import borrowed, lock_of, parameters_of
 from whyformer.models.load import device_of, input_embeddings, text_config, unwrapped
 from whyformer.models.memory import limits_of, may_pad
@@ -41,10 +42,10 @@ from whyformer.recorder import Needs
 from whyformer.recorder.capture.captures import PADDED
 from whyformer.recorder.capture.mask_hints import masks
 from whyformer.recorder.function_mode import TokenEmbeddings
-from whyformer.tasks.classification import Classes
+from whyformer.tasks.classification import Classification
 from whyformer.tasks.question_answering import Answers, best_span, best_window, null_scores
 from whyformer.tasks.regression import classes_of
-from whyformer.tasks.task import Outputs, Task, call_of, output_of
+from whyformer.tasks.task import ModelOutputs, Task, call_of, output_of
 
 T = TypeVar("T")
 
@@ -260,10 +261,10 @@ def _run(task: Task, left: Prediction) -> list[Outcome]:
     if logits is None or not bool(torch.isfinite(logits).all()):
         raise UnsupportedModel(f"{type(model).__name__} returns logits that are not numbers once units are hidden")
     mask = tensors.get("attention_mask", logits.new_ones(len(logits), 1))
-    return _outcomes(Outputs(logits, task, mask.bool()), left)
+    return _outcomes(ModelOutputs(logits, task, mask.bool()), left)
 
 
-def _outcomes(outputs: Outputs, of: Prediction) -> list[Outcome]:
+def _outcomes(outputs: ModelOutputs, of: Prediction) -> list[Outcome]:
     """For the targets of a prediction."""
     task, target, versus = outputs.task, of.target, of.versus
     rows = outputs.in_rows(target), None if versus is None else outputs.in_rows(versus)
@@ -399,11 +400,11 @@ UNSEEN = "the embeddings of single tokens were not seen, and tokens are replaced
 
 FEW = 512  # rows for which torch wakes no other threads, which would take longer than their probabilities
 
-Read = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
+ReadOutput = Callable[[Any], Tensor]  # from what a model returns to the numbers that are kept, [batch, outputs]
 
 
 @dataclass
-class Counts:
+class RunCounts:
     """What the engine did: inputs that were asked for, inputs and tokens that were run, padding among those tokens.
 
     `reused` are the tokens that were not run again, because another input begins with them too.
@@ -416,7 +417,7 @@ class Counts:
     batches: int = 0
     reused: int = 0
 
-    def add(self, other: "Counts") -> None:
+    def add(self, other: "RunCounts") -> None:
         """Count what another engine did."""
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
@@ -442,7 +443,7 @@ class Runner:
     def __init__(
         self,
         model: nn.Module,
-        read: Read,
+        read: ReadOutput,
         *,
         kept: int | None = None,
         reuse: bool = False,
@@ -457,7 +458,7 @@ class Runner:
         reuse = reuse and may_pad(self.model)
         self.prefixes = Prefixes(self.model, self._call, kept=kept, budget=self.budget, most=most) if reuse else None
         self.expected, self.elsewhere = expected, 0
-        self.counts = Counts()
+        self.counts = RunCounts()
         self._flights, self._lock = Flights(self.device), lock_of(self.model)
         self._steps: Iterator[None] | None = None  # of what is being launched
         self._state: State | None = None  # of the model, as long as nothing was exchanged in it
@@ -468,7 +469,7 @@ class Runner:
         self._planning = False
         self._made: dict[tuple[bytes, Hide], dict[bytes, TensorInput]] = defaultdict(dict)  # by what is hidden
 
-    def without(self, whole: TensorInput, gone: Flags, hide: Hide) -> list[TensorInput]:
+    def without(self, whole: TensorInput, gone: BoolArray, hide: Hide) -> list[TensorInput]:
         """An input with other units hidden in each, [inputs, units]: what is hidden in two of them is hidden once."""
         made, units, flags = self._made[whole.key, hide], len(whole), gone.tobytes()
         keys = [flags[start : start + units] for start in range(0, len(flags), units)]
@@ -718,7 +719,7 @@ class Outcomes(Runner):
         super().know(inputs, shares.logit() if self.task.multi_label else shares.log())
 
 
-def _class_logits(task: Classes, model: str, output: Any) -> Tensor:
+def _class_logits(task: Classification, model: str, output: Any) -> Tensor:
     logits = task.logits(output)
     if logits is None or task.probabilities(logits) is None:
         raise UnsupportedModel(f"{model} gives no probabilities of classes: a classifier is needed")

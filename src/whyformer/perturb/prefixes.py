@@ -28,14 +28,14 @@ PRECISE = torch.float32  # what stands before is the same up to its rounding, wh
 
 CHECKED = "longest input with a correct prefix"
 
-Layers = Sequence[tuple[Tensor, Tensor]]  # keys and values of each layer, [batch, heads, units, width]
-Call = Callable[..., Any]  # runs the model: inputs, their tensors, further arguments → what it returns
+KeyValues = Sequence[tuple[Tensor, Tensor]]  # keys and values of each layer, [batch, heads, units, width]
+ModelCall = Callable[..., Any]  # runs the model: inputs, their tensors, further arguments → what it returns
 
 
 class Prefix:
     """The keys and values of the first tokens of an input, of which a run may take fewer."""
 
-    def __init__(self, layers: Layers):
+    def __init__(self, layers: KeyValues):
         self.layers = layers
 
     def cache(self, start: int) -> Any:
@@ -85,7 +85,7 @@ class Behind(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrefixPlan:
     """How inputs that begin alike are run: the beginning of `source` once, and batches behind some of it."""
 
     source: TensorInput
@@ -108,11 +108,11 @@ class Prefixes:
     always run. A batch holds as many inputs as if they were run whole: at most `most`, and as many tokens as `budget`.
     """
 
-    def __init__(self, model: nn.Module, call: Call, *, kept: int | None, budget: int, most: int | None):
+    def __init__(self, model: nn.Module, call: ModelCall, *, kept: int | None, budget: int, most: int | None):
         self.model, self.call, self.kept = model, call, kept
         self.budget, self.most = budget, most
 
-    def plans(self, inputs: Sequence[TensorInput]) -> tuple[list[Plan], list[TensorInput]]:
+    def plans(self, inputs: Sequence[TensorInput]) -> tuple[list[PrefixPlan], list[TensorInput]]:
         """The plans that cost less than whole runs, and the inputs that are left to be run whole."""
         if known(self.model).get(CHECKED) == REFUSED or not takes_a_past(self.model):
             return [], list(inputs)
@@ -127,14 +127,14 @@ class Prefixes:
                 left += [one for one, start in zip(alike, starts, strict=True) if not start]
         return plans, left
 
-    def prefix(self, plan: Plan) -> Prefix | None:
+    def prefix(self, plan: PrefixPlan) -> Prefix | None:
         """The keys and values that a plan reuses; None if it is to be run whole after all, which costs more."""
         try:
             return self._run(plan.source, plan.length) if self.checked(plan) else None
         except torch.OutOfMemoryError:
             return None
 
-    def checked(self, plan: Plan) -> bool:
+    def checked(self, plan: PrefixPlan) -> bool:
         """Whether the model says the same behind a prefix as of whole inputs: tried once, and again on longer ones."""
         facts, length = known(self.model), len(plan.source)
         longest = facts.get(CHECKED)
@@ -148,7 +148,7 @@ class Prefixes:
             facts[CHECKED] = longest
         return bool(longest != REFUSED)
 
-    def _is_right(self, plan: Plan) -> bool:
+    def _is_right(self, plan: PrefixPlan) -> bool:
         """Run an input and its beginning, whole and behind half of that, and compare."""
         start = max(1, plan.length // 2)
         both = [plan.source, section(plan.source, 0, max(start + 1, plan.length))]
@@ -169,13 +169,13 @@ class Prefixes:
     def _called(self, batch: Behind, *, kept: int | None = None, **more: Any) -> Any:
         return self.call(batch, self.kept if kept is None else kept, **batch.past(), **more)
 
-    def _plan(self, inputs: Sequence[TensorInput], starts: Sequence[int]) -> Plan | None:
+    def _plan(self, inputs: Sequence[TensorInput], starts: Sequence[int]) -> PrefixPlan | None:
         """How to run inputs that begin alike, if that costs less than whole runs."""
         rows = sorted(zip(starts, inputs, strict=True), key=lambda row: (row[0], -len(row[1])))
         rows = [row for row in rows if row[0]]
         call = CALL * self.budget
         batches = tuple(_cut(rows, self.budget, self.most or len(rows), call))
-        plan = Plan(rows[-1][1], batches)
+        plan = PrefixPlan(rows[-1][1], batches)
         return plan if plan.cost(call) < sum(len(one) for _, one in rows) else None
 
     def _last_start(self, one: TensorInput) -> int:
@@ -218,7 +218,7 @@ def _depends_on_length(module: nn.Module) -> bool:
     return any("dynamic" in str(kind) or "longrope" in str(kind) for kind in several)
 
 
-def plain_layers(cache: Any, rows: int) -> Layers | None:
+def plain_layers(cache: Any, rows: int) -> KeyValues | None:
     """The keys and values in what a model returns; None if they are not whole tensors, as those of sliding windows."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 

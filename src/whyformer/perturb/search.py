@@ -22,7 +22,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class _Path:
+class _SearchState:
     """The units hidden so far, in order, and the sum of the probabilities on the way."""
 
     order: tuple[int, ...]
@@ -52,31 +52,31 @@ def best_orders(
     if beam < 1:
         raise BadOption(f"beam must be at least 1; found {beam}")
     sign = -1 if keeping else 1
-    paths = [[_Path((), 0.0)] for _ in searches]
+    paths = [[_SearchState((), 0.0)] for _ in searches]
     for step in range(longest):
         going = [n for n, search in enumerate(searches) if step < len(search.units)]
         grown = {n: _grown(paths[n], len(searches[n].units)) for n in going}
         inputs = [_without(searches[n], path, hide_named(hide)) for n in going for path in grown[n]]
         shares = iter(outcomes.of(inputs, classes))
         for n in going:
-            longer = [_Path(p.order, p.total + sign * float(next(shares)[searches[n].target])) for p in grown[n]]
+            longer = [_SearchState(p.order, p.total + sign * float(next(shares)[searches[n].target])) for p in grown[n]]
             paths[n] = sorted(longer, key=lambda path: path.total)[:beam]
         if forgetting:
             outcomes.forget()
     return [list(best[0].order) for best in paths]
 
 
-def _grown(paths: Sequence[_Path], units: int) -> list[_Path]:
+def _grown(paths: Sequence[_SearchState], units: int) -> list[_SearchState]:
     """The paths, each one unit longer; of those that hide the same units, the one with the lowest sum so far."""
-    best: dict[frozenset[int], _Path] = {}
+    best: dict[frozenset[int], _SearchState] = {}
     for path in paths:
         for unit in range(units):
-            grown = _Path((*path.order, unit), path.total)
+            grown = _SearchState((*path.order, unit), path.total)
             same = best.get(frozenset(grown.order))
             if unit not in path.order and (same is None or same.total > path.total):
                 best[frozenset(grown.order)] = grown
     return list(best.values())
 
 
-def _without(search: Search, path: _Path, hide: Hide) -> TensorInput:
+def _without(search: Search, path: _SearchState, hide: Hide) -> TensorInput:
     return search.input.without([place for unit in path.order for place in search.units[unit]], hide)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whyformer.number_checks import is_far
 
-Step = Callable[[str, Callable[..., Tensor], tuple[Tensor, ...]], Tensor]  # kind of site, function, operands
+AttentionStep = Callable[[str, Callable[..., Tensor], tuple[Tensor, ...]], Tensor]  # kind of site, function, operands
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def attend(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-    step: Step = plain,
+    step: AttentionStep = plain,
     enter: Callable[[Tensor], Tensor] = plain_map,
 ) -> tuple[Tensor, Attention]:
     """What `scaled_dot_product_attention` computes, with its probabilities in the open.
@@ -80,7 +80,7 @@ def _shared(heads: Tensor, times: int) -> Tensor:
     return heads[:, :, None].expand(batch, count, times, units, width).reshape(batch, count * times, units, width)
 
 
-def _masked_softmax(scores: Tensor, mask: Tensor | None, step: Step, *, sighted: bool = False) -> Tensor:
+def _masked_softmax(scores: Tensor, mask: Tensor | None, step: AttentionStep, *, sighted: bool = False) -> Tensor:
     """Softmax over the keys; a query that may look nowhere gets zeros, and no NaN gradient.
 
     With `sighted`, every query is known to see a key.

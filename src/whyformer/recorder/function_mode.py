@@ -37,7 +37,7 @@ from whyformer.recorder.needs import Needs
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One run of a numbered submodule: a member of a list or sequence of modules, such as `encoder.layer.3`."""
 
     path: str
@@ -82,8 +82,8 @@ class Calls(ExitStack):
         self.body = body  # the model without its head, if there is such a module
         self.final: Tensor | None = None  # its output
         self.edits = edits  # number of the call -> what replaces its input
-        self.made: list[Call] = []
-        self._open: list[Call] = []
+        self.made: list[RecordedCall] = []
+        self._open: list[RecordedCall] = []
 
     def __enter__(self) -> Self:
         for path, module in self.modules.items():
@@ -143,7 +143,7 @@ class Calls(ExitStack):
             old, states = states, edit(states)
             args = tuple(states if a is old else a for a in args)
             edited = args, {k: states if v is old else v for k, v in kwargs.items()}
-        call = Call(path, states)
+        call = RecordedCall(path, states)
         call.keep(states)
         self.made.append(call)
         self._open.append(call)

@@ -7,11 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whyformer.arrays import IntArray
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.images import NOWHERE, Patches
-
-Numbers = NDArray[np.int64]
-
 
 MOST_CELLS = 16  # in a row or column of an image that is cut evenly
 
@@ -50,7 +48,7 @@ def _joined(count: int) -> int:
     return next((n for n in range(least, 2 * least) if count % n == 0), least)
 
 
-def _owners(states: Tensor, pixels: Tensor) -> Numbers:
+def _owners(states: Tensor, pixels: Tensor) -> IntArray:
     """The unit of each pixel, [height, width]; `NOWHERE` for one that none sees, less for one that several see."""
     count = states.shape[1]
     bits = max(1, math.ceil(math.log2(count)))
@@ -81,7 +79,7 @@ def _sees(output: Tensor, pixels: Tensor) -> NDArray[np.bool_]:
     return sees
 
 
-def _grid(owner: Numbers, places: Numbers) -> Numbers | None:
+def _grid(owner: IntArray, places: IntArray) -> IntArray | None:
     """The places on their grid, [rows, columns]; None if they do not lie on one, each in a box of its own."""
     tops, lefts = {}, {}
     for place in places.tolist():

@@ -29,7 +29,7 @@ from whyformer.models.load import device_of, input_embeddings, text_config, unwr
 from whyformer.number_checks import is_far, refuse_if
 from whyformer.recorder.attention import Attention
 from whyformer.recorder.capture.mask_hints import masks
-from whyformer.recorder.function_mode import Call, Calls, Recorder, TokenEmbeddings
+from whyformer.recorder.function_mode import Calls, RecordedCall, Recorder, TokenEmbeddings
 from whyformer.recorder.lrp.composites import Composites, RunningActivations
 from whyformer.recorder.lrp.forward_rules import NotWhileRunning, Running, Tap, acts_while_running
 from whyformer.recorder.lrp.rule_sets import PLAIN, Book, check_closed, gradient_book
@@ -39,7 +39,7 @@ from whyformer.recorder.needs import Needs
 from whyformer.recorder.patches import cells_of
 from whyformer.recorder.trace import Layers, Reach, Trace, differentiating
 from whyformer.registry.options import Count, validated
-from whyformer.tasks.task import Outputs, Task, call_of, output_of, said_by, task_of
+from whyformer.tasks.task import ModelOutputs, Task, call_of, output_of, said_by, task_of
 
 if TYPE_CHECKING:
     from whyformer.recorder.capture.captures import Replay
@@ -331,7 +331,7 @@ def _trace(
     first = -1 if isinstance(layers, WhyformerError) else layers.calls[0]
     absorbers = [(made, leaf) for made, leaf in recorder.absorbers if made > first]
     return Trace(
-        outputs=Outputs(logits, task, attended.to(logits.device), recorder.pixels is not None, kept),
+        outputs=ModelOutputs(logits, task, attended.to(logits.device), recorder.pixels is not None, kept),
         layers=layers,
         embeddings=embeddings,
         pixels=recorder.pixels,
@@ -452,7 +452,7 @@ def _runs_under_checkpoint(logits: Tensor) -> bool:
     return any(node.name().startswith("CheckpointFunction") for node in nodes_below([logits.grad_fn]))
 
 
-def _check_stack(name: str, layers: Sequence[Call], calls: Calls) -> None:
+def _check_stack(name: str, layers: Sequence[RecordedCall], calls: Calls) -> None:
     """Raise unless the layers are one stack, and each of its layers holds attention."""
     stacks = {layer.path.rpartition(".")[0] for layer in layers}
     if len(stacks) > 1:
@@ -509,7 +509,7 @@ def _body(model: nn.Module) -> nn.Module | None:
     return body if isinstance(body, nn.Module) and body is not model else None
 
 
-class Runs:
+class RecordedRuns:
     """The runs of a model on a batch, which all predictions of it share; each is recorded when it is first asked for.
 
     The numbers of `tensors` were checked by whoever made the batch. `needs` is what was known beforehand. A run serves

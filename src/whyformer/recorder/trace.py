@@ -22,7 +22,7 @@ from whyformer.recorder.lrp.rules import scratch
 from whyformer.recorder.lrp.sites import Site, any_of, governed, placed
 from whyformer.recorder.patches import cells, cells_of, found_patches
 from whyformer.tasks.targets import Settled, Target
-from whyformer.tasks.task import Outputs, are_all_others
+from whyformer.tasks.task import ModelOutputs, are_all_others
 
 Gate = Callable[[int, Site, Tensor], Tensor]  # a layer, its product of attention and values, what arrives there
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
@@ -70,7 +70,7 @@ class Trace:
     | `absorbers` | parameters above the embedding output that take relevance of their own |
     """
 
-    outputs: Outputs
+    outputs: ModelOutputs
     layers: "Layers | WhyformerError"  # the error says why there are none
     embeddings: Tensor | None
     pixels: Tensor | None = None

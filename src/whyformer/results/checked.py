@@ -12,7 +12,7 @@ from whyformer.storage.schema import count, every, fields, flag, number, one_of,
 LITTLE = 0.1  # of log-odds: what changes them by less hardly matters
 LITTLE_OF_SCORES = 0.1  # of the largest effect, where the model gives no probability
 
-Measure = Literal["log_odds", "output"]
+EffectQuantity = Literal["log_odds", "output"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Checked:
     """
 
     hide: str
-    measure: Measure
+    measure: EffectQuantity
     signed: bool
     output: float
     probability: float | None
@@ -119,7 +119,7 @@ def _effect(data: Mapping[str, Any]) -> Effect:
     return Effect(units=tuple(data["units"]), **{name: data[name] for name in names})
 
 
-def directions(effects: Sequence[float], measure: Measure) -> list[int]:
+def directions(effects: Sequence[float], measure: EffectQuantity) -> list[int]:
     """Which way each effect goes: 1, -1, or 0 where it is little."""
     largest = max(map(abs, effects), default=0.0)
     little = LITTLE if measure == "log_odds" else LITTLE_OF_SCORES * largest

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadInput, BadOption, WhyformerError, nearest, shown
 from whyformer.metrics.metric import Metric, list_metrics, metric_named
 from whyformer.registry.options import validated
@@ -27,14 +28,13 @@ SMALL = 30  # rows: with fewer, percentiles of resamples are too narrow, and int
 TOO_FEW = 5  # rows: with fewer, no number is to be relied on
 SAME = 1e-5  # of the size of the numbers: what two runs in float32 differ by, in other batches, is not a difference
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
-Drawn = tuple[float, Floats]  # a mean, and what it is when rows are drawn again, or without each row: [resamples]
-Pair = tuple[str, str]  # the labels of a method and a metric
+RowNumbers = NDArray[np.int64]
+Drawn = tuple[float, FloatArray]  # a mean, and what it is when rows are drawn again, or without each row: [resamples]
+MethodMetric = tuple[str, str]  # the labels of a method and a metric
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A mean over `n` rows and its 95 % interval; NaN where there is none. The other rows were left out or refused."""
 
     mean: float
@@ -69,15 +69,15 @@ NO_POINT = CurvePoint(math.nan, math.nan, 0)
 class Series(NamedTuple):
     """What one metric says of one method, in order of the rows: values, or packed details."""
 
-    rows: Rows
-    values: Floats
+    rows: RowNumbers
+    values: FloatArray
     details: tuple[bytes, ...]
     left_out: int
     refused: Mapping[str, int]
     curve: Mapping[int, CurvePoint]  # at each point that has numbers
 
 
-def resampled_means(columns: Sequence[Floats], resamples: int, seed: int) -> Floats:
+def resampled_means(columns: Sequence[FloatArray], resamples: int, seed: int) -> FloatArray:
     """The means of columns over rows drawn with replacement, the same for all: [columns, resamples]."""
     count = len(columns[0])
     means = []
@@ -89,14 +89,14 @@ def resampled_means(columns: Sequence[Floats], resamples: int, seed: int) -> Flo
     return np.concatenate(means, axis=1)
 
 
-def _draws(count: int, resamples: int, seed: int) -> Iterator[Rows]:
+def _draws(count: int, resamples: int, seed: int) -> Iterator[RowNumbers]:
     random = np.random.default_rng(seed)
     block = max(1, DRAWN_AT_ONCE // count)
     for start in range(0, resamples, block):
         yield random.integers(count, size=(min(block, resamples - start), count))
 
 
-def left_out_means(column: Floats) -> Floats:
+def left_out_means(column: FloatArray) -> FloatArray:
     """The means of a column without each of its rows in turn."""
     if len(column) < 2:
         return np.empty(0)
@@ -116,14 +116,14 @@ def ranked(means: Mapping[str, float], higher_is_better: bool = True, rounding: 
     return order
 
 
-def _percentiles(resampled: Floats, n: int) -> tuple[float, float]:
+def _percentiles(resampled: FloatArray, n: int) -> tuple[float, float]:
     """From the 2.5th to the 97.5th percentile of the resampled numbers that are finite; one row has no interval."""
     finite = resampled[np.isfinite(resampled)]
     low, high = np.quantile(finite, [0.025, 0.975]) if n > 1 and finite.size else (math.nan, math.nan)
     return float(low), float(high)
 
 
-def _by_student(estimate: float, without: Floats, rounding: float) -> tuple[float, float]:
+def _by_student(estimate: float, without: FloatArray, rounding: float) -> tuple[float, float]:
     """Student's t interval, from the estimates without each row in turn: of a mean it is the textbook's.
 
     Numbers without any spread say nothing of how far the next may lie: then there is no interval.
@@ -168,11 +168,11 @@ class TableData:
     run: Mapping[str, Any]
     resamples: int
     seed: int
-    series: Mapping[Pair, Series] = field(repr=False)
-    _known: dict[bytes, dict[Pair, Drawn]] = field(default_factory=dict, repr=False)
+    series: Mapping[MethodMetric, Series] = field(repr=False)
+    _known: dict[bytes, dict[MethodMetric, Drawn]] = field(default_factory=dict, repr=False)
     _sizes: dict[str, float] = field(default_factory=dict, repr=False)
 
-    def __getitem__(self, pair: Pair) -> Cell | None:
+    def __getitem__(self, pair: MethodMetric) -> TableCell | None:
         """The cell of a method and a metric; None if they were not measured together."""
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise BadOption(f"a cell has a method and a metric, as in table['attcat', 'aopc']; found {pair!r}")
@@ -184,7 +184,7 @@ class TableData:
         shares = n < SMALL and self._is_share(metric) and series.values.size and np.isin(series.values, (0, 1)).all()
         low, high = _by_wilson(mean, n) if shares else self._interval(metric, mean, drawn, n)
         low, high = self._within_bounds(metric, low, high)
-        return Cell(mean, low, high, n, series.left_out, sum(series.refused.values()))
+        return TableCell(mean, low, high, n, series.left_out, sum(series.refused.values()))
 
     @validated
     def compare(self, metric: str, first: str, second: str) -> Difference | None:
@@ -205,7 +205,7 @@ class TableData:
         return Difference(mean, low, high, n)
 
     @validated
-    def share(self, method: str, metric: str) -> Cell | None:
+    def share(self, method: str, metric: str) -> TableCell | None:
         """Which share of the attainable a method reaches: (method - chance) / (ceiling - chance), not clipped."""
         _ = self._series(method, metric)
         if method in REFERENCES or not set(REFERENCES) <= set(self.methods):
@@ -217,7 +217,7 @@ class TableData:
         with np.errstate(invalid="ignore", divide="ignore"):
             room = np.where(np.abs(bests - chances) <= rounding, math.nan, bests - chances)
             share = (mean - chance) / (best - chance)
-            return Cell(share, *self._interval(metric, share, (means - chances) / room, n), n)
+            return TableCell(share, *self._interval(metric, share, (means - chances) / room, n), n)
 
     @validated
     def best(self, metric: str, among: Collection[str] | None = None) -> str | None:
@@ -259,7 +259,7 @@ class TableData:
         return (tuple(at for at, _ in cells), tuple(cell.mean for _, cell in cells)) if cells else None
 
     @validated
-    def curve_cells(self, method: str, metric: str) -> list[tuple[float, Cell]]:
+    def curve_cells(self, method: str, metric: str) -> list[tuple[float, TableCell]]:
         """Where the curve of a metric is taken, and the mean there with its 95 % interval; empty without a curve.
 
         Intervals are by Student's t, however many rows there are: of a curve the single numbers are not kept.
@@ -269,7 +269,7 @@ class TableData:
             return []
         bounds = (0.0, 1.0) if self._is_share(metric) else (-math.inf, math.inf)
         points = [(at, series.curve.get(number, NO_POINT)) for number, at in enumerate(self.facts[metric]["at"])]
-        return [(at, Cell(point.mean, *_around(point, bounds), point.n)) for at, point in points]
+        return [(at, TableCell(point.mean, *_around(point, bounds), point.n)) for at, point in points]
 
     def _series(self, method: str, metric: str) -> Series | None:
         for label, known, kind in ((method, self.methods, "method"), (metric, self.metrics, "metric")):
@@ -284,7 +284,7 @@ class TableData:
         nothing = (math.nan, np.empty(0))
         return len(rows), [self._drawn((method, metric), rows) if len(rows) else nothing for method in methods]
 
-    def _drawn(self, pair: Pair, rows: Rows) -> Drawn:
+    def _drawn(self, pair: MethodMetric, rows: RowNumbers) -> Drawn:
         """The mean over some rows, and what it is when they are resampled; all that have these rows at once."""
         known = self._known.setdefault(rows.tobytes(), {})
         if pair not in known and self.series[pair].details:
@@ -294,13 +294,13 @@ class TableData:
             columns = [s.values[np.searchsorted(s.rows, rows)] for s in having.values()]
             with np.errstate(over="ignore"):
                 few = len(rows) < SMALL
-                drawn: Iterable[Floats]
+                drawn: Iterable[FloatArray]
                 drawn = map(left_out_means, columns) if few else resampled_means(columns, self.resamples, self.seed)
                 columns_drawn = zip(having, columns, drawn, strict=True)
                 known |= {pair: (float(np.mean(column)), resampled) for pair, column, resampled in columns_drawn}
         return known[pair]
 
-    def _interval(self, metric: str, estimate: float, drawn: Floats, n: int) -> tuple[float, float]:
+    def _interval(self, metric: str, estimate: float, drawn: FloatArray, n: int) -> tuple[float, float]:
         """The 95 % interval of a number: by what it is without each row, or when rows are drawn again."""
         if not self.is_resampled(metric):
             return math.nan, math.nan
@@ -338,7 +338,7 @@ class TableData:
             self._sizes[metric] = SAME * (float(np.mean(values)) if values.size else 1.0)
         return self._sizes[metric]
 
-    def _corpus(self, pair: Pair, rows: Rows) -> Drawn:
+    def _corpus(self, pair: MethodMetric, rows: RowNumbers) -> Drawn:
         facts, series = self.facts[pair[1]], self.series[pair]
         details = [json.loads(zlib.decompress(series.details[n])) for n in np.searchsorted(series.rows, rows)]
         of, options = metric_named(facts["name"]), facts["options"]
@@ -403,8 +403,10 @@ class Aggregate:
         self.skipped: dict[int, str] = {}
         self.dropped: set[int] = set()  # examples that were cut at the model's window
         self.right: dict[int, bool | None] = {}  # of each example; None: there is no gold label
-        self._numbers: defaultdict[Pair, _Numbers] = defaultdict(_Numbers)
-        self._kept: defaultdict[Pair, array[int]] = defaultdict(lambda: array("q"))  # rows whose scores are kept
+        self._numbers: defaultdict[MethodMetric, _Numbers] = defaultdict(_Numbers)
+        self._kept: defaultdict[MethodMetric, array[int]] = defaultdict(
+            lambda: array("q")
+        )  # rows whose scores are kept
         self._methods: dict[str, tuple[int, int, int]] = {}  # where a label stands first
         self._metrics: dict[str, tuple[int, int, int]] = {}
 
@@ -440,12 +442,12 @@ class Aggregate:
                 self.dropped.add(example["row"])
             self.right[example["row"]] = None if gold is None or predicted is None else gold == predicted
 
-    def rows(self) -> dict[Pair, frozenset[int]]:
+    def rows(self) -> dict[MethodMetric, frozenset[int]]:
         """Of each method and metric the rows that have a number; beside metrics stands what is kept, `KEPT`."""
         numbers = {pair: frozenset(numbers.rows) for pair, numbers in self._numbers.items()}
         return numbers | {pair: frozenset(rows) for pair, rows in self._kept.items()}
 
-    def means(self) -> dict[Pair, float]:
+    def means(self) -> dict[MethodMetric, float]:
         """The means so far, for a live view; metrics of level `corpus` have theirs in the table only."""
         return {pair: float(np.mean(numbers.values)) for pair, numbers in self._numbers.items() if numbers.values}
 

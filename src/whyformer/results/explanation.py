@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.images import Picture, heat_map
 from whyformer.inputs.units import Box, Span, Unit, join_words, occurrences
@@ -27,11 +28,10 @@ from whyformer.results.saved import (
     plain_pixels,
 )
 from whyformer.results.trust import TrustData
-from whyformer.tasks.targets import AnswerSpan, Label, Place, Predicted
+from whyformer.tasks.targets import AnswerSpan, Label, OutputPosition, Predicted
 from whyformer.tasks.task import Explains
 from whyformer.tolerance import ROUNDING, close, coarsest
 
-Floats = NDArray[np.float64]
 TOP = 5  # units
 BASELINES = frozenset({"random", "centre"})  # methods that look at no model, for others to be better than
 
@@ -123,7 +123,7 @@ def _alike(one: "ExplanationData", other: "ExplanationData") -> "tuple[Explanati
     raise BadInput(f"two explanations agree unit by unit, and these are of different {what}: explain the same input")
 
 
-def _felt(explanation: "ExplanationData", signed: bool) -> Floats:
+def _felt(explanation: "ExplanationData", signed: bool) -> FloatArray:
     return explanation.scores if signed else explanation.magnitude
 
 
@@ -131,7 +131,7 @@ def _strongest(explanation: "ExplanationData", k: int) -> list[int]:
     return sorted(explanation.ranked, key=lambda place: (-abs(explanation.scores[place]), place))[:k]
 
 
-def _correlations(first: Floats, second: Floats) -> tuple[float | None, float | None]:
+def _correlations(first: FloatArray, second: FloatArray) -> tuple[float | None, float | None]:
     """Spearman's and Kendall's; of a list of equal numbers there are none."""
     from scipy.stats import kendalltau, spearmanr
 
@@ -148,14 +148,13 @@ def _equal_signs(one: "ExplanationData", other: "ExplanationData", places: set[i
     return float(np.mean(sides[0][chosen] == sides[1][chosen]))
 
 
-def _sides(explanation: "ExplanationData") -> Floats | None:
+def _sides(explanation: "ExplanationData") -> FloatArray | None:
     """For each unit whether it spoke for the target or against it, if the explanation tells."""
     if explanation.signed:
         return explanation.direction
     return None if explanation.signs is None else np.sign(explanation.signs).astype(np.float64)
 
 
-Array = NDArray[np.float64]
 T = TypeVar("T")
 OF_SOME_TASKS = ("span", "place", "title", "indices")  # fields of labels and predictions
 
@@ -174,14 +173,14 @@ class ExplanationData:
     """What an `Explanation` is made of, which says what the fields mean."""
 
     units: tuple[Unit, ...]
-    scores: Array
+    scores: FloatArray
     prediction: Predicted
     target: Label
     method: str
     signed: bool
     texts: tuple[str, ...] = ()
     versus: Label | None = None
-    layers: Array | None = None
+    layers: FloatArray | None = None
     options: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -189,7 +188,7 @@ class ExplanationData:
     signs: NDArray[np.int64] | None = None
     seen: tuple[Seen, ...] = ()
     image: Picture | None = None
-    pixels: Array | None = None
+    pixels: FloatArray | None = None
     checked: Checked | None = None
     explains: Explains = "logit"
     predicts_at: int | None = None
@@ -210,17 +209,17 @@ class ExplanationData:
         return [unit.text for unit in self.units]
 
     @property
-    def magnitude(self) -> Array:
+    def magnitude(self) -> FloatArray:
         """How much each unit matters: `|E|` of AttCAT's impact score (Eq. 6)."""
         return np.abs(self.scores)
 
     @property
-    def direction(self) -> Array:
+    def direction(self) -> FloatArray:
         """Whether each unit speaks for the target (1) or against it (-1): `sign(E)` of AttCAT's Eq. 6."""
         return np.sign(self.scores)
 
     @property
-    def heat(self) -> Array:
+    def heat(self) -> FloatArray:
         """Of an image, the scores as a map [height, width] of what the model saw.
 
         Of a method that scores pixels, theirs; else the grid of patches, upsampled bilinearly.
@@ -462,7 +461,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     if where := label.get("span"):
         label["span"] = AnswerSpan(tuple(where["tokens"]), _span(where["characters"]))
     if where := label.get("place"):
-        label["place"] = Place(where["token"], where["part"], _span(where["characters"]))
+        label["place"] = OutputPosition(where["token"], where["part"], _span(where["characters"]))
     return label
 
 

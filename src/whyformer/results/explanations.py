@@ -13,12 +13,13 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.inputs.batch import NO_ANSWER, TextInput
 from whyformer.inputs.units import Span, Unit
 from whyformer.methods.method import Scores
 from whyformer.results.checked import Effect
-from whyformer.results.explanation import Array, ComparisonData, ExplanationData, plain_label, plain_unit
+from whyformer.results.explanation import ComparisonData, ExplanationData, plain_label, plain_unit
 from whyformer.results.saved import EXPLANATION, SCHEMA, SCHEMA_VERSION
 from whyformer.results.shortcuts import ScoredWord, scored_words
 from whyformer.storage.files import parsed_json, path_of, read
@@ -177,7 +178,7 @@ class KeptRow:
         numbers = self._numbers(method, scores)
         return scored_words(self._units, self.facts["kept"]["texts"], numbers, scores.get("ranks", False))
 
-    def _numbers(self, method: str, scores: Any) -> Array:
+    def _numbers(self, method: str, scores: Any) -> FloatArray:
         try:
             _SCORES(scores)
             numbers = np.frombuffer(_decoded(scores["scores"]), dtype=NUMBERS).astype(np.float64)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Self, TypeVar
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadInput
 from whyformer.inputs.units import Span, Unit, join_words
 from whyformer.methods.method import MethodSpec, list_methods, method_named
 from whyformer.results.checked import LITTLE
-from whyformer.results.explanation import Array, ExplanationData
+from whyformer.results.explanation import ExplanationData
 from whyformer.storage.schema import (
     Format,
     both,
@@ -75,7 +76,9 @@ class ExplainedText:
         return self.gold is not None and self.gold != self.predicted
 
 
-def scored_words(units: Sequence[Unit], texts: Sequence[str], scores: Array, ranks: bool) -> tuple[ScoredWord, ...]:
+def scored_words(
+    units: Sequence[Unit], texts: Sequence[str], scores: FloatArray, ranks: bool
+) -> tuple[ScoredWord, ...]:
     """The words of a text with the sum of their tokens' scores; of mere ranks, the highest."""
     joined = [(unit, scores[members]) for unit, members in join_words(units, texts)]
     return tuple(ScoredWord(u.text, u.part, u.span, float(own.max() if ranks else own.sum())) for u, own in joined)

@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadOption
-from whyformer.results.explanation import Array, ExplanationData, ScoredUnit
+from whyformer.results.explanation import ExplanationData, ScoredUnit
 
 Colour = tuple[int, int, int]
 Scale = Literal["row", "shared"]  # what colours of several rows are beside: the largest score of the row, or of all
@@ -28,7 +29,7 @@ def two_sided(explanation: ExplanationData) -> bool:
     return explanation.signed or _signs(explanation) is not None
 
 
-def strengths(explanation: ExplanationData, peak: float | None = None) -> Array:
+def strengths(explanation: ExplanationData, peak: float | None = None) -> FloatArray:
     """Scores divided by the largest magnitude among the units that are shown, or by `peak`; 0 for special tokens.
 
     Those of an order are below 0 where a unit spoke against the target when it was hidden. Of an image with a text
@@ -40,7 +41,7 @@ def strengths(explanation: ExplanationData, peak: float | None = None) -> Array:
     return _as_checked(explanation, sizes) if explanation.signed else sizes
 
 
-def _as_checked(explanation: ExplanationData, sizes: Array) -> Array:
+def _as_checked(explanation: ExplanationData, sizes: FloatArray) -> FloatArray:
     """With the side of each word that was hidden: that of its effect, and none if it hardly matters."""
     sides = np.sign(sizes)
     if explanation.checked is None:
@@ -71,13 +72,13 @@ def _patches(explanation: ExplanationData) -> NDArray[np.bool_]:
     return np.array([unit.box is not None for unit in explanation.units], dtype=bool)
 
 
-def _visible(explanation: ExplanationData) -> Array:
+def _visible(explanation: ExplanationData) -> FloatArray:
     """Scores, and 0 for units without a color: special ones, and the one after which a next token is predicted."""
     shown = [not unit.special and place != explanation.predicts_at for place, unit in enumerate(explanation.units)]
     return np.where(shown, explanation.scores, 0.0)
 
 
-def _peak(scores: Array) -> float:
+def _peak(scores: FloatArray) -> float:
     return float(np.abs(scores).max(initial=0))
 
 
@@ -108,7 +109,7 @@ def _signs(explanation: ExplanationData) -> NDArray[np.int64] | None:
     return None if explanation.signed else explanation.signs
 
 
-def scaled(scores: Array, peak: float | None = None) -> Array:
+def scaled(scores: FloatArray, peak: float | None = None) -> FloatArray:
     """Scores divided by the largest magnitude among them, or by `peak`."""
     peak = _peak(scores) if peak is None else peak
     return scores / peak if peak > 0 else np.zeros_like(scores)

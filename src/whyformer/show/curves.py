@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
 from whyformer.results.evaluation import REFERENCES, TableData
-from whyformer.show.figures import Drawing
+from whyformer.show.figures import NotebookFigure
 from whyformer.show.html import PAGE
 from whyformer.show.pictures import curve_legend, figure_bytes, ruled, write_figure
 from whyformer.show.tables import ARROWS, as_csv, as_html, as_latex, as_markdown, curves_csv
@@ -42,7 +42,7 @@ def figure(table: TableData, metric: str) -> Figure:
     at = next(iter(curves.values()))[0]
     shares = max(at) <= 1
     wide = 8.5 + 0.075 * max(0, max(map(len, curves)) - USUAL_LABEL)
-    drawn = Drawing(figsize=(wide, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
+    drawn = NotebookFigure(figsize=(wide, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
     axes = drawn.subplots()
     look: dict[str, Any]
     for method, (places, means) in curves.items():

@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadInput
 from whyformer.escapes import literal
 from whyformer.inputs.images import Pixels
 from whyformer.inputs.units import Unit
-from whyformer.results.explanation import Array, ComparisonData, ExplanationData
+from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.show.colors import AGAINST, FOR, IMPORTANCE, Scale, as_hex, common_peak, largest, strengths, two_sided
 from whyformer.show.layout import (
     called,
@@ -41,7 +42,7 @@ from whyformer.show.pictures import DPI, figure_bytes, tiled
 ON_SCREEN = 96  # pixels of an inch
 
 
-class Drawing(Figure):
+class NotebookFigure(Figure):
     """A matplotlib figure that notebooks show as it is, also where nobody asked for `%matplotlib inline`."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
@@ -186,7 +187,7 @@ def _drawn(
     texts = sum(any(tile.title for tile in row if tile) + any(tile.caption for tile in row if tile) for row in rows)
     wide = side * columns + line * any(tile.beside for tile in tiles) + (0.0 if peak is None else 3 * line)
     high = side * sum(heights) + line * (texts + 1) + 0.08 * len(rows)
-    drawn = Drawing(figsize=(wide, high), layout="compressed")
+    drawn = NotebookFigure(figsize=(wide, high), layout="compressed")
     axes = drawn.subplots(len(rows), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
     for place, cell in np.ndenumerate(axes):
         row = rows[place[0]]
@@ -219,7 +220,7 @@ def _draw(axes: Any, tile: Tile) -> None:
 COLUMN, ROW = 0.45, 0.32  # inches of a cell
 BAR = 0.16  # inches, how wide a colour bar is
 VISIBLE = 0.1  # of the peak: from here on a colour is seen
-Rows = Sequence[tuple[str, ExplanationData]]  # with their names
+FigureRows = Sequence[tuple[str, ExplanationData]]  # with their names
 OWN_SCALES = "each row on its own scale: at its right, the largest score"
 
 
@@ -246,13 +247,13 @@ def figure(
     return _heatmaps(panels, common_peak([e for rows in panels for _, e in rows], scale or usual))
 
 
-def _heatmaps(panels: Sequence[Rows], peak: float | None) -> Figure:
+def _heatmaps(panels: Sequence[FigureRows], peak: float | None) -> Figure:
     """A heatmap for each headline, one below the other."""
     widest = max(len(shown_places(rows[-1][1])) for rows in panels)
     heights = [len(rows) for rows in panels]
     peak = peak if sum(heights) > 1 else None  # a single row has its own scale
     size = (2.8 + COLUMN * widest, 1.6 * len(panels) + ROW * sum(heights))
-    drawn = Drawing(figsize=size, layout="constrained")
+    drawn = NotebookFigure(figsize=size, layout="constrained")
     every = drawn.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
     for axes, rows in zip(every[:, 0], panels, strict=True):
         _heatmap(drawn, axes, rows, peak)
@@ -261,7 +262,7 @@ def _heatmaps(panels: Sequence[Rows], peak: float | None) -> Figure:
     return drawn
 
 
-def _heatmap(drawn: Figure, axes: Axes, rows: Rows, peak: float | None) -> None:
+def _heatmap(drawn: Figure, axes: Axes, rows: FigureRows, peak: float | None) -> None:
     """The rows, all by one peak, or each by its own."""
     explanation = rows[-1][1]
     shown = shown_places(explanation)
@@ -294,7 +295,7 @@ def _with_effects(explanation: ExplanationData, shown: Sequence[int], names: Seq
     return told
 
 
-def _minus_signs(axes: Axes, rows: Sequence[tuple[Array, bool]]) -> None:
+def _minus_signs(axes: Axes, rows: Sequence[tuple[FloatArray, bool]]) -> None:
     """A minus on what speaks against the target, for who does not see the colour."""
     for row, (strength, signed) in enumerate(rows):
         for column in np.flatnonzero(strength < -VISIBLE) if signed else ():

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from whyformer.arrays import FloatArray
 from whyformer.inputs.images import Pixels
 from whyformer.results.checked import Effect
-from whyformer.results.explanation import Array, ComparisonData, ExplanationData
+from whyformer.results.explanation import ComparisonData, ExplanationData
 from whyformer.results.trust import TrustData
 from whyformer.show import layout
 from whyformer.show.colors import FAINT, Colour, Scale, common_peak, hue, largest, strengths, two_sided, written
@@ -373,7 +374,7 @@ def marked_text(explanation: ExplanationData, peak: float | None = None) -> str:
     return "".join(parts)
 
 
-def _unit(explanation: ExplanationData, piece: layout.Piece, strength: Array) -> str:
+def _unit(explanation: ExplanationData, piece: layout.Piece, strength: FloatArray) -> str:
     if piece.position is None:
         return escape(piece.text)
     shade = float(strength[piece.position])
@@ -424,7 +425,7 @@ def _reasons(explanation: ExplanationData) -> str:
     return f'<table class="reasons">{"".join(first)}</table>{told}{more}'
 
 
-def _reason(explanation: ExplanationData, reason: layout.Reason, peak: float) -> str:
+def _reason(explanation: ExplanationData, reason: layout.ReasonLine, peak: float) -> str:
     bar = f'<div class="bar"><i style="width:{100 * abs(reason.score) / peak:.1f}%;background:{_rgba(reason.colour, 1)}"></i></div>'
     data = "" if reason.effect is None else _without(explanation, reason.effect)
     cells = f'<td class="w">{escape(reason.text)}</td><td>{bar}</td><td>{written(explanation, reason.score)}</td>'

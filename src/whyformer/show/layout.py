@@ -179,7 +179,7 @@ def prepared(result: R, tokens: bool = False) -> R:
     return [e.for_people(tokens) for e in result]  # type: ignore[return-value]
 
 
-class Reason(NamedTuple):
+class ReasonLine(NamedTuple):
     """A word, patch or region with its score, its colour at its strongest, and what the model says without it."""
 
     text: str
@@ -190,19 +190,19 @@ class Reason(NamedTuple):
     effect: Effect | None = None  # if it was hidden
 
 
-def reasons(explanation: ExplanationData, count: int) -> list[Reason]:
+def reasons(explanation: ExplanationData, count: int) -> list[ReasonLine]:
     """What is strongest in an explanation; of an image that was checked, its regions."""
     checked, places = explanation.checked, {id(unit): n for n, unit in enumerate(explanation.units)}
     if checked is not None and explanation.image is not None and not explanation.texts:
         return [
-            Reason(f"{numeral(n)} {e.text}", e.score, side_colour(e.direction), *_told(explanation, e), e)
+            ReasonLine(f"{numeral(n)} {e.text}", e.score, side_colour(e.direction), *_told(explanation, e), e)
             for n, e in enumerate(checked.effects)
         ]
     listed = []
     for unit, colour in strongest(explanation, count):
         effect = None if checked is None else checked.of(places[id(unit.unit)])
         told = ("", "") if effect is None else _told(explanation, effect)
-        listed.append(Reason(unit_name(explanation, unit), unit.score, colour, *told, effect))
+        listed.append(ReasonLine(unit_name(explanation, unit), unit.score, colour, *told, effect))
     return listed
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from whyformer.escapes import visible
-from whyformer.progress import Lines, watched
+from whyformer.progress import StderrProgress, watched
 from whyformer.results.evaluation import Aggregate
 
 REFRESH = 2  # times a second
@@ -22,7 +22,7 @@ def watching(total: int, results: Aggregate, description: str, *, shown: bool = 
         yield lambda: None
         return
     if not watched():
-        lines, chunks = Lines(description), count()
+        lines, chunks = StderrProgress(description), count()
         lines(next(chunks), total)
         yield lambda: lines(next(chunks), total)
         return

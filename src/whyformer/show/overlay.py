@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadInput
-from whyformer.inputs.images import Floats, Picture, Pixels, heat_map
+from whyformer.inputs.images import Picture, Pixels, heat_map
 from whyformer.results.explanation import ExplanationData
 from whyformer.show.colors import hue, scaled, strengths, two_sided, written
 
@@ -29,14 +30,14 @@ def picture_of(explanation: ExplanationData) -> Picture:
     return explanation.image
 
 
-def heat_strengths(explanation: ExplanationData, peak: float | None = None) -> Floats:
+def heat_strengths(explanation: ExplanationData, peak: float | None = None) -> FloatArray:
     """The heat map [height, width], divided by its largest magnitude or by `peak`, in the pixels that the model saw."""
     if explanation.pixels is not None:
         return scaled(explanation.pixels, peak)
     return heat_map(explanation.units, strengths(explanation, peak), picture_of(explanation).size)
 
 
-def layer(strength: Floats, signed: bool) -> NDArray[np.uint8]:
+def layer(strength: FloatArray, signed: bool) -> NDArray[np.uint8]:
     """Heat as a transparent layer [height, width, 4]: the colour says for or against, the opacity how much."""
     sides = [np.array((*hue(side, signed), 0)) for side in (1.0, -1.0)]
     drawn = np.where(strength[..., None] >= 0, *sides)
@@ -73,7 +74,7 @@ def seen_part(explanation: ExplanationData, pixels: Pixels) -> Rectangle:
     return *first, max(round(right * width), first[0] + 1), max(round(bottom * height), first[1] + 1)
 
 
-def _resized(strength: Floats, part: Rectangle) -> Floats:
+def _resized(strength: FloatArray, part: Rectangle) -> FloatArray:
     """A map as large as a part of a picture, by bilinear interpolation."""
     left, top, right, bottom = part
     image = Image.fromarray(strength.astype(np.float32))

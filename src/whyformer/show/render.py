@@ -25,7 +25,7 @@ from whyformer.show.layout import picture_in, prepared, row_names, shown_places
 from whyformer.storage.files import path_of, write_bytes
 
 Content = str | bytes
-Explained = ExplanationData | ComparisonData[Any]
+RenderableExplanation = ExplanationData | ComparisonData[Any]
 F = TypeVar("F", bound=Callable[..., Content])
 
 PICTURES = ("png", "svg", "pdf")
@@ -107,7 +107,7 @@ def format_of(path: str | Path) -> OutputFormat:
     raise BadOption(f"{str(path)!r} has the ending of no output format: known are {known}")
 
 
-class Shown:
+class Renderable:
     """What results that can be shown have in common."""
 
     def render(self, form: str, **options: Any) -> Content:
@@ -133,7 +133,7 @@ LATEX = output_format("latex", ".tex")
 
 
 @TEXT.of(ExplanationData, ComparisonData)
-def _explained_text(result: Explained, scale: Scale | None = None, tokens: bool = False) -> str:
+def _explained_text(result: RenderableExplanation, scale: Scale | None = None, tokens: bool = False) -> str:
     from whyformer.show.terminal import comparison_text, explanation_text, to_text
 
     result = prepared(result, tokens)
@@ -143,7 +143,7 @@ def _explained_text(result: Explained, scale: Scale | None = None, tokens: bool 
 
 
 @HTML.of(ExplanationData, ComparisonData)
-def _explained_page(result: Explained, scale: Scale | None = None, tokens: bool = False) -> str:
+def _explained_page(result: RenderableExplanation, scale: Scale | None = None, tokens: bool = False) -> str:
     from whyformer.show.html import page
 
     return page([result] if isinstance(result, ExplanationData) else result, scale, tokens)
@@ -167,7 +167,9 @@ def _lines(result: ExplanationsData[Any]) -> str:
 
 
 def _picture(kind: str) -> Callable[..., bytes]:
-    def drawn(result: Explained, scale: Scale | None = None, tokens: bool = False, layers: bool = False) -> bytes:
+    def drawn(
+        result: RenderableExplanation, scale: Scale | None = None, tokens: bool = False, layers: bool = False
+    ) -> bytes:
         from whyformer.show.figures import figure
         from whyformer.show.pictures import figure_bytes
 
@@ -180,7 +182,7 @@ for _kind in PICTURES:
     output_format(_kind, f".{_kind}").of(ExplanationData, ComparisonData)(_picture(_kind))
 
 
-def _scores_grid(result: Explained) -> Grid:
+def _scores_grid(result: RenderableExplanation) -> Grid:
     """A row for each unit that is not special, a column for each method, whose highest score stands out.
 
     Patches have four columns for their box, in the pixels that the model saw.

@@ -28,8 +28,8 @@ from whyformer.results.evaluation import (
     SMALL,
     TOO_FEW,
     Aggregate,
-    Cell,
     Difference,
+    TableCell,
     TableData,
     ranked,
 )
@@ -54,7 +54,7 @@ NUMBERS_STYLE = """
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """What stands in one place of a table: a number, its interval, and whether it is the best or tied with the best."""
 
     number: str = NONE
@@ -69,16 +69,16 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One entry for each method. The title is a metric's label, `n` or `share`; the note has an arrow and a count."""
 
     metric: str
     title: str
     note: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TableEntry, ...]
 
 
-def grid(table: TableData) -> list[Column]:
+def grid(table: TableData) -> list[TableColumn]:
     """Means with intervals; the number of rows where it differs; the share of the attainable where there is one."""
     columns = []
     for metric in table.metrics:
@@ -87,17 +87,17 @@ def grid(table: TableData) -> list[Column]:
         entries = tuple(_entry(c, m == best, m in tied) for m, c in zip(table.methods, cells, strict=True))
         counts = sorted({cell.n for cell in cells if cell and cell.n})
         note = _arrow(table, metric) + (f" (n = {counts[0]})" if len(counts) == 1 else "")
-        columns.append(Column(metric, metric, note, entries))
+        columns.append(TableColumn(metric, metric, note, entries))
         if len(counts) > 1:
-            numbers = tuple(Entry(str(cell.n) if cell else NONE) for cell in cells)
-            columns.append(Column(metric, "n", "", numbers))
+            numbers = tuple(TableEntry(str(cell.n) if cell else NONE) for cell in cells)
+            columns.append(TableColumn(metric, "n", "", numbers))
         shares = [table.share(method, metric) for method in table.methods]
         if any(shares):
-            columns.append(Column(metric, "share", "", tuple(map(_entry, shares))))
+            columns.append(TableColumn(metric, "share", "", tuple(map(_entry, shares))))
     return columns
 
 
-def differences(table: TableData) -> list[Column]:
+def differences(table: TableData) -> list[TableColumn]:
     """Of each method, references aside, by how much its mean is above that of the best."""
     columns = []
     methods = _ordinary(table)
@@ -105,16 +105,16 @@ def differences(table: TableData) -> list[Column]:
         best, tied = table.best(metric), table.tied(metric)
         if best and len(methods) > 1:
             others = {m: _entry(table.compare(metric, m, best), False, m in tied, "+") for m in methods if m != best}
-            entries = tuple(others.get(method, Entry("best", best=True)) for method in methods)
-            columns.append(Column(metric, metric, _arrow(table, metric), entries))
+            entries = tuple(others.get(method, TableEntry("best", best=True)) for method in methods)
+            columns.append(TableColumn(metric, metric, _arrow(table, metric), entries))
     return columns
 
 
-def _entry(cell: Cell | Difference | None, best: bool = False, tied: bool = False, sign: str = "") -> Entry:
+def _entry(cell: TableCell | Difference | None, best: bool = False, tied: bool = False, sign: str = "") -> TableEntry:
     if cell is None or math.isnan(cell.mean):
-        return Entry()
+        return TableEntry()
     mean, low, high = (f"{number:{sign}z.3f}" for number in (cell.mean, cell.low, cell.high))
-    return Entry(mean, "" if math.isnan(cell.low) else f"[{low}, {high}]", best, tied)
+    return TableEntry(mean, "" if math.isnan(cell.low) else f"[{low}, {high}]", best, tied)
 
 
 def _arrow(table: TableData, metric: str) -> str:
@@ -125,7 +125,7 @@ def _ordinary(table: TableData) -> list[str]:
     return [method for method in table.methods if method not in REFERENCES]
 
 
-def legend(columns: Sequence[Column], best: str = "best in bold") -> str:
+def legend(columns: Sequence[TableColumn], best: str = "best in bold") -> str:
     """What the marks in a table mean."""
     marks = ["↑ higher is better, ↓ lower is better", best]
     if any(entry.tied for column in columns for entry in column.entries):
@@ -268,7 +268,7 @@ def as_markdown(table: TableData) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _pipes(methods: Sequence[str], columns: Sequence[Column]) -> str:
+def _pipes(methods: Sequence[str], columns: Sequence[TableColumn]) -> str:
     heads = [f"{_code(c.title) if c.title == c.metric else c.title} {c.note}".rstrip() for c in columns]
     names = [f"*{method}*" if method in REFERENCES else _code(method) for method in methods]
     rows = [[name, *(c.entries[n].written("**{}**") for c in columns)] for n, name in enumerate(names)]
@@ -280,7 +280,7 @@ def _code(label: str) -> str:
     return before + one_line(label).replace("|", r"\|") + after
 
 
-def _bounds(measured: Cell | Difference | None) -> list[float | None]:
+def _bounds(measured: TableCell | Difference | None) -> list[float | None]:
     """The mean and the ends of its interval, those that there are."""
     numbers = (measured.mean, measured.low, measured.high) if measured else (math.nan,) * 3
     return [None if math.isnan(number) else number for number in numbers]
@@ -313,7 +313,7 @@ def as_csv(table: TableData) -> str:
 def as_latex(table: TableData) -> str:
     """A tabular for the package booktabs; what a reader must know stands above it as comments."""
 
-    def entry(shown: Entry) -> str:
+    def entry(shown: TableEntry) -> str:
         text = shown.written(r"\textbf{{{}}}").replace("-", "$-$").replace("–", "--")
         return text.replace("≈", "≈".translate(LATEX))
 
@@ -335,8 +335,8 @@ def as_html(table: TableData) -> str:
     return f'<style>{STYLE}{NUMBERS_STYLE}</style><section class="why wide">{shown}</section>'
 
 
-def _rows(methods: Sequence[str], columns: Sequence[Column]) -> str:
-    def entry(shown: Entry) -> str:
+def _rows(methods: Sequence[str], columns: Sequence[TableColumn]) -> str:
+    def entry(shown: TableEntry) -> str:
         number = f"<b>{shown.number}</b>" if shown.best else shown.number
         return f"<td>{'≈ ' if shown.tied else ''}{number} <i>{shown.interval}</i></td>"
 
@@ -371,7 +371,7 @@ def _printed(lines: Lines) -> rich.text.Text:
     return SafeText("\n").join(row for row in rows if row)
 
 
-def _lines(methods: Sequence[str], columns: Sequence[Column]) -> Lines:
+def _lines(methods: Sequence[str], columns: Sequence[TableColumn]) -> Lines:
     lines = Lines(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     lines.add_column("method", no_wrap=True)
     for column in columns:
@@ -382,7 +382,7 @@ def _lines(methods: Sequence[str], columns: Sequence[Column]) -> Lines:
     return lines
 
 
-def _styled(entry: Entry) -> SafeText:
+def _styled(entry: TableEntry) -> SafeText:
     text = SafeText("≈ " if entry.tied else "* " if entry.best else "")
     text.append(entry.number, BEST if entry.best else "")
     return text.append(f" {entry.interval}".rstrip(), "dim")
@@ -399,8 +399,10 @@ def live(results: Aggregate) -> Group:
         rounding = SAME * sum(map(abs, current.values())) / len(current)
         compared = {method: mean for method, mean in current.items() if method not in REFERENCES}
         best = ranked(compared, higher is not False, rounding)[:1]
-        shown = {method: Entry(f"{value:z.3f}", best=method in best) for method, value in current.items()}
-        columns.append(Column(metric, metric, ARROWS[higher], tuple(shown.get(method, Entry()) for method in methods)))
+        shown = {method: TableEntry(f"{value:z.3f}", best=method in best) for method, value in current.items()}
+        columns.append(
+            TableColumn(metric, metric, ARROWS[higher], tuple(shown.get(method, TableEntry()) for method in methods))
+        )
     return Group(_lines(methods, columns), SafeText(f"means of {_many(len(results.right), 'example')} so far", "dim"))
 
 

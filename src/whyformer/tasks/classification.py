@@ -12,7 +12,7 @@ from whyformer.tasks.targets import Label, Predicted, class_index
 from whyformer.tasks.task import (
     Chosen,
     ExampleOutputs,
-    Outputs,
+    ModelOutputs,
     Task,
     are_all_others,
     log_odds,
@@ -28,7 +28,7 @@ def is_multi_label(model: nn.Module) -> bool:
 
 @register
 @dataclass(frozen=True)
-class Classes(Task):
+class Classification(Task):
     """A class of the whole input. Logits are [batch, classes], a target is a class by index or name."""
 
     name, head, gives = "classes", "SequenceClassification", "the logits of classes"
@@ -46,7 +46,7 @@ class Classes(Task):
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         return logits if isinstance(logits, Tensor) and logits.dim() == 2 else None
 
-    def check(self, outputs: Outputs, model: nn.Module) -> None:
+    def check(self, outputs: ModelOutputs, model: nn.Module) -> None:
         """Raise for a model whose labels are not those of its outputs."""
         name, count = type(model).__name__, outputs.logits.shape[-1]
         if len(self.labels) not in (0, count):
@@ -55,11 +55,11 @@ class Classes(Task):
                 "model.config.id2label to one name for each output"
             )
 
-    def best(self, outputs: Outputs) -> Tensor:
+    def best(self, outputs: ModelOutputs) -> Tensor:
         """The class with the highest logit."""
         return outputs.logits.detach().argmax(-1)
 
-    def parsed(self, target: Any, outputs: Outputs, row: int) -> int:
+    def parsed(self, target: Any, outputs: ModelOutputs, row: int) -> int:
         """The index of a class."""
         return class_index(target, self.labels, outputs.logits.shape[-1])
 
@@ -67,7 +67,7 @@ class Classes(Task):
         """A tuple is a list too: a class is one name or number."""
         return list(target) if isinstance(target, tuple) else target
 
-    def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
+    def runners_up(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor:
         """The class with the highest logit but one."""
         if outputs.logits.shape[-1] == 1:
             raise BadOption("versus='runner_up': this model has one output, and nothing to set it against")
@@ -101,7 +101,7 @@ class Classes(Task):
             return None
         return logits.double().sigmoid() if self.multi_label else logits.double().softmax(-1)
 
-    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+    def odds(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor | None:
         """Of a class among the others, or of an independent label."""
         logits = outputs.logits.detach().double()
         return None if self.probabilities(logits) is None else self.log_odds(logits, chosen)

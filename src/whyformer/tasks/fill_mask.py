@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from whyformer.errors import BadInput, BadOption, UnsupportedModel, shown
-from whyformer.tasks.targets import Place
+from whyformer.tasks.targets import OutputPosition
 from whyformer.tasks.task import Asked, ExampleOutputs, register
 from whyformer.tasks.token_classification import counted
 from whyformer.tasks.vocabulary import Vocabulary
@@ -45,10 +45,10 @@ class MaskedWord(Vocabulary):
         span = of.example.units[position].span
         return position > 1 if span is None else span[0] > 0
 
-    def place_of(self, position: int, of: ExampleOutputs) -> Place:
+    def place_of(self, position: int, of: ExampleOutputs) -> OutputPosition:
         """Where the mask stands."""
         unit = of.example.units[position]
-        return Place(position, unit.part, unit.span)
+        return OutputPosition(position, unit.part, unit.span)
 
     def name_of(self, index: int, of: ExampleOutputs) -> str:
         """The text of a token; the space in front of it does not matter."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.text import Text, texts_of
 from whyformer.tasks.targets import Label, Predicted, indices_of, numbered
-from whyformer.tasks.task import RUNNER_UP, Asked, Chosen, ExampleOutputs, Outputs, Task, register
+from whyformer.tasks.task import RUNNER_UP, Asked, Chosen, ExampleOutputs, ModelOutputs, Task, register
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Alternatives:
 
 @register
 @dataclass(frozen=True)
-class Choice(Task):
+class MultipleChoice(Task):
     """One of several choices. A target is a choice by its index or text, of which the beginning will do.
 
     The model reads the text with each choice in a row of its own, and gives each row one logit, which depends on no
@@ -60,17 +60,17 @@ class Choice(Task):
         """The text with each of its choices, as a pair."""
         return [(text.text, choice) for choice in text.choices]
 
-    def best(self, outputs: Outputs) -> Tensor:
+    def best(self, outputs: ModelOutputs) -> Tensor:
         """A row has one logit."""
         return torch.zeros(len(outputs.logits), dtype=torch.long, device=outputs.logits.device)
 
-    def parsed(self, target: Any, outputs: Outputs, row: int) -> int:
+    def parsed(self, target: Any, outputs: ModelOutputs, row: int) -> int:
         """A row has one logit, whatever its choice is."""
         if target != 0:
             raise BadOption(f"target {shown(target)}: a row of a model that chooses among texts has one logit, 0")
         return 0
 
-    def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
+    def runners_up(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor:
         """A row has no other logit."""
         raise BadOption(
             "versus: a row of a model that chooses among texts has one logit, and nothing to set it against"

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from whyformer.tasks.targets import Place
-from whyformer.tasks.task import Asked, ExampleOutputs, Outputs, register
+from whyformer.tasks.targets import OutputPosition
+from whyformer.tasks.task import Asked, ExampleOutputs, ModelOutputs, register
 from whyformer.tasks.token_classification import position_of
 from whyformer.tasks.vocabulary import Vocabulary, quoted
 
@@ -20,7 +20,7 @@ class NextToken(Vocabulary):
     does, takes = "tells which token comes next", frozenset({"position"})
     causal = True
 
-    def spoken_at(self, outputs: Outputs, row: int) -> int:
+    def spoken_at(self, outputs: ModelOutputs, row: int) -> int:
         """The last position that is no padding."""
         return int(outputs.attended[row].nonzero().max())
 
@@ -40,11 +40,11 @@ class NextToken(Vocabulary):
         text, last = of.example.texts[unit.part], position == len(of.example.units) - 1
         return not last or not text[-1].isspace()
 
-    def place_of(self, position: int, of: ExampleOutputs) -> Place:
+    def place_of(self, position: int, of: ExampleOutputs) -> OutputPosition:
         """Where the token that follows stands; behind the end of the text nothing does."""
         units = of.example.units
         follows = units[position + 1] if position + 1 < len(units) else None
-        return Place(position) if follows is None else Place(position, follows.part, follows.span)
+        return OutputPosition(position) if follows is None else OutputPosition(position, follows.part, follows.span)
 
     def title_of(self, name: str, position: int, of: ExampleOutputs, *, alone: bool) -> str:
         """The token in quotes, because a space in front of it counts."""

@@ -12,7 +12,7 @@ from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.batch import NO_ANSWER, TextInput, places
 from whyformer.inputs.text import asked
 from whyformer.tasks.targets import AnswerSpan, Label, Predicted, Target
-from whyformer.tasks.task import Chosen, ExampleOutputs, Outputs, Task, register
+from whyformer.tasks.task import Chosen, ExampleOutputs, ModelOutputs, Task, register
 
 ANSWER_LENGTH = 30  # a predicted answer is no longer; as in transformers' own pipeline
 
@@ -45,14 +45,14 @@ class Answers(Task):
         pairs = asked(question, context)
         return (pairs, False) if isinstance(pairs, list) else ([pairs], True)
 
-    def best(self, outputs: Outputs) -> Tensor:
+    def best(self, outputs: ModelOutputs) -> Tensor:
         """The best span that ends where it starts or later, and is no longer than `ANSWER_LENGTH`."""
         blocked = torch.finfo(outputs.logits.dtype).min
         start, end = outputs.logits.detach().masked_fill(~outputs.attended[:, None], blocked).unbind(1)
         best = _spans(start, end).flatten(1).argmax(1)
         return torch.stack((best // start.shape[1], best % start.shape[1]), 1)
 
-    def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
+    def runners_up(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor:
         """The best span that shares no token with the chosen one; of a part alone, its best other position."""
         blocked = torch.finfo(outputs.logits.dtype).min
         places = torch.arange(outputs.logits.shape[-1], device=chosen.device)
@@ -61,7 +61,7 @@ class Answers(Task):
         taken = (places >= first[:, None]) & (places <= last[:, None])
         if not bool((outputs.attended & ~taken).any(1).all()):
             raise BadOption("versus='runner_up': nothing is left beside the answer to set it against")
-        others = Outputs(outputs.logits.detach().masked_fill(taken[:, None], blocked), self, outputs.attended)
+        others = ModelOutputs(outputs.logits.detach().masked_fill(taken[:, None], blocked), self, outputs.attended)
         alone = others.logits.masked_fill(~outputs.attended[:, None], blocked).argmax(-1)
         best = torch.where((chosen < 0).any(1, keepdim=True), alone, self.best(others))
         return best.masked_fill(chosen < 0, -1)
@@ -73,7 +73,7 @@ class Answers(Task):
         )
         return tuple(target) if pair else target
 
-    def parsed(self, target: Any, outputs: Outputs, row: int) -> tuple[int, int]:
+    def parsed(self, target: Any, outputs: ModelOutputs, row: int) -> tuple[int, int]:
         """`(start, end)` in tokens, -1 for a part left out."""
         if not isinstance(target, tuple) or len(target) != 2 or all(p in (None, -1) for p in target):
             raise BadOption(f"target {shown(target)}: the answer of a question is given as (start, end), in tokens")
@@ -116,7 +116,7 @@ class Answers(Task):
         flat = logits.flatten(1)
         return torch.stack([flat.gather(1, part[:, None]).squeeze(1) for part in self.parts(logits, chosen)], 1)
 
-    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+    def odds(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor | None:
         """Of the product of two probabilities, the start's and the end's, each among all tokens."""
         logits = outputs.logits.detach().double().masked_fill(~outputs.attended[:, None], -torch.inf)
         shares = logits.log_softmax(-1).flatten(1)
@@ -169,7 +169,7 @@ class Answers(Task):
         return Predicted(label.name, None, float(shares.prod()), *numbers, ("start", "end"), label.span)
 
 
-def position_in(outputs: Outputs, position: Any, target: Any, row: int) -> int:
+def position_in(outputs: ModelOutputs, position: Any, target: Any, row: int) -> int:
     """A position of an example, if it is one that is no padding."""
     units = outputs.attended.shape[1]
     if not isinstance(position, int) or not 0 <= position < units:

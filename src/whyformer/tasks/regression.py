@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from whyformer.errors import BadOption, UnsupportedModel
-from whyformer.tasks.classification import Classes, is_multi_label
-from whyformer.tasks.task import Outputs, register
+from whyformer.tasks.classification import Classification, is_multi_label
+from whyformer.tasks.task import ModelOutputs, register
 
 UNNAMED = ("LABEL_0",)  # what transformers calls an output that has no name
 VALUE = "score"
@@ -19,14 +19,14 @@ def is_regression(model: nn.Module) -> bool:
     return problem == "regression" or (problem is None and getattr(config, "num_labels", None) == 1)
 
 
-def classes_of(model: nn.Module) -> Classes:
+def classes_of(model: nn.Module) -> Classification:
     """What a model says whose logits are [batch, classes]: classes, or scores."""
-    return (Score if Score.fits(model) else Classes).of(model)
+    return (Regression if Regression.fits(model) else Classification).of(model)
 
 
 @register
 @dataclass(frozen=True)
-class Score(Classes):
+class Regression(Classification):
     """The value of the model's output, which has no probability. Logits are [batch, scores].
 
     People are told of one score. From ready tensors each of several scores can be explained, by its index or name.
@@ -41,7 +41,7 @@ class Score(Classes):
         one = getattr(getattr(model, "config", None), "num_labels", None) == 1
         return is_regression(model) or (one and not is_multi_label(model))
 
-    def check(self, outputs: Outputs, model: nn.Module) -> None:
+    def check(self, outputs: ModelOutputs, model: nn.Module) -> None:
         """Raise for a model with several scores, or whose labels are not those of its outputs."""
         count = outputs.logits.shape[-1]
         if count > 1:

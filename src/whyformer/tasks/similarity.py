@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import BadInput, UnsupportedModel
 from whyformer.models.load import input_embeddings, labels_of
-from whyformer.tasks.classification import Classes
+from whyformer.tasks.classification import Classification
 from whyformer.tasks.task import register
 
 NEEDED = 'this model compares images with texts: explain(image, text="a photo of a dog"), or a list of texts'
@@ -125,7 +125,7 @@ def prompts_of(text: Any) -> tuple[str, ...]:
 
 @register
 @dataclass(frozen=True)
-class Similarity(Classes):
+class Similarity(Classification):
     """How well images go with texts. It is explained on both sides, each by itself: see `OneSide`."""
 
     name, head, gives = "similarity", "ZeroShotImageClassification", "the similarity of images and texts"

@@ -10,17 +10,17 @@ from torch import Tensor
 from whyformer.errors import BadOption, listed, nearest, shown
 from whyformer.inputs.units import Span
 
-Choice = int | str | tuple[int | str | None, ...]
+SingleTarget = int | str | tuple[int | str | None, ...]
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Targets that were looked at before, as `Outputs.chosen` gives them: a device need not wait for another look."""
+    """Targets that were looked at before, as `ModelOutputs.chosen` gives them: a device need not wait for another look."""
 
     numbers: Tensor
 
 
-Target = Choice | Sequence[Choice] | Tensor | Settled | None
+Target = SingleTarget | Sequence[SingleTarget] | Tensor | Settled | None
 
 LARGEST = 2**63 - 1  # a whole number that a tensor can hold
 
@@ -60,7 +60,7 @@ class AnswerSpan:
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputPosition:
     """Where an output is said: at which token, special ones counted; for which characters of the text number `part`.
 
     A next token has the characters of the token that follows, and none behind the end of the text.
@@ -81,7 +81,7 @@ class Label:
     index: int | None
     name: str
     span: AnswerSpan | None = None
-    place: Place | None = None
+    place: OutputPosition | None = None
     title: str | None = None
 
 
@@ -103,7 +103,7 @@ class Predicted:
     probabilities: tuple[float, ...] | None
     labels: tuple[str, ...]
     span: AnswerSpan | None = None
-    place: Place | None = None
+    place: OutputPosition | None = None
     title: str | None = None
     indices: tuple[int, ...] | None = None
 

@@ -35,7 +35,7 @@ def explained_as(versus: Chosen | None) -> Explains:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ModelOutputs:
     """A model's logits, in the graph, and the task that knows what they mean."""
 
     logits: Tensor
@@ -62,7 +62,7 @@ class Outputs:
             return chosen
         return torch.cat((chosen[:, :1], self.rows_at(chosen[:, 1:])), 1)
 
-    def near(self) -> "Outputs":
+    def near(self) -> "ModelOutputs":
         """The same without the graph, on the CPU if they are few: whoever asks of each example waits for them once."""
         if self.logits.device.type == "cpu" or self.logits.numel() > FEW_NUMBERS:
             return self
@@ -173,7 +173,7 @@ class ExampleOutputs:
     Where the text has several rows, `row` is the first of them, and `examples` are what the model saw in each.
     """
 
-    outputs: Outputs
+    outputs: ModelOutputs
     row: int
     example: ReadInput
     tokenizer: Any = None
@@ -240,7 +240,7 @@ class Task(ABC):
     def logits(self, output: Any) -> Tensor | None:
         """The numbers that can be explained, in a model's output; None if they are not there."""
 
-    def check(self, outputs: Outputs, model: nn.Module) -> None:
+    def check(self, outputs: ModelOutputs, model: nn.Module) -> None:
         """Raise where a model's outputs are not what people can be told about: by default they are."""
         return
 
@@ -264,11 +264,11 @@ class Task(ABC):
     # Which number is explained
 
     @abstractmethod
-    def best(self, outputs: Outputs) -> Tensor:
+    def best(self, outputs: ModelOutputs) -> Tensor:
         """The predicted target of each example."""
 
     @abstractmethod
-    def parsed(self, target: Any, outputs: Outputs, row: int) -> Chosen:
+    def parsed(self, target: Any, outputs: ModelOutputs, row: int) -> Chosen:
         """A target as plain numbers, for one example of ready tensors."""
 
     def several(self, target: Any) -> Any:
@@ -284,7 +284,7 @@ class Task(ABC):
         return
 
     @abstractmethod
-    def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
+    def runners_up(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor:
         """The most probable output beside the chosen one, of each example."""
 
     @abstractmethod
@@ -358,7 +358,7 @@ class Task(ABC):
         """The probabilities that logits mean, in float64 and of the same shape; None where they mean none."""
         return None
 
-    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+    def odds(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor | None:
         """The log-odds of the chosen outputs, [batch] in float64; None where they have no probability."""
         return None
 

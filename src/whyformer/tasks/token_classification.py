@@ -12,12 +12,12 @@ from whyformer.errors import BadInput, BadOption, shown
 from whyformer.inputs.batch import places
 from whyformer.inputs.units import Unit, join_words
 from whyformer.tasks.question_answering import position_in
-from whyformer.tasks.targets import Label, Place, Predicted, class_index
+from whyformer.tasks.targets import Label, OutputPosition, Predicted, class_index
 from whyformer.tasks.task import (
     Asked,
     Chosen,
     ExampleOutputs,
-    Outputs,
+    ModelOutputs,
     Task,
     are_all_others,
     log_odds,
@@ -45,18 +45,18 @@ class Tokens(Task):
         logits = getattr(output, "logits", None)
         return logits if isinstance(logits, Tensor) and logits.dim() == 3 else None
 
-    def spoken_at(self, outputs: Outputs, row: int) -> int:
+    def spoken_at(self, outputs: ModelOutputs, row: int) -> int:
         """The position that is meant if none is given, in ready tensors."""
         raise BadOption("this model gives outputs at every position: give a target (index, position)")
 
-    def best(self, outputs: Outputs) -> Tensor:
+    def best(self, outputs: ModelOutputs) -> Tensor:
         """The output with the highest logit at the position that is meant."""
         rows = range(len(outputs.logits))
         positions = torch.tensor([self.spoken_at(outputs, row) for row in rows], device=outputs.logits.device)
         logits = outputs.logits.detach()[list(rows), outputs.rows_at(positions)]
         return torch.stack((logits.argmax(-1), positions), 1)
 
-    def parsed(self, target: Any, outputs: Outputs, row: int) -> tuple[int, int]:
+    def parsed(self, target: Any, outputs: ModelOutputs, row: int) -> tuple[int, int]:
         """An output and its position."""
         name, position = target if isinstance(target, tuple) and len(target) == 2 else (target, None)
         index = self.index_of(name, outputs.logits.shape[-1], target)
@@ -69,12 +69,12 @@ class Tokens(Task):
             raise BadOption(f"target {shown(target)} is no output of this model: give an id of 0 … {count - 1}")
         return name
 
-    def odds(self, outputs: Outputs, chosen: Tensor) -> Tensor | None:
+    def odds(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor | None:
         """Of an output among all at its position."""
         at = torch.arange(len(chosen), device=chosen.device), outputs.rows_at(chosen[:, 1])
         return log_odds(outputs.logits[at].detach().double(), chosen[:, 0])
 
-    def runners_up(self, outputs: Outputs, chosen: Tensor) -> Tensor:
+    def runners_up(self, outputs: ModelOutputs, chosen: Tensor) -> Tensor:
         """The output with the highest logit beside the chosen one, at the same position."""
         at = torch.arange(len(chosen), device=chosen.device), outputs.rows_at(chosen[:, 1])
         others = outputs.logits.detach()[at].scatter(1, chosen[:, :1], -torch.inf).argmax(-1)
@@ -149,7 +149,7 @@ class NamedTokens(Tokens):
         """What an output is called."""
 
     @abstractmethod
-    def place_of(self, position: int, of: ExampleOutputs) -> Place:
+    def place_of(self, position: int, of: ExampleOutputs) -> OutputPosition:
         """Where in the text a position stands."""
 
     @abstractmethod
@@ -282,10 +282,10 @@ class TokenLabels(NamedTokens):
             return [p for p in first_tokens if self.name_of(int(of.at(p).argmax()), of) != NO_LABEL]
         return [words[0][1][0] if asked.word is None else _first_token(asked.word, words, of)]
 
-    def place_of(self, position: int, of: ExampleOutputs) -> Place:
+    def place_of(self, position: int, of: ExampleOutputs) -> OutputPosition:
         """Where the word stands that the token begins or belongs to."""
         word = _word_at(position, of)
-        return Place(position, word.part, word.span)
+        return OutputPosition(position, word.part, word.span)
 
     def title_of(self, name: str, position: int, of: ExampleOutputs, *, alone: bool) -> str:
         """The word and its label."""

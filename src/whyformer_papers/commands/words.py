@@ -18,7 +18,7 @@ from whyformer.cli.app import (
     with_model,
 )
 from whyformer.cli.evaluate import EngineOption, WorkersOption
-from whyformer.cli.flags import Rows, columns_of, with_rows
+from whyformer.cli.flags import RowFlags, columns_of, with_rows
 from whyformer.cli.process import put, say
 from whyformer.cli.tokens import put_remarks
 from whyformer.datasets import open_dataset
@@ -31,7 +31,7 @@ from whyformer_papers.words.overlap import Counting
 from whyformer_papers.words.table import LINES, METRIC, TOP, WordTable, load_tables, save_tables, tables_of
 from whyformer_papers.words.tally import CORPUS, OWN, idf_called, word_tables
 
-Tables = Mapping[str, WordTable]
+WordTables = Mapping[str, WordTable]
 FORMS = {"text": WordTable.to_text, "markdown": WordTable.to_markdown}
 
 
@@ -65,10 +65,10 @@ def words_command(
     font: Annotated[Path | None, typer.Option(help="A font file for the clouds.")] = None,
     seed: Annotated[int, typer.Option(help="For the places of words in the clouds.")] = 0,
     text: TextColumn = None,
-    chunk: Annotated[int | None, typer.Option("--chunk", help="Rows that are explained together.")] = None,
+    chunk: Annotated[int | None, typer.Option("--chunk", help="RowFlags that are explained together.")] = None,
     engine: EngineOption = "local",
     workers: WorkersOption = None,
-    rows: Rows,
+    rows: RowFlags,
     loading: Loading,
 ) -> None:
     """Sum up the words that speak for each class over many texts, and those that classes share."""
@@ -115,7 +115,7 @@ def _way(units: str | None, once: bool | None) -> Counting | None:
     return Counting(**metric_named(METRIC).checked(stated)) if stated else None
 
 
-def _loaded(path: Path, way: Counting | None, idf: str | None) -> Tables:
+def _loaded(path: Path, way: Counting | None, idf: str | None) -> WordTables:
     if not path.is_dir():
         if way is not None or idf is not None:
             raise BadOption(
@@ -143,7 +143,7 @@ def _check_clouds(font: Path | None) -> None:
         raise BadInput(f"could not read the font {str(font)!r}: {error}") from error
 
 
-def _draw(tables: Tables, figures: Iterable[Path | None], top: int, **options: Any) -> None:
+def _draw(tables: WordTables, figures: Iterable[Path | None], top: int, **options: Any) -> None:
     """Draw the shares, the counts and the clouds, each to its file if there is one."""
     from whyformer_papers.words.clouds import clouds_figure
     from whyformer_papers.words.curves import overlap_figure, shared_figure

@@ -22,11 +22,11 @@ REACH = 8  # words on either side of the head; what is further away is counted t
 
 def positions_figure(mask: HeadMask) -> "Figure":
     """Where the dependents of each relation stand, counted in words from their head (Mask-LRP, Figure 1)."""
-    from whyformer.show.figures import Drawing
+    from whyformer.show.figures import NotebookFigure
 
     if mask.statistics is None or not mask.statistics.arc_counts.any():
         raise BadInput("this head mask knows no parse, so there are no relative positions to draw")
-    drawn = Drawing(figsize=(10, 6), layout="constrained")
+    drawn = NotebookFigure(figsize=(10, 6), layout="constrained")
     panels = drawn.subplots(2, 2, sharex=True, sharey=True)
     for relation, counts, axes in zip(RELATIONS, mask.statistics.arcs, panels.flat, strict=True):
         _positions(axes, relation, dict(counts))
@@ -63,11 +63,11 @@ def heads_figure(mask: HeadMask) -> "Figure":
     """
     from matplotlib.patches import Rectangle
 
-    from whyformer.show.figures import Drawing
+    from whyformer.show.figures import NotebookFigure
 
     layers, heads = mask.shape
     kinds = _kinds(mask)
-    drawn = Drawing(figsize=(0.5 * heads + 3.6, max(2.8, 0.5 * layers + 1.3)), layout="constrained")
+    drawn = NotebookFigure(figsize=(0.5 * heads + 3.6, max(2.8, 0.5 * layers + 1.3)), layout="constrained")
     drawn.set_layout_engine("constrained", w_pad=0.1)
     axes = drawn.subplots()
     other = mask.statistics is not None and bool((mask.kept != mask.union.kept).any())

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from whyformer.methods.head_mask import RELATIONS, Counts, HeadStatistics
+from whyformer.arrays import IntArray
+from whyformer.methods.head_mask import RELATIONS, HeadStatistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,8 +16,8 @@ class Tally:
     `offsets` [layers, heads, 2 reach + 1] counts the offsets from -reach to reach.
     """
 
-    offsets: Counts
-    hits: Counts  # [directions, layers, heads, relations]
+    offsets: IntArray
+    hits: IntArray  # [directions, layers, heads, relations]
     arcs: tuple[Counter[int], ...] = field(default_factory=lambda: tuple(Counter() for _ in RELATIONS))
     queries: int = 0
     sentences: int = 0
@@ -41,7 +42,7 @@ class Tally:
     def _reach(self) -> int:
         return int(self.offsets.shape[-1]) // 2
 
-    def _widened(self, reach: int) -> Counts:
+    def _widened(self, reach: int) -> IntArray:
         more = reach - self._reach
         return np.pad(self.offsets, ((0, 0), (0, 0), (more, more)))
 

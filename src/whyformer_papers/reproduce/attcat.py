@@ -1,36 +1,36 @@
 """The tables and figures of AttCAT (Qiang et al. 2022)."""
 
 from whyformer_papers.reproduce.published import published
-from whyformer_papers.reproduce.recipe import Column, Measure, Row
+from whyformer_papers.reproduce.recipe import RecipeColumn, RecipeMetric, RecipeRow
 from whyformer_papers.reproduce.tables import BarFigure, CurveFigure, TableRecipe
 from whyformer_papers.reproduce.text_figures import LayerFigure, LookedUp, MethodFigure
 
 PAPER = "AttCAT (Qiang et al. 2022)"
 
 _COLUMNS = (
-    Column("SST2", "sst2@attcat", "sst2", "textattack/bert-base-uncased-SST-2", texts=872),
-    Column("QQP", "qqp@attcat", "qqp", "textattack/bert-base-uncased-QQP", texts=40_430),
-    Column("MNLI", "mnli@attcat", "nli", "textattack/bert-base-uncased-MNLI"),
-    Column("Amazon", "amazon@attcat", "amazon", "fabriceyhc/bert-base-uncased-amazon_polarity", texts=2_000),
-    Column("Yelp", "yelp@attcat", "yelp", "fabriceyhc/bert-base-uncased-yelp_polarity", texts=2_000),
-    Column("IMDB", "imdb@attcat", "imdb", "fabriceyhc/bert-base-uncased-imdb", texts=2_000),
+    RecipeColumn("SST2", "sst2@attcat", "sst2", "textattack/bert-base-uncased-SST-2", texts=872),
+    RecipeColumn("QQP", "qqp@attcat", "qqp", "textattack/bert-base-uncased-QQP", texts=40_430),
+    RecipeColumn("MNLI", "mnli@attcat", "nli", "textattack/bert-base-uncased-MNLI"),
+    RecipeColumn("Amazon", "amazon@attcat", "amazon", "fabriceyhc/bert-base-uncased-amazon_polarity", texts=2_000),
+    RecipeColumn("Yelp", "yelp@attcat", "yelp", "fabriceyhc/bert-base-uncased-yelp_polarity", texts=2_000),
+    RecipeColumn("IMDB", "imdb@attcat", "imdb", "fabriceyhc/bert-base-uncased-imdb", texts=2_000),
 )
 
 _ATTENTION = (
-    Row("RawAtt", "raw_attention(layer=-1)", also=("raw_attention(layer=mean)",)),
-    Row("Rollout", "rollout(row_normalised=true)"),
+    RecipeRow("RawAtt", "raw_attention(layer=-1)", also=("raw_attention(layer=mean)",)),
+    RecipeRow("Rollout", "rollout(row_normalised=true)"),
 )
 _OF_CLASSES = (
-    Row("Grads", "grads(query=reader)"),
-    Row("AttGrads", "att_grads"),
-    Row("PartialLRP", "partial_lrp(book=alpha_beta)"),
-    Row(
+    RecipeRow("Grads", "grads(query=reader)"),
+    RecipeRow("AttGrads", "att_grads"),
+    RecipeRow("PartialLRP", "partial_lrp(book=alpha_beta)"),
+    RecipeRow(
         "TransAtt",
         "transformer_attribution(row_normalised=true)",
         also=("transformer_attribution(row_normalised=false)",),
     ),
-    Row("CAT", "cat(states=inputs)", also=("cat(states=outputs)",)),
-    Row("AttCAT", "attcat(states=inputs)", also=("attcat(states=outputs)",)),
+    RecipeRow("CAT", "cat(states=inputs)", also=("cat(states=outputs)",)),
+    RecipeRow("AttCAT", "attcat(states=inputs)", also=("attcat(states=outputs)",)),
 )
 _READINGS = (
     "where a row has two readings, the first is what the authors' code does (hidden states that enter a layer, "
@@ -50,10 +50,10 @@ _MNLI = (
 )
 
 
-def _authors(label: str, metric: str, *, higher_is_better: bool = True) -> Measure:
+def _authors(label: str, metric: str, *, higher_is_better: bool = True) -> RecipeMetric:
     """A measure as the authors' code takes it; of pairs special tokens are hidden too."""
     plain, pairs = metric.format(""), metric.format(", special_tokens=true")
-    return Measure(label, plain, higher_is_better, protocol="attcat", pairs=pairs)
+    return RecipeMetric(label, plain, higher_is_better, protocol="attcat", pairs=pairs)
 
 
 TABLE_1 = TableRecipe(
@@ -65,8 +65,8 @@ TABLE_1 = TableRecipe(
     measures=(
         _authors("AOPC", "aopc(hide=delete, protocol=attcat, target=gold{})"),
         _authors("LOdds", "log_odds(hide=pad_attended, protocol=attcat, target=gold{})", higher_is_better=False),
-        Measure("AOPC, Eq. 13", "aopc(hide=delete)", beside="AOPC"),
-        Measure("LOdds, Eq. 14", "log_odds(hide=pad_attended)", higher_is_better=False, beside="LOdds"),
+        RecipeMetric("AOPC, Eq. 13", "aopc(hide=delete)", beside="AOPC"),
+        RecipeMetric("LOdds, Eq. 14", "log_odds(hide=pad_attended)", higher_is_better=False, beside="LOdds"),
     ),
     published=published("attcat-table-1"),
     notes=(
@@ -87,8 +87,8 @@ TABLE_2 = TableRecipe(
     columns=_COLUMNS,
     rows=_OF_CLASSES,
     measures=(
-        Measure("Kendall", "kendall_tau(protocol=attcat, target=gold)", higher_is_better=False, protocol="attcat"),
-        Measure("Kendall, Eq. 15", "kendall_tau(protocol=attcat)", higher_is_better=False, beside="Kendall"),
+        RecipeMetric("Kendall", "kendall_tau(protocol=attcat, target=gold)", higher_is_better=False, protocol="attcat"),
+        RecipeMetric("Kendall, Eq. 15", "kendall_tau(protocol=attcat)", higher_is_better=False, beside="Kendall"),
     ),
     published=published("attcat-table-2"),
     notes=(
@@ -113,7 +113,7 @@ _NAMED = {
     "squad_v2-roberta": "thatdramebaazguy/roberta-base-squad",
 }
 _QUESTIONS = tuple(
-    Column(f"{label}, {family}", f"{data}@attcat", data + ending, _NAMED[data + ending], family, texts)
+    RecipeColumn(f"{label}, {family}", f"{data}@attcat", data + ending, _NAMED[data + ending], family, texts)
     for label, data, texts in _ANSWERED
     for family, ending in _FAMILIES
 )
@@ -125,12 +125,12 @@ FIGURE_3 = BarFigure(
     title="Precision@20: answer tokens among the top 20, SQuAD v1 and v2, three architectures",
     columns=_QUESTIONS,
     rows=(
-        Row("RawAtt", "raw_attention(layer=-1, query=mean)", also=("raw_attention(layer=-1)",)),
-        Row("Rollout", "rollout(row_normalised=true, query=mean)", also=("rollout(row_normalised=true)",)),
+        RecipeRow("RawAtt", "raw_attention(layer=-1, query=mean)", also=("raw_attention(layer=-1)",)),
+        RecipeRow("Rollout", "rollout(row_normalised=true, query=mean)", also=("rollout(row_normalised=true)",)),
         *_OF_CLASSES,
-        Row("attainable", "raw_attention(layer=-1)", metric="precision_at_k(k=100000, measure=count)"),
+        RecipeRow("attainable", "raw_attention(layer=-1)", metric="precision_at_k(k=100000, measure=count)"),
     ),
-    measures=(Measure("Precision@20", "precision_at_k(k=20, measure=count)"),),
+    measures=(RecipeMetric("Precision@20", "precision_at_k(k=20, measure=count)"),),
     published={
         (row, column.label, measure): number
         for (row, data, measure), number in _LONGEST.items()
@@ -154,7 +154,7 @@ PRECISION = CurveFigure(
     title="Precision@K: answer tokens among the top K = 5, 10, 20, 30, 50, SQuAD v1 and v2, three architectures",
     columns=_QUESTIONS,
     rows=FIGURE_3.rows[:-1],
-    measures=(Measure("Precision@K", "precision_at_k(k=5,10,20,30,50, measure=count)"),),
+    measures=(RecipeMetric("Precision@K", "precision_at_k(k=5,10,20,30,50, measure=count)"),),
     notes=(
         "the paper has K = 20, and other K in an appendix that is not at hand; the number is the mean over these K",
         *FIGURE_3.notes[1:],
@@ -167,8 +167,8 @@ FIGURE_4 = LayerFigure(
     title="Impact scores of each layer, their rollout and their sum",
     columns=_COLUMNS[:1],
     rows=(
-        Row("Sum", "attcat(states=inputs, combine=sum)"),
-        Row("Rollout", "attcat(states=inputs, combine=rollout)"),
+        RecipeRow("Sum", "attcat(states=inputs, combine=sum)"),
+        RecipeRow("Rollout", "attcat(states=inputs, combine=rollout)"),
     ),
     examples={
         "SST2": ("i really didn't like this movie some of the actors were good , but overall the movie was boring",)
@@ -185,10 +185,10 @@ FIGURE_5 = MethodFigure(
     name="attcat-figure-5",
     paper=PAPER,
     title="(a) a question and its context, (b) one review by every method",
-    columns=(Column("SQuAD v1", "squad@attcat", "squad", _NAMED["squad"]), _COLUMNS[0]),
+    columns=(RecipeColumn("SQuAD v1", "squad@attcat", "squad", _NAMED["squad"]), _COLUMNS[0]),
     rows=(
-        *(Row(row.label, row.method, columns=("SST2",)) for row in (*_ATTENTION, *_OF_CLASSES[:-1])),
-        Row("AttCAT", "attcat(states=inputs)"),
+        *(RecipeRow(row.label, row.method, columns=("SST2",)) for row in (*_ATTENTION, *_OF_CLASSES[:-1])),
+        RecipeRow("AttCAT", "attcat(states=inputs)"),
     ),
     examples={"SQuAD v1": (LookedUp("which nfl team represented the afc at super bowl 50 ?"),), **FIGURE_4.examples},
     notes=("the published answer to the question is 'denver broncos'", _READINGS[1]),

@@ -7,7 +7,7 @@ from typing import Any
 
 from whyformer_papers.reproduce.decoded_tokens import SHARED_TOKENS
 from whyformer_papers.reproduce.published import Number, Published, published
-from whyformer_papers.reproduce.recipe import Column, Measure, Row
+from whyformer_papers.reproduce.recipe import RecipeColumn, RecipeMetric, RecipeRow
 from whyformer_papers.reproduce.tables import CurveFigure, TableRecipe
 from whyformer_papers.reproduce.text_figures import DecodedFigure, LookedUp, MethodFigure
 from whyformer_papers.reproduce.word_figures import CloudFigure, CountFigure, SharedWordTable, ShareFigure
@@ -15,26 +15,28 @@ from whyformer_papers.reproduce.word_figures import CloudFigure, CountFigure, Sh
 PAPER = "Decoded layer saliency (2023)"
 
 _PRETRAINED = "roberta-base"  # whose LM head decodes
-_SST2 = Column("SST-2", "sst2@decoded", "sst2", architecture="RoBERTa-base", texts=872, lm_head=_PRETRAINED)
-_AG_NEWS = Column("AG News", "ag_news@decoded", "agnews", architecture="RoBERTa-base", texts=7_600, lm_head=_PRETRAINED)
+_SST2 = RecipeColumn("SST-2", "sst2@decoded", "sst2", architecture="RoBERTa-base", texts=872, lm_head=_PRETRAINED)
+_AG_NEWS = RecipeColumn(
+    "AG News", "ag_news@decoded", "agnews", architecture="RoBERTa-base", texts=7_600, lm_head=_PRETRAINED
+)
 _BLOCKS = 12  # of RoBERTa-base
 
 _GAMES = (
-    Measure("revealing", "revealing_game(hide=mask_unattended)"),
-    Measure("hiding", "hiding_game(hide=mask_unattended)", higher_is_better=False),
+    RecipeMetric("revealing", "revealing_game(hide=mask_unattended)"),
+    RecipeMetric("hiding", "hiding_game(hide=mask_unattended)", higher_is_better=False),
 )
-_GRAD_CAM = Row("Grad-CAM l0", "decoded_grad_cam(layer=0, decode=false)")
-_RANDOM = Row("Random", "random(seed={seed})", runs=20)
+_GRAD_CAM = RecipeRow("Grad-CAM l0", "decoded_grad_cam(layer=0, decode=false)")
+_RANDOM = RecipeRow("Random", "random(seed={seed})", runs=20)
 _GRADIENTS = (
-    Row("Simple", "saliency(protocol=allennlp)"),
-    Row("Smooth", "smooth_grad(protocol=allennlp)"),
-    Row("Integrated", "integrated_gradients(protocol=allennlp)"),
+    RecipeRow("Simple", "saliency(protocol=allennlp)"),
+    RecipeRow("Smooth", "smooth_grad(protocol=allennlp)"),
+    RecipeRow("Integrated", "integrated_gradients(protocol=allennlp)"),
 )
-_LENGTH = Row("Smooth, length", "smooth_grad")
+_LENGTH = RecipeRow("Smooth, length", "smooth_grad")
 
 
-def _decoded(layer: int, *columns: str) -> Row:
-    return Row(f"decoded l{layer}", f"decoded_grad_cam(layer={layer}, lm_head={{lm_head}})", columns=columns)
+def _decoded(layer: int, *columns: str) -> RecipeRow:
+    return RecipeRow(f"decoded l{layer}", f"decoded_grad_cam(layer={layer}, lm_head={{lm_head}})", columns=columns)
 
 
 _ON_SST2 = (
@@ -45,19 +47,19 @@ _ON_SST2 = (
     _GRADIENTS[2],
     _RANDOM,
 )
-_SHAPLEY = Row("Shapley", "shapley_value_sampling(samples=25)")
-_OCCLUSION = Row("Occlusion", "occlusion(window=3)")
-_INTEGRATED = Row("Integrated", "integrated_gradients(steps=25, at=embedding_output)")
+_SHAPLEY = RecipeRow("Shapley", "shapley_value_sampling(samples=25)")
+_OCCLUSION = RecipeRow("Occlusion", "occlusion(window=3)")
+_INTEGRATED = RecipeRow("Integrated", "integrated_gradients(steps=25, at=embedding_output)")
 _ON_AG_NEWS = (
     _GRAD_CAM,
     *map(_decoded, (6, 8, 9)),
     _SHAPLEY,
     _OCCLUSION,
     _INTEGRATED,
-    Row("GradientShap", "gradient_shap(samples=5, at=embedding_output)"),
-    Row("LIME", "lime(samples=25)"),
-    Row("GradxAct", "input_x_gradient(at=embedding_output)"),
-    Row("DeepLiftShap", "deep_lift_shap(at=embedding_output)"),
+    RecipeRow("GradientShap", "gradient_shap(samples=5, at=embedding_output)"),
+    RecipeRow("LIME", "lime(samples=25)"),
+    RecipeRow("GradxAct", "input_x_gradient(at=embedding_output)"),
+    RecipeRow("DeepLiftShap", "deep_lift_shap(at=embedding_output)"),
     _RANDOM,
 )
 _POSITIVE = (
@@ -82,7 +84,7 @@ _THERMOSTAT = (
 )
 
 
-def _games(number: int, column: Column, rows: tuple[Row, ...], notes: tuple[str, ...]) -> TableRecipe:
+def _games(number: int, column: RecipeColumn, rows: tuple[RecipeRow, ...], notes: tuple[str, ...]) -> TableRecipe:
     """A table of the two games on one data set."""
     return TableRecipe(
         name=f"decoded-table-{number}",
@@ -112,7 +114,7 @@ TABLE_2 = _games(
 
 
 def _curves(
-    number: int, table: TableRecipe, which: str, rows: tuple[Row, ...], essential: tuple[str, ...] = ()
+    number: int, table: TableRecipe, which: str, rows: tuple[RecipeRow, ...], essential: tuple[str, ...] = ()
 ) -> CurveFigure:
     labels = {row.label for row in rows}
     return CurveFigure(
@@ -134,7 +136,7 @@ FIGURE_3 = _curves(3, TABLE_2, "the best", _ON_AG_NEWS)
 FIGURE_5 = _curves(5, TABLE_1, "all", _LAYERS, essential=("decoded l1",))
 FIGURE_6 = _curves(6, TABLE_2, "all", _LAYERS, essential=("decoded l1",))
 
-_MIDDLE = Row("decoded, middle", "decoded_grad_cam(lm_head={lm_head})")
+_MIDDLE = RecipeRow("decoded, middle", "decoded_grad_cam(lm_head={lm_head})")
 _DEPTH = (
     "decoded, middle is not in the paper: the layer that a bundled model comes with, else the one in the middle, which "
     "need not be a good one, for models that do not have the paper's layer"
@@ -181,11 +183,11 @@ def _shared(kind: type[TableRecipe], name: str, title: str, *notes: str, **more:
     )
 
 
-def _top_50(scale: float) -> tuple[Measure, ...]:
+def _top_50(scale: float) -> tuple[RecipeMetric, ...]:
     """As the paper counts, and in words."""
     return (
-        Measure("top 50", "token_overlap(k=50, units=token, once=true)", higher_is_better=False, scale=scale),
-        Measure("top 50 words", "token_overlap(k=50)", higher_is_better=False, scale=scale),
+        RecipeMetric("top 50", "token_overlap(k=50, units=token, once=true)", higher_is_better=False, scale=scale),
+        RecipeMetric("top 50 words", "token_overlap(k=50)", higher_is_better=False, scale=scale),
     )
 
 
@@ -217,7 +219,7 @@ TABLES_3_9 = _shared(
 )
 
 
-def _cloud(number: int, column: Column) -> CloudFigure:
+def _cloud(number: int, column: RecipeColumn) -> CloudFigure:
     rows = tuple(row for row in _SHARED if column.label in (row.columns or (column.label,)))
     return CloudFigure(
         name=f"decoded-figure-{number}",
@@ -242,7 +244,7 @@ FIGURE_1 = DecodedFigure(
     paper=PAPER,
     title="What each layer says at each position: hidden states decoded by the LM head",
     columns=(_SST2,),
-    rows=(Row("sum", "decoded_grad_cam(layers=all, vocabulary=1, lm_head={lm_head})"),),
+    rows=(RecipeRow("sum", "decoded_grad_cam(layers=all, vocabulary=1, lm_head={lm_head})"),),
     essential=("sum",),
     examples={"SST-2": ("big dog",)},
     notes=(

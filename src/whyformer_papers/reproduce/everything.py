@@ -11,7 +11,7 @@ from whyformer.storage import files
 from whyformer.storage.files import make_folder, regular
 from whyformer_papers.reproduce.catalogue import reproductions
 from whyformer_papers.reproduce.output import write
-from whyformer_papers.reproduce.page import Shown, as_html, as_markdown
+from whyformer_papers.reproduce.page import RecipePage, as_html, as_markdown
 from whyformer_papers.reproduce.recipe import Reproduction
 from whyformer_papers.reproduce.runner import run
 from whyformer_papers.reproduce.sources import Given, Limit
@@ -25,7 +25,7 @@ OF_HEADS = ("lm_heads",)
 class Everything:
     """What was done so far, in the order of the papers, and why the other tables and figures were not."""
 
-    done: dict[str, Shown] = field(default_factory=dict)
+    done: dict[str, RecipePage] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ def run_all(
             everything.refused[name] = one_line(str(error)).removeprefix(f"{name} ")
         else:
             pictures = [path.name for path in write(reproduced, folder) if path.suffix == ".png"]
-            everything.done[name] = Shown(reproduced, tuple(pictures))
+            everything.done[name] = RecipePage(reproduced, tuple(pictures))
         _write_page(everything, folder)
     return everything
 

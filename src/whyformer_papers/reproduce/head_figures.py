@@ -12,13 +12,13 @@ from whyformer.methods.head_mask import RELATIONS, HeadMask
 from whyformer.show.grid import NONE, Grid, plain_grid
 from whyformer_papers.heads.figures import heads_figure, positions_figure
 from whyformer_papers.reproduce.masks import is_parsed
-from whyformer_papers.reproduce.recipe import Column, Reproduction
+from whyformer_papers.reproduce.recipe import RecipeColumn, Reproduction
 from whyformer_papers.reproduce.result import Part, ReadyColumn, Reproduced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Lines = list[tuple[str, ...]]
+HeadLines = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class HeadMaskFigure(Reproduction):
     def _can_show(self, waiting: Mapping[str, str]) -> bool:
         return True
 
-    def reads_data(self, column: Column, texts: Sequence[Text], *, searched: bool) -> bool:
+    def reads_data(self, column: RecipeColumn, texts: Sequence[Text], *, searched: bool) -> bool:
         """Only where the mask is taken from the data."""
         return searched
 
@@ -60,7 +60,7 @@ class HeadMaskFigure(Reproduction):
         return self.draw(part.mask, part.column.label if same else f"{part.column.label}, heads of {source}")
 
     @abstractmethod
-    def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], Lines]:
+    def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], HeadLines]:
         """The titles and lines of the printed table."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class HeadGridFigure(HeadMaskFigure):
         *(f"alpha_{relation}" for relation in RELATIONS),
     )
 
-    def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], Lines]:
+    def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], HeadLines]:
         """How many heads of each block, from 0 on, are kept and of each kind; and the mean block of each kind."""
         flags = {"kept": mask.kept}
         if mask.statistics is not None:
@@ -114,10 +114,10 @@ class PositionFigure(HeadMaskFigure):
     needs_parse: ClassVar[bool] = True
     fields: ClassVar[tuple[str, ...]] = ("name", "column", "relation", "offset", "arcs", "share")
 
-    def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], Lines]:
+    def counts(self, mask: HeadMask) -> tuple[tuple[str, ...], HeadLines]:
         """The arcs of each relation, how many dependents stand before their head, and the most frequent place."""
         assert mask.statistics is not None
-        lines: Lines = []
+        lines: HeadLines = []
         for relation, arcs in zip(RELATIONS, mask.statistics.arcs, strict=True):
             total = sum(arcs.values())
             if not total:

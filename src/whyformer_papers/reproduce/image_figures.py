@@ -13,7 +13,7 @@ from whyformer.images.reading import pairs_of, side_by_side
 from whyformer.methods.method import method_specs
 from whyformer.models.load import Subject
 from whyformer.show.grid import Grid
-from whyformer_papers.reproduce.recipe import Column, LeftOut, Reproduction, Row
+from whyformer_papers.reproduce.recipe import LeftOutRow, RecipeColumn, RecipeRow, Reproduction
 from whyformer_papers.reproduce.result import Part, ReadyColumn, Reproduced
 from whyformer_papers.reproduce.text_figures import called
 
@@ -44,12 +44,12 @@ class ImageFigure(Reproduction):
         rows, data = self.rows_of(column.column), column.opened.data
         assert data is not None
         if not column.subject.takes_images:
-            raise LeftOut(f"{column.opened.model} takes texts, and the figure is of images")
+            raise LeftOutRow(f"{column.opened.model} takes texts, and the figure is of images")
         try:
             asked = self.images(column.subject, data, column.settings.limit_of(column.column) or SHOWN)
             examples = tuple(shown for one in asked for shown in _compared(column.subject, one, rows))
         except (BadInput, UnsupportedModel) as error:
-            raise LeftOut(str(error)) from error
+            raise LeftOutRow(str(error)) from error
         return column.part(self, [f"{len(asked)} images of {data.name}"], examples=examples)
 
     def images(self, subject: Subject, data: Dataset, count: int) -> list[AskedImage]:
@@ -76,7 +76,7 @@ class ImageFigure(Reproduction):
 
         return image_grid([list(comparison) for comparison in part.examples])
 
-    def reads_data(self, column: Column, texts: Sequence[Any], *, searched: bool) -> bool:
+    def reads_data(self, column: RecipeColumn, texts: Sequence[Any], *, searched: bool) -> bool:
         """The images are those of the data."""
         return True
 
@@ -99,7 +99,7 @@ class TwoObjectFigure(ImageFigure):
         return asked
 
 
-def _compared(subject: Subject, asked: AskedImage, rows: Sequence[Row]) -> Iterator[Comparison]:
+def _compared(subject: Subject, asked: AskedImage, rows: Sequence[RecipeRow]) -> Iterator[Comparison]:
     """The explanations of one image by each row, for each of its targets; and the rows that were refused."""
     explainer = Explainer(subject)
     for target in asked.targets:

@@ -9,8 +9,8 @@ from whyformer.inputs.batch import collate, encode
 from whyformer.methods.logit_lens import head_for, load_head, own_head
 from whyformer.models.load import Subject
 from whyformer.prediction import Prediction
-from whyformer_papers.reproduce.recipe import Column, Reproduction
-from whyformer_papers.reproduce.sources import Given, Opened, Settings, check_columns
+from whyformer_papers.reproduce.recipe import RecipeColumn, Reproduction
+from whyformer_papers.reproduce.sources import Given, Opened, ReproductionSettings, check_columns
 
 TRIED = "a text"  # that tells how many hidden states a model has, and how wide they are
 
@@ -27,7 +27,7 @@ class ColumnHead:
     sentence: str
 
 
-def lm_heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Given) -> dict[str, str]:
+def lm_heads_of_columns(recipe: Reproduction, columns: Sequence[RecipeColumn], heads: Given) -> dict[str, str]:
     """The folders or hub ids by column; an error if there is no such column, or no LM head in one."""
     if heads and not recipe.decoded:
         raise BadOption(f"{recipe.name} decodes no layer: leave --lm-head (lm_heads=) out")
@@ -39,7 +39,7 @@ def lm_heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: 
     return {name: str(source) for name, source in heads.items()}
 
 
-def column_head(opened: Opened, subject: Subject, settings: Settings) -> ColumnHead | str:
+def column_head(opened: Opened, subject: Subject, settings: ReproductionSettings) -> ColumnHead | str:
     """The LM head of a column, or why there is none; one that was asked for and does not fit is a `BadOption`."""
     column, asked = opened.column, settings.lm_heads.get(opened.column.folder)
     try:
@@ -62,13 +62,13 @@ def column_head(opened: Opened, subject: Subject, settings: Settings) -> ColumnH
     )
 
 
-def _unasked(opened: Opened, settings: Settings) -> list[str | None]:
+def _unasked(opened: Opened, settings: ReproductionSettings) -> list[str | None]:
     """What is tried where none was asked for: the model's own, then the paper's if the model is from the hub too."""
     of_hub = settings.models is None and not Path(opened.model).exists()
     return [None, opened.column.lm_head] if of_hub and opened.column.lm_head else [None]
 
 
-def _origin(subject: Subject, source: str | None, column: Column) -> str:
+def _origin(subject: Subject, source: str | None, column: RecipeColumn) -> str:
     if source is None:
         return "the model's own LM head" if own_head(subject.model) else "the LM head that comes with the model"
     theirs = f"; the paper's is that of {column.lm_head}" if column.lm_head and source != column.lm_head else ""

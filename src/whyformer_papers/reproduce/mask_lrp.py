@@ -4,45 +4,45 @@ from dataclasses import replace
 
 from whyformer_papers.reproduce.head_figures import HeadGridFigure, PositionFigure
 from whyformer_papers.reproduce.published import published
-from whyformer_papers.reproduce.recipe import Column, Measure, Row
+from whyformer_papers.reproduce.recipe import RecipeColumn, RecipeMetric, RecipeRow
 from whyformer_papers.reproduce.tables import CurveFigure, TableRecipe
 from whyformer_papers.reproduce.text_figures import DifferenceFigure
 
 PAPER = "Mask-LRP (Song et al. 2024)"
 
-_SST2 = Column("SST-2", "sst2@mask_lrp", "sst2", "textattack/bert-base-uncased-SST-2", texts=872)
-_IMDB = Column("IMDB", "imdb@mask_lrp", "imdb", "textattack/bert-base-uncased-imdb", texts=25_000)
-_YELP = Column("Yelp", "yelp@mask_lrp", "yelp", "fabriceyhc/bert-base-uncased-yelp_polarity", texts=38_000)
-_MNLI = Column("MNLI", "mnli@mask_lrp", "nli", "textattack/bert-base-uncased-MNLI")
-_QQP = Column("QQP", "qqp@mask_lrp", "qqp", "modeltc/bert-base-uncased-qqp")
+_SST2 = RecipeColumn("SST-2", "sst2@mask_lrp", "sst2", "textattack/bert-base-uncased-SST-2", texts=872)
+_IMDB = RecipeColumn("IMDB", "imdb@mask_lrp", "imdb", "textattack/bert-base-uncased-imdb", texts=25_000)
+_YELP = RecipeColumn("Yelp", "yelp@mask_lrp", "yelp", "fabriceyhc/bert-base-uncased-yelp_polarity", texts=38_000)
+_MNLI = RecipeColumn("MNLI", "mnli@mask_lrp", "nli", "textattack/bert-base-uncased-MNLI")
+_QQP = RecipeColumn("QQP", "qqp@mask_lrp", "qqp", "modeltc/bert-base-uncased-qqp")
 
-_RAW = Row("RawAtt", "raw_attention(layer=-1)")
-_ROLLOUT = Row("Rollout", "rollout(row_normalised=true)")
-_ATTCAT = Row("AttCAT", "attcat(states=inputs)", also=("attcat(states=outputs)",))
+_RAW = RecipeRow("RawAtt", "raw_attention(layer=-1)")
+_ROLLOUT = RecipeRow("Rollout", "rollout(row_normalised=true)")
+_ATTCAT = RecipeRow("AttCAT", "attcat(states=inputs)", also=("attcat(states=outputs)",))
 
 
-def _masked(label: str, options: str, runs: int = 1, at: float | None = None) -> Row:
+def _masked(label: str, options: str, runs: int = 1, at: float | None = None) -> RecipeRow:
     """A row of their method: as the authors' code has it, and as the paper writes it."""
     authors, paper = (f"mask_lrp({options}, variant={variant})" for variant in ("authors", "paper"))
-    return Row(label, authors, also=(paper,), runs=runs, at=at)
+    return RecipeRow(label, authors, also=(paper,), runs=runs, at=at)
 
 
 _THEIRS = replace(_masked("theirs", "head_mask={heads}"), syntactic=True)
 _BASELINES = (
     _RAW,
     _ROLLOUT,
-    Row("LRP", "lrp(book=alpha_beta)"),
-    Row("PartialLRP", "partial_lrp(book=alpha_beta)"),
-    Row("GAE", "transformer_attribution(row_normalised=true)", also=("gae",)),
-    Row("CAM", "grads(query=mean, positive=true)"),
-    Row("GradCAM", "grad_cam(over=map)", also=("grads(times_attention=true)",)),
+    RecipeRow("LRP", "lrp(book=alpha_beta)"),
+    RecipeRow("PartialLRP", "partial_lrp(book=alpha_beta)"),
+    RecipeRow("GAE", "transformer_attribution(row_normalised=true)", also=("gae",)),
+    RecipeRow("CAM", "grads(query=mean, positive=true)"),
+    RecipeRow("GradCAM", "grad_cam(over=map)", also=("grads(times_attention=true)",)),
     _ATTCAT,
 )
 _RANDOM_MASK = _masked("Random mask", "head_mask=random, rate={rate}, seed={seed}", runs=5)
 
 _AUTHORS = (
-    Measure("AOPC", "aopc(hide=pad_attended, protocol=mask_lrp, target=gold)", protocol="mask_lrp"),
-    Measure(
+    RecipeMetric("AOPC", "aopc(hide=pad_attended, protocol=mask_lrp, target=gold)", protocol="mask_lrp"),
+    RecipeMetric(
         "LOdds",
         "log_odds(hide=pad_attended, protocol=mask_lrp, target=gold)",
         higher_is_better=False,
@@ -51,8 +51,8 @@ _AUTHORS = (
 )
 _MEASURES = (
     *_AUTHORS,
-    Measure("AOPC, Eq. 12", "aopc(hide=pad_attended)", beside="AOPC"),
-    Measure("LOdds, Eq. 13", "log_odds(hide=pad_attended)", higher_is_better=False, beside="LOdds"),
+    RecipeMetric("AOPC, Eq. 12", "aopc(hide=pad_attended)", beside="AOPC"),
+    RecipeMetric("LOdds, Eq. 13", "log_odds(hide=pad_attended)", higher_is_better=False, beside="LOdds"),
 )
 _CODE = (
     "the authors' code follows the gold label, takes [SEP] out of attention while it explains, and runs pairs without "
@@ -101,17 +101,17 @@ TABLE_2 = TableRecipe(
     paper=PAPER,
     title="Precision@20 on SQuAD v1 and v2, three architectures, percent",
     columns=tuple(
-        Column(label, f"{data}@mask_lrp", folder, model, label.partition(", ")[2], _TEXTS[data])
+        RecipeColumn(label, f"{data}@mask_lrp", folder, model, label.partition(", ")[2], _TEXTS[data])
         for label, folder, model in _QUESTIONS
         for data in (folder.partition("-")[0],)
     ),
     rows=(
-        Row("Rollout", "rollout(row_normalised=true, query=mean)", also=("rollout(row_normalised=true)",)),
-        Row("RawAtt", "raw_attention(layer=-1, query=mean)", also=("raw_attention(layer=-1)",)),
+        RecipeRow("Rollout", "rollout(row_normalised=true, query=mean)", also=("rollout(row_normalised=true)",)),
+        RecipeRow("RawAtt", "raw_attention(layer=-1, query=mean)", also=("raw_attention(layer=-1)",)),
         _ATTCAT,
         replace(_THEIRS, also=(*_THEIRS.also, "transformer_attribution(row_normalised=true)")),
     ),
-    measures=(Measure("Precision@20", "precision_at_k(k=20, measure=ratio)", scale=100),),
+    measures=(RecipeMetric("Precision@20", "precision_at_k(k=20, measure=ratio)", scale=100),),
     published=published("mask-lrp-table-2"),
     notes=(
         "the mean count of answer tokens among the top 20, divided by the mean answer length",
@@ -146,7 +146,7 @@ TABLE_4 = TableRecipe(
     paper=PAPER,
     title="ALTI beside their method",
     columns=(_SST2, _IMDB, _YELP),
-    rows=(Row("ALTI", "alti(distance_offset=1e-6)"), _THEIRS),
+    rows=(RecipeRow("ALTI", "alti(distance_offset=1e-6)"), _THEIRS),
     measures=_MEASURES,
     published=published("mask-lrp-table-4"),
     notes=(_SETTINGS[0], "their own numbers are those of Table 1; the table calls ALTI ALTC", _MASKS),
@@ -178,13 +178,13 @@ FIGURE_3 = CurveFigure(
 )
 
 
-def _corrupted(percent: int) -> Row:
+def _corrupted(percent: int) -> RecipeRow:
     drawn = "" if percent in (0, 100) else ", seed={seed}"
     more = f", corrupted={percent / 100:g}{drawn}" if percent else ""
     return _masked(f"{percent} %", f"head_mask={{heads}}{more}", runs=5 if drawn else 1, at=percent / 100)
 
 
-_UNMASKED = Row("GAE", "transformer_attribution(row_normalised=true)", also=("transformer_attribution",))
+_UNMASKED = RecipeRow("GAE", "transformer_attribution(row_normalised=true)", also=("transformer_attribution",))
 
 FIGURE_4 = CurveFigure(
     name="mask-lrp-figure-4",
@@ -222,7 +222,7 @@ FIGURE_6 = DifferenceFigure(
     paper=PAPER,
     title="Token by token, where their scores are higher and lower than each baseline's (with Figures 7-13)",
     columns=(_SST2, _MNLI, _IMDB, _YELP),
-    rows=(*_BASELINES, Row("theirs", _THEIRS.method, syntactic=True)),
+    rows=(*_BASELINES, RecipeRow("theirs", _THEIRS.method, syntactic=True)),
     examples={"SST-2": ("it 's a charming and often affecting journey .",)},
     essential=("theirs",),
     notes=(

@@ -24,8 +24,8 @@ from whyformer_papers.heads import (
     parsed_by,
     positional_statistics,
 )
-from whyformer_papers.reproduce.recipe import Column, Reproduction
-from whyformer_papers.reproduce.sources import Given, Opened, Settings, check_columns
+from whyformer_papers.reproduce.recipe import RecipeColumn, Reproduction
+from whyformer_papers.reproduce.sources import Given, Opened, ReproductionSettings, check_columns
 
 PARSE = "give --treebank FILE (treebank=), --spacy NAME (spacy=), or --heads FILE (heads=) made from either"
 SOURCES = {"treebank": "of", "data": "of", "pipeline": "parsed by"}  # what a mask may know of its corpus
@@ -57,7 +57,7 @@ def kept_heads(mask: HeadMask) -> str:
     return f"{count} ({positional} positional, {syntactic} syntactic: {relations})"
 
 
-def heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Given) -> dict[str, Path]:
+def heads_of_columns(recipe: Reproduction, columns: Sequence[RecipeColumn], heads: Given) -> dict[str, Path]:
     """The files by column; `BadOption` if there is no such column, `BadInput` if a file is not a head mask."""
     if heads and not recipe.masked:
         raise BadOption(f"{recipe.name} uses no head mask: leave --heads (heads=) out")
@@ -76,7 +76,7 @@ def heads_of_columns(recipe: Reproduction, columns: Sequence[Column], heads: Giv
 
 
 def column_mask(
-    recipe: Reproduction, opened: Opened, subject: Subject, settings: Settings, folder: Path
+    recipe: Reproduction, opened: Opened, subject: Subject, settings: ReproductionSettings, folder: Path
 ) -> ColumnMask | str:
     """The head mask of a column, from its file or its texts; or why there is none, an error if masks are shown.
 
@@ -97,7 +97,7 @@ def column_mask(
     return mask
 
 
-def check_parse(recipe: Reproduction, column: Column, settings: Settings) -> None:
+def check_parse(recipe: Reproduction, column: RecipeColumn, settings: ReproductionSettings) -> None:
     """Raise if a figure needs a parse, and there will be none."""
     parsed = settings.pipeline is not None or settings.treebank is not None or column.folder in settings.heads
     if recipe.needs_parse and not parsed:
@@ -109,7 +109,7 @@ def is_parsed(mask: HeadMask) -> bool:
     return mask.statistics is not None and bool(mask.statistics.arc_counts.any())
 
 
-def _mask_of_file(column: Column, path: Path, subject: Subject) -> ColumnMask:
+def _mask_of_file(column: RecipeColumn, path: Path, subject: Subject) -> ColumnMask:
     mask = HeadMask.load(path)
     config = text_config(subject.model)
     shape = tuple(getattr(config, name, None) for name in ("num_hidden_layers", "num_attention_heads"))
@@ -163,7 +163,7 @@ class ColumnTexts:
         return count, digest.hexdigest()
 
 
-def _searched_mask(opened: Opened, subject: Subject, settings: Settings, folder: Path) -> ColumnMask:
+def _searched_mask(opened: Opened, subject: Subject, settings: ReproductionSettings, folder: Path) -> ColumnMask:
     """The mask of the treebank, or of the column's texts.
 
     Its file is named after model, corpus, parser and search, and is read if it is there.
@@ -193,7 +193,7 @@ class _Corpus:
     origin: str
 
     @classmethod
-    def of(cls, opened: Opened, settings: Settings) -> "_Corpus":
+    def of(cls, opened: Opened, settings: ReproductionSettings) -> "_Corpus":
         treebank, pipeline = settings.treebank, settings.pipeline
         if treebank is not None:
             known = treebank.provenance

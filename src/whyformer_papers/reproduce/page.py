@@ -20,14 +20,14 @@ WIDE = """body{max-width:100em!important}.why.wide{max-width:none}
 .why h2 code{font-weight:normal;color:var(--soft);font-size:.8em}"""
 
 
-class Shown(NamedTuple):
+class RecipePage(NamedTuple):
     """A recipe that was run, and the names of its pictures."""
 
     reproduced: Reproduced
     pictures: tuple[str, ...]
 
 
-def as_html(done: Mapping[str, Shown], refused: Mapping[str, str]) -> str:
+def as_html(done: Mapping[str, RecipePage], refused: Mapping[str, str]) -> str:
     """The page for a browser; the pictures lie beside it."""
     contents = "".join(
         f"<li>{escape(paper)}<ul>"
@@ -43,7 +43,7 @@ def as_html(done: Mapping[str, Shown], refused: Mapping[str, str]) -> str:
     return PAGE.format(title=TITLE, body=f"<style>{STYLE}{WIDE}</style>" + "\n".join(parts))
 
 
-def _section(shown: Shown) -> str:
+def _section(shown: RecipePage) -> str:
     reproduced, recipe = shown.reproduced, shown.reproduced.recipe
     parts = [
         f"<h2>{escape(recipe.title)} <code>{recipe.name}</code></h2>",
@@ -70,7 +70,7 @@ def _table(grid: Grid) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def as_markdown(done: Mapping[str, Shown], refused: Mapping[str, str]) -> str:
+def as_markdown(done: Mapping[str, RecipePage], refused: Mapping[str, str]) -> str:
     """The page as Markdown; the pictures lie beside it."""
     blocks = [f"# {TITLE}", LEAD]
     for paper, of in _by_paper(done):
@@ -85,6 +85,6 @@ def as_markdown(done: Mapping[str, Shown], refused: Mapping[str, str]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _by_paper(done: Mapping[str, Shown]) -> Iterator[tuple[str, list[Shown]]]:
+def _by_paper(done: Mapping[str, RecipePage]) -> Iterator[tuple[str, list[RecipePage]]]:
     for paper, of in groupby(done.values(), key=lambda shown: shown.reproduced.recipe.paper):
         yield paper, list(of)

@@ -8,13 +8,16 @@ from whyformer.methods.head_mask import HeadMask
 from whyformer.methods.method import method_specs
 from whyformer_papers.reproduce.lm_heads import ColumnHead
 from whyformer_papers.reproduce.masks import ColumnMask, is_parsed
-from whyformer_papers.reproduce.recipe import Column, Measure, Reproduction, Row
+from whyformer_papers.reproduce.recipe import RecipeColumn, RecipeMetric, RecipeRow, Reproduction
 
 POSITIONAL_ONLY = "positional heads only"
 
 
 def filled(
-    recipe: Reproduction, column: Column, mask: ColumnMask | str | None = None, head: ColumnHead | str | None = None
+    recipe: Reproduction,
+    column: RecipeColumn,
+    mask: ColumnMask | str | None = None,
+    head: ColumnHead | str | None = None,
 ) -> tuple[Reproduction, list[str]]:
     """The recipe of one column, with the file of its head mask, the share of heads, and its LM head in its rows.
 
@@ -41,20 +44,20 @@ def filled(
     ]
 
 
-def _measures(recipe: Reproduction, column: Column) -> tuple[Measure, ...]:
+def _measures(recipe: Reproduction, column: RecipeColumn) -> tuple[RecipeMetric, ...]:
     """The measures of a column: some have another metric on pairs of texts."""
     if not column.of_pairs:
         return recipe.measures
     return tuple(replace(measure, metric=measure.pairs or measure.metric) for measure in recipe.measures)
 
 
-def _filled(row: Row, mask: ColumnMask | str | None, head: ColumnHead | str | None) -> Row:
+def _filled(row: RecipeRow, mask: ColumnMask | str | None, head: ColumnHead | str | None) -> RecipeRow:
     if row.masked and mask is not None:
         row = _with_mask(row, mask)
     return _with_head(row, head) if row.decoded and head is not None else row
 
 
-def _with_mask(row: Row, mask: ColumnMask | str) -> Row:
+def _with_mask(row: RecipeRow, mask: ColumnMask | str) -> RecipeRow:
     if isinstance(mask, str):
         return replace(row, waits_for=mask)
     if reason := _lack(row, mask.mask):
@@ -64,7 +67,7 @@ def _with_mask(row: Row, mask: ColumnMask | str) -> Row:
     return _written(row, {"{heads}": str(mask.path), "{rate}": f"{mask.mask.rate:.6g}"})
 
 
-def _with_head(row: Row, head: ColumnHead | str) -> Row:
+def _with_head(row: RecipeRow, head: ColumnHead | str) -> RecipeRow:
     if isinstance(head, str):
         return replace(row, waits_for=head)
     if any(spec.options.get("layer", 0) > head.layers for spec in method_specs(row.readings)):
@@ -73,7 +76,7 @@ def _with_head(row: Row, head: ColumnHead | str) -> Row:
     return _written(row, {f", {option}": "", option: ""} if head.source is None else {"{lm_head}": head.source})
 
 
-def _written(row: Row, instead: Mapping[str, str]) -> Row:
+def _written(row: RecipeRow, instead: Mapping[str, str]) -> RecipeRow:
     """The row with other text in its methods."""
     methods = [row.method, *row.also]
     for old, new in instead.items():
@@ -81,7 +84,7 @@ def _written(row: Row, instead: Mapping[str, str]) -> Row:
     return replace(row, method=methods[0], also=tuple(methods[1:]))
 
 
-def _lack(row: Row, mask: HeadMask) -> str | None:
+def _lack(row: RecipeRow, mask: HeadMask) -> str | None:
     """What a row needs and the mask does not have."""
     if not mask.kept.any():
         return "the head mask keeps no head"

@@ -6,9 +6,9 @@ from dataclasses import replace
 from statistics import stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from whyformer.results.evaluation import Cell
-from whyformer_papers.reproduce.recipe import Measure
-from whyformer_papers.reproduce.result import Entry, Part, method_label, metric_label
+from whyformer.results.evaluation import TableCell
+from whyformer_papers.reproduce.recipe import RecipeMetric
+from whyformer_papers.reproduce.result import Part, ReproducedNumber, method_label, metric_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ class Point(NamedTuple):
     """A point of a row's curve: a mean with its interval, or a mean over runs with their standard deviation."""
 
     at: float
-    cell: Cell
+    cell: TableCell
     spread: float | None = None
 
     @property
@@ -32,7 +32,7 @@ class Point(NamedTuple):
         return self.cell.mean - self.spread, self.cell.mean + self.spread
 
 
-def curve_points(part: Part, measure: Measure) -> dict[str, list[Point]]:
+def curve_points(part: Part, measure: RecipeMetric) -> dict[str, list[Point]]:
     """The curve of each row by one measure; of a row of several runs their mean."""
     table, metric = part.tables.get(measure.protocol), metric_label(measure.metric)
     if table is None or metric not in table.metrics:
@@ -46,17 +46,17 @@ def curve_points(part: Part, measure: Measure) -> dict[str, list[Point]]:
     return curves
 
 
-def _joined(points: Sequence[tuple[float, Cell]], scale: float) -> Point:
+def _joined(points: Sequence[tuple[float, TableCell]], scale: float) -> Point:
     """One point of several runs, in the unit of the paper."""
     at, first = points[0]
     if len(points) == 1:
         return Point(at, replace(first, mean=scale * first.mean, low=scale * first.low, high=scale * first.high))
     means = [scale * cell.mean for _, cell in points]
-    mean = Cell(math.fsum(means) / len(means), math.nan, math.nan, min(cell.n for _, cell in points))
+    mean = TableCell(math.fsum(means) / len(means), math.nan, math.nan, min(cell.n for _, cell in points))
     return Point(at, mean, stdev(means))
 
 
-def draw_over_rows(axes: "Axes", part: Part, measure: Measure, over: str) -> None:
+def draw_over_rows(axes: "Axes", part: Part, measure: RecipeMetric, over: str) -> None:
     """A curve through the numbers of several rows, for each of their readings, named as the first row has it.
 
     Rows that are not points of the curve are dashed lines, in the colour of the same reading.
@@ -83,9 +83,9 @@ def _shadow(
         axes.fill_between(places, lows, highs, color=colour, alpha=strength, linewidth=0)
 
 
-def _by_reading(part: Part, measure: Measure) -> list[dict[str, Entry]]:
+def _by_reading(part: Part, measure: RecipeMetric) -> list[dict[str, ReproducedNumber]]:
     """The entries of one measure by row: those of the first readings, then those of the second ones, …."""
-    readings: list[dict[str, Entry]] = []
+    readings: list[dict[str, ReproducedNumber]] = []
     for row in part.rows:
         for number, entry in enumerate(e for e in part.entries if (e.row, e.measure) == (row.label, measure.label)):
             if number == len(readings):
@@ -95,7 +95,7 @@ def _by_reading(part: Part, measure: Measure) -> list[dict[str, Entry]]:
     return readings
 
 
-def draw_curves(axes: "Axes", part: Part, measure: Measure) -> None:
+def draw_curves(axes: "Axes", part: Part, measure: RecipeMetric) -> None:
     """The curves that the metric has, one for each row."""
     curves = curve_points(part, measure)
     for number, (label, points) in enumerate(curves.items()):
@@ -110,7 +110,7 @@ def draw_curves(axes: "Axes", part: Part, measure: Measure) -> None:
     _titled(axes, part, measure, over, f"95 % intervals over the texts{runs}")
 
 
-def _titled(axes: "Axes", part: Part, measure: Measure, over: str, shadows: str) -> None:
+def _titled(axes: "Axes", part: Part, measure: RecipeMetric, over: str, shadows: str) -> None:
     """The names of the axes and of the curves, and what is shaded, if anything is."""
     axes.set_title(f"{part.column.label}: {measure.label}", loc="left", fontsize=10)
     axes.set_ylabel(f"{'higher' if measure.higher_is_better else 'lower'} is better")
@@ -123,7 +123,7 @@ def _titled(axes: "Axes", part: Part, measure: Measure, over: str, shadows: str)
         axes.legend(fontsize=8)
 
 
-def draw_bars(axes: "Axes", part: Part, measure: Measure) -> None:
+def draw_bars(axes: "Axes", part: Part, measure: RecipeMetric) -> None:
     """A bar for each row, the published number as a stroke, and what is attainable as a dotted line."""
     entries = [entry for entry in part.entries if entry.measure == measure.label and entry.measured]
     shown = [entry for entry in entries if entry.main]

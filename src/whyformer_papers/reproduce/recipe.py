@@ -26,7 +26,7 @@ METHOD = "the method "
 
 
 @dataclass(frozen=True)
-class Column:
+class RecipeColumn:
     """One data set of a table, and the model that is explained on it.
 
     `data` is a name that `open_dataset` takes. `folder` is the model's below a folder of models, and the column's own
@@ -63,7 +63,7 @@ def _slug(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class RecipeRow:
     """One method of a table: the paper's label, and the method here that stands for it.
 
     `also` are other readings of the same row: what the paper's text defines where its code does something else. With
@@ -112,7 +112,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measure:
+class RecipeMetric:
     """One number of a table: the paper's label and the metric here.
 
     `scale` turns the metric's numbers into the paper's unit. A measure with a `protocol` is taken while the model is
@@ -131,7 +131,7 @@ class Measure:
     columns: tuple[str, ...] = ()
 
 
-class LeftOut(BadInput):
+class LeftOutRow(BadInput):
     """Why a column of a recipe cannot be shown; the other columns are."""
 
 
@@ -147,9 +147,9 @@ class Reproduction(ABC):
     name: str
     paper: str
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    measures: tuple[Measure, ...] = ()
+    columns: tuple[RecipeColumn, ...]
+    rows: tuple[RecipeRow, ...]
+    measures: tuple[RecipeMetric, ...] = ()
     published: Published = field(default_factory=lambda: MappingProxyType({}))
     essential: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class Reproduction(ABC):
 
     @abstractmethod
     def run_column(self, column: "ReadyColumn") -> "Part":
-        """Measure or explain one column; `LeftOut` says why it cannot be shown."""
+        """Measure or explain one column; `LeftOutRow` says why it cannot be shown."""
 
     @abstractmethod
     def grids(self, reproduced: "Reproduced", part: "Part") -> "list[Grid]":
@@ -183,15 +183,15 @@ class Reproduction(ABC):
         """Raise, before anything is measured, if a package is missing that draws the pictures."""
         return
 
-    def reads_data(self, column: Column, texts: Sequence[Text], *, searched: bool) -> bool:
+    def reads_data(self, column: RecipeColumn, texts: Sequence[Text], *, searched: bool) -> bool:
         """Whether a column needs its data set; `searched` if its head mask is taken from the data."""
         return True
 
-    def texts(self, column: Column, data: "Dataset | None", count: int) -> tuple[Text, ...]:
+    def texts(self, column: RecipeColumn, data: "Dataset | None", count: int) -> tuple[Text, ...]:
         """The single texts that a column shows."""
         return ()
 
-    def shows_printed_texts(self, column: Column) -> bool:
+    def shows_printed_texts(self, column: RecipeColumn) -> bool:
         """Whether all texts that are shown of a column stand in the paper too; numbers and words show none."""
         return True
 
@@ -213,22 +213,22 @@ class Reproduction(ABC):
         measures = {measure.label: _measure_waits(measure, metrics) for measure in self.measures}
         return {label: sentence for label, sentence in (rows | measures).items() if sentence}
 
-    def rows_in(self, column: Column) -> tuple[Row, ...]:
+    def rows_in(self, column: RecipeColumn) -> tuple[RecipeRow, ...]:
         """The rows of a column."""
         return tuple(row for row in self.rows if column.label in (row.columns or (column.label,)))
 
-    def rows_of(self, column: Column) -> tuple[Row, ...]:
+    def rows_of(self, column: RecipeColumn) -> tuple[RecipeRow, ...]:
         """The rows of a column that can be computed now."""
         waiting = self.waiting
         return tuple(row for row in self.rows_in(column) if row.label not in waiting)
 
     @property
-    def ready_measures(self) -> tuple[Measure, ...]:
+    def ready_measures(self) -> tuple[RecipeMetric, ...]:
         """The measures that can be computed now."""
         waiting = self.waiting
         return tuple(measure for measure in self.measures if measure.label not in waiting)
 
-    def measures_of(self, column: Column) -> tuple[Measure, ...]:
+    def measures_of(self, column: RecipeColumn) -> tuple[RecipeMetric, ...]:
         """The measures of a column that can be computed now."""
         return tuple(m for m in self.ready_measures if column.label in (m.columns or (column.label,)))
 
@@ -258,7 +258,7 @@ class Reproduction(ABC):
 
 
 @lru_cache(maxsize=1024)
-def _row_waits(row: Row, methods: tuple[tuple[str, Callable[..., Any]], ...]) -> str | None:
+def _row_waits(row: RecipeRow, methods: tuple[tuple[str, Callable[..., Any]], ...]) -> str | None:
     """What a row waits for while these methods are registered; a run asks for that hundreds of times."""
     if row.waits_for:
         return row.waits_for
@@ -275,7 +275,7 @@ def _row_waits(row: Row, methods: tuple[tuple[str, Callable[..., Any]], ...]) ->
 
 
 @lru_cache(maxsize=1024)
-def _measure_waits(measure: Measure, metrics: tuple[str, ...]) -> str | None:
+def _measure_waits(measure: RecipeMetric, metrics: tuple[str, ...]) -> str | None:
     for written in filter(None, (measure.metric, measure.pairs)):
         name = _name(written)
         if name not in metrics:

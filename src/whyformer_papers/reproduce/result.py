@@ -13,14 +13,14 @@ from whyformer.methods.head_mask import HeadMask
 from whyformer.methods.method import method_specs
 from whyformer.metrics.metric import metric_specs
 from whyformer.models.load import Subject
-from whyformer.results.evaluation import Cell
+from whyformer.results.evaluation import TableCell
 from whyformer_papers.reproduce.published import Number
-from whyformer_papers.reproduce.recipe import Column, Measure, Reproduction, Row
-from whyformer_papers.reproduce.sources import Opened, Settings
+from whyformer_papers.reproduce.recipe import RecipeColumn, RecipeMetric, RecipeRow, Reproduction
+from whyformer_papers.reproduce.sources import Opened, ReproductionSettings
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReproducedNumber:
     """One number: a row of the paper's table by one reading of its method, in one column, by one measure.
 
     `main` marks the first reading of a row, by which the order of the rows is compared. A row that waits has no method.
@@ -31,7 +31,7 @@ class Entry:
     row: str
     method: str
     measure: str
-    ours: Cell | None
+    ours: TableCell | None
     published: Number | None
     main: bool = True
     spread: float | None = None
@@ -53,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class RankAgreement:
     """How far the order of the methods agrees: Spearman's correlation, and the best rows, several where they are equal.
 
     Over the rows that have both numbers; no correlation of fewer than three, or of equal numbers.
@@ -75,13 +75,13 @@ class Part:
     them; `mask` is its head mask.
     """
 
-    column: Column
+    column: RecipeColumn
     model: str
     tables: Mapping[str | None, Table] = field(default_factory=dict)
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ReproducedNumber, ...] = ()
     examples: tuple[Comparison, ...] = ()
     departures: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[RecipeRow, ...] = ()
     mask: HeadMask | None = None
 
     @property
@@ -102,10 +102,10 @@ class ReadyColumn:
     mask: HeadMask | None
     folder: Path | None
     departures: tuple[str, ...]
-    settings: Settings
+    settings: ReproductionSettings
 
     @property
-    def column(self) -> Column:
+    def column(self) -> RecipeColumn:
         """The column of the recipe."""
         return self.opened.column
 
@@ -129,12 +129,12 @@ class Reproduced:
     waiting: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ReproducedNumber, ...]:
         """The numbers of all columns."""
         return tuple(entry for part in self.parts for entry in part.entries)
 
     @property
-    def agreements(self) -> tuple[Agreement, ...]:
+    def agreements(self) -> tuple[RankAgreement, ...]:
         """How far our order of the methods is the published one, for each column and measure with published numbers."""
         every = [_agreement(p.column, m, p.entries) for p in self.parts for m in self.recipe.measures_of(p.column)]
         return tuple(agreement for agreement in every if agreement.rows)
@@ -178,23 +178,28 @@ def metric_label(written: str) -> str:
 
 
 def entries_of(
-    recipe: Reproduction, column: Column, tables: Mapping[str | None, Table], seeds: int | None = None
-) -> tuple[Entry, ...]:
+    recipe: Reproduction, column: RecipeColumn, tables: Mapping[str | None, Table], seeds: int | None = None
+) -> tuple[ReproducedNumber, ...]:
     """The numbers of one column, beside the published ones; rows that wait have the published ones alone."""
     waiting, entries = recipe.waiting, []
     for row in recipe.rows_in(column):
         for measure in recipe.measures_of(column):
             published = recipe.published.get((row.label, column.label, measure.beside or measure.label))
             if row.label in waiting:
-                entries.append(Entry(column.label, row.label, "", measure.label, None, published))
+                entries.append(ReproducedNumber(column.label, row.label, "", measure.label, None, published))
             else:
                 entries += _entries(column, row, measure, tables[measure.protocol], seeds, published)
     return tuple(entries)
 
 
 def _entries(
-    column: Column, row: Row, measure: Measure, table: Table, seeds: int | None, published: Number | None
-) -> list[Entry]:
+    column: RecipeColumn,
+    row: RecipeRow,
+    measure: RecipeMetric,
+    table: Table,
+    seeds: int | None,
+    published: Number | None,
+) -> list[ReproducedNumber]:
     metric, entries = row.metric or measure.metric, []
     for number, methods in enumerate(row.seeded(seeds)):
         main = number == 0 and not row.metric
@@ -203,11 +208,11 @@ def _entries(
         ours, spread = _mean(cells) if averaged else (cells[0], None)
         name = f"{_shown(methods[0])}, mean of {len(cells)}" if averaged else _shown(methods[0])
         name = name if number else row.metric or name
-        entries.append(Entry(column.label, row.label, name, measure.label, ours, published, main, spread))
+        entries.append(ReproducedNumber(column.label, row.label, name, measure.label, ours, published, main, spread))
     return entries
 
 
-def _cell(table: Table, method: str, metric: str, scale: float) -> Cell | None:
+def _cell(table: Table, method: str, metric: str, scale: float) -> TableCell | None:
     labels = method_label(method), metric_label(metric)
     if labels[0] not in table.methods or labels[1] not in table.metrics:
         return None  # every text was left out
@@ -215,7 +220,7 @@ def _cell(table: Table, method: str, metric: str, scale: float) -> Cell | None:
     return cell and replace(cell, mean=scale * cell.mean, low=scale * cell.low, high=scale * cell.high)
 
 
-def _mean(cells: list[Cell | None]) -> tuple[Cell | None, float | None]:
+def _mean(cells: list[TableCell | None]) -> tuple[TableCell | None, float | None]:
     """The mean over runs, with their standard deviation in place of an interval."""
     measured = [cell for cell in cells if cell is not None and not math.isnan(cell.mean)]
     if not measured:
@@ -225,7 +230,7 @@ def _mean(cells: list[Cell | None]) -> tuple[Cell | None, float | None]:
     return replace(measured[0], mean=fmean(means), low=math.nan, high=math.nan), spread
 
 
-def _agreement(column: Column, measure: Measure, entries: tuple[Entry, ...]) -> Agreement:
+def _agreement(column: RecipeColumn, measure: RecipeMetric, entries: tuple[ReproducedNumber, ...]) -> RankAgreement:
     pairs = {
         entry.row: (settled(entry.mean), entry.published.value)
         for entry in entries
@@ -234,7 +239,7 @@ def _agreement(column: Column, measure: Measure, entries: tuple[Entry, ...]) -> 
     pick = max if measure.higher_is_better else min
     ours, theirs = ({row: numbers[which] for row, numbers in pairs.items()} for which in (0, 1))
     best = [tuple(row for row in by_row if by_row[row] == pick(by_row.values())) for by_row in (ours, theirs)]
-    return Agreement(column.label, measure.label, len(pairs), _spearman(list(pairs.values())), *best)
+    return RankAgreement(column.label, measure.label, len(pairs), _spearman(list(pairs.values())), *best)
 
 
 def settled(mean: float) -> float:

@@ -14,14 +14,14 @@ from whyformer_papers.heads import AUTHORS_SEARCH, HeadSearch, Treebank, parsed_
 from whyformer_papers.reproduce.lm_heads import ColumnHead, column_head, lm_heads_of_columns
 from whyformer_papers.reproduce.masks import ColumnMask, check_parse, column_mask, heads_of_columns
 from whyformer_papers.reproduce.placeholders import filled
-from whyformer_papers.reproduce.recipe import LeftOut, Reproduction
+from whyformer_papers.reproduce.recipe import LeftOutRow, Reproduction
 from whyformer_papers.reproduce.result import Part, ReadyColumn, Reproduced
 from whyformer_papers.reproduce.sources import (
     DataGiven,
     Given,
     Limit,
     Opened,
-    Settings,
+    ReproductionSettings,
     check_columns,
     chosen_columns,
     nothing_left,
@@ -96,7 +96,7 @@ def run(
         check_columns(recipe, (name for name in limit if name is not None))
     if out is not None:
         recipe.check_drawing()
-    settings = Settings(
+    settings = ReproductionSettings(
         models=models,
         data=data,
         other_data=other_data,
@@ -125,7 +125,7 @@ def run(
             below = Path(folder) / column.column.journal
             try:
                 parts.append(_run_column(recipe, column, settings, below, journalled=out is not None))
-            except LeftOut as reason:
+            except LeftOutRow as reason:
                 left_out[column.column.label] = str(reason)
     if not parts:
         raise nothing_left(recipe, left_out)
@@ -150,7 +150,9 @@ def _treebank(recipe: Reproduction, path: str | Path | None, spacy: Any) -> Tree
     return Treebank(Path(path))
 
 
-def _run_column(recipe: Reproduction, opened: Opened, settings: Settings, folder: Path, *, journalled: bool) -> Part:
+def _run_column(
+    recipe: Reproduction, opened: Opened, settings: ReproductionSettings, folder: Path, *, journalled: bool
+) -> Part:
     """One column, with its head mask and LM head in the rows that need them."""
     column = opened.column
     try:
@@ -161,7 +163,7 @@ def _run_column(recipe: Reproduction, opened: Opened, settings: Settings, folder
         head = column_head(opened, subject, settings) if decoded else None
         column_recipe, left_out = filled(recipe, column, mask, head)
     except (BadInput, UnsupportedModel) as error:
-        raise LeftOut(str(error)) from error
+        raise LeftOutRow(str(error)) from error
     used = [source.sentence for source in (mask, head) if isinstance(source, (ColumnMask, ColumnHead))]
     departures = (*opened.departures(settings, subject), *used, *left_out)
     known = mask.mask if isinstance(mask, ColumnMask) else None

@@ -11,7 +11,7 @@ from whyformer.errors import BadInput, BadOption, nearest
 from whyformer.inputs.batch import Text
 from whyformer.models.load import Subject, text_config
 from whyformer_papers.heads import HeadSearch, Treebank
-from whyformer_papers.reproduce.recipe import Column, Reproduction
+from whyformer_papers.reproduce.recipe import RecipeColumn, Reproduction
 
 Given = Mapping[str, str | Path] | str | Path  # files or folders by column, or one alone
 DataGiven = Mapping[str | None, str | Path] | str | Path | None  # by column, with None for the others, or of all
@@ -19,7 +19,7 @@ Limit = Mapping[str | None, int] | int | None  # how many texts: by column, with
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReproductionSettings:
     """What a run is given beside its recipe: where models, data, head masks and LM heads come from, how much is run.
 
     `instead` has other models by a column's folder: a folder below `models`, or whatever can be loaded; `other_data`
@@ -52,13 +52,13 @@ class Settings:
     overlap: int | None
     measured: bool
 
-    def limit_of(self, column: Column) -> int | None:
+    def limit_of(self, column: RecipeColumn) -> int | None:
         """How many texts of a column are taken; None for all."""
         if self.limit is None or isinstance(self.limit, int):
             return self.limit
         return self.limit.get(column.folder, self.limit.get(None))
 
-    def model(self, column: Column) -> str | Path:
+    def model(self, column: RecipeColumn) -> str | Path:
         """The model of a column; `BadInput` says what was looked for."""
         folder, asked = column.folder, self.instead.get(column.folder)
         if asked is not None:
@@ -80,7 +80,7 @@ class Settings:
             )
         return path
 
-    def rows(self, recipe: Reproduction, column: Column, *, alone: bool) -> Dataset | None:
+    def rows(self, recipe: Reproduction, column: RecipeColumn, *, alone: bool) -> Dataset | None:
         """The data of a column; None for a figure whose texts are known.
 
         All of it is opened where a question is looked up in it, or heads for a figure of texts. A column that is not
@@ -104,12 +104,12 @@ class Settings:
 class Opened:
     """A column whose model and data are available; `texts` are those of a figure."""
 
-    column: Column
+    column: RecipeColumn
     model: str | Path
     data: Dataset | None
     texts: tuple[Text, ...] = ()
 
-    def departures(self, settings: Settings, subject: Subject) -> list[str]:
+    def departures(self, settings: ReproductionSettings, subject: Subject) -> list[str]:
         """How model, data and texts differ from the paper's, in sentences."""
         sentences = []
         if self.model != self.column.model:
@@ -127,7 +127,7 @@ class Opened:
 
 def chosen_columns(
     recipe: Reproduction, only: Sequence[str] | None, instead: Iterable[str], data: Path | None
-) -> tuple[Column, ...]:
+) -> tuple[RecipeColumn, ...]:
     """The columns that are asked for, by their folders."""
     folders = check_columns(recipe, (*(only or ()), *instead))
     columns = tuple(column for column in recipe.columns if only is None or column.folder in only)
@@ -148,7 +148,7 @@ def check_columns(recipe: Reproduction, names: Iterable[str]) -> list[str]:
 
 
 def opened_columns(
-    recipe: Reproduction, columns: Sequence[Column], settings: Settings
+    recipe: Reproduction, columns: Sequence[RecipeColumn], settings: ReproductionSettings
 ) -> tuple[list[Opened], dict[str, str]]:
     """The columns whose model and data are available, and why the others are not."""
     opened: list[Opened] = []

@@ -12,8 +12,8 @@ from whyformer.evaluation.evaluate import Results, Table, evaluate
 from whyformer.evaluation.journal import Journal
 from whyformer.show.grid import NONE, Grid, Words, plain_grid
 from whyformer_papers.reproduce.plots import Point, curve_points, draw_bars, draw_curves, draw_over_rows
-from whyformer_papers.reproduce.recipe import LeftOut, Measure, Reproduction, Row
-from whyformer_papers.reproduce.result import Entry, Part, ReadyColumn, Reproduced, entries_of, settled
+from whyformer_papers.reproduce.recipe import LeftOutRow, RecipeMetric, RecipeRow, Reproduction
+from whyformer_papers.reproduce.result import Part, ReadyColumn, Reproduced, ReproducedNumber, entries_of, settled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ class CurveFigure(TableRecipe):
 
     over: str = ""
 
-    def points(self, part: Part, measure: Measure) -> dict[str, list[Point]]:
+    def points(self, part: Part, measure: RecipeMetric) -> dict[str, list[Point]]:
         """The points of the curve of each row; none where the rows are the points."""
         return {} if self.over else curve_points(part, measure)
 
@@ -92,22 +92,24 @@ class CurveFigure(TableRecipe):
                 for row, points in self.points(part, measure).items():
                     for point in points:
                         name = f"{measure.label} at {point.at:.4g}"
-                        entry = Entry(part.column.label, row, methods[row], name, point.cell, None, spread=point.spread)
+                        entry = ReproducedNumber(
+                            part.column.label, row, methods[row], name, point.cell, None, spread=point.spread
+                        )
                         yield self.name, entry.column, entry.row, entry.method, entry.measure, *_numbers(entry)
 
     def drawing(self, reproduced: Reproduced) -> "Figure | None":
         """A row of pictures for each column, a picture for each measure."""
-        from whyformer.show.figures import Drawing
+        from whyformer.show.figures import NotebookFigure
 
         measures = self.ready_measures
         wide, high = len(measures), len(reproduced.parts)
-        figure = Drawing(figsize=(6.4 * wide, 4.2 * high), layout="constrained")
+        figure = NotebookFigure(figsize=(6.4 * wide, 4.2 * high), layout="constrained")
         for axes, part in zip(figure.subplots(high, wide, squeeze=False), reproduced.parts, strict=True):
             for place, measure in zip(axes, measures, strict=True):
                 self._draw(place, part, measure)
         return figure
 
-    def _draw(self, axes: "Axes", part: Part, measure: Measure) -> None:
+    def _draw(self, axes: "Axes", part: Part, measure: RecipeMetric) -> None:
         if self.over:
             draw_over_rows(axes, part, measure, self.over)
         else:
@@ -118,11 +120,11 @@ class CurveFigure(TableRecipe):
 class BarFigure(CurveFigure):
     """A bar for each row."""
 
-    def points(self, part: Part, measure: Measure) -> dict[str, list[Point]]:
+    def points(self, part: Part, measure: RecipeMetric) -> dict[str, list[Point]]:
         """None: bars are no curves."""
         return {}
 
-    def _draw(self, axes: "Axes", part: Part, measure: Measure) -> None:
+    def _draw(self, axes: "Axes", part: Part, measure: RecipeMetric) -> None:
         draw_bars(axes, part, measure)
 
 
@@ -148,10 +150,10 @@ def _as_measured(column: ReadyColumn, data: Dataset, folder: Path) -> Table:
     try:
         journal = Journal.read(folder)
     except BadInput as error:
-        raise LeftOut(f"it was not measured ({error})") from error
+        raise LeftOutRow(f"it was not measured ({error})") from error
     for name, asked in (("model", column.subject.fingerprint), ("data", data.digest)):
         if journal.run.get(name) != asked:
-            raise LeftOut(f"{folder} was measured with another {name} than {column.opened.model} on {data.name}")
+            raise LeftOutRow(f"{folder} was measured with another {name} than {column.opened.model} on {data.name}")
     return Results.of(journal.chunks(), journal.run).table()
 
 
@@ -161,7 +163,7 @@ def _machine(table: Table) -> str:
     return f"measured before, on {table.run.get('device', 'a device that is not known')} with {packages}"
 
 
-def _point_grid(measure: Measure, curves: Mapping[str, list[Point]]) -> Grid:
+def _point_grid(measure: RecipeMetric, curves: Mapping[str, list[Point]]) -> Grid:
     """The curves of one measure, at no more points than a line has room for."""
     digits, lines = 2 if measure.scale != 1 else 3, []
     for row, points in curves.items():
@@ -170,7 +172,7 @@ def _point_grid(measure: Measure, curves: Mapping[str, list[Point]]) -> Grid:
     return plain_grid((f"{measure.label} at", *(f"{point.at:.4g}" for point in shown)), lines)
 
 
-def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:
+def _counted(column: ReadyColumn, entries: Sequence[ReproducedNumber]) -> str:
     """How many texts were measured, beside how many the paper has."""
     limit, texts = column.settings.limit_of(column.column), column.column.texts
     cells = [entry.ours for entry in entries if entry.ours]
@@ -183,7 +185,7 @@ def _counted(column: ReadyColumn, entries: Sequence[Entry]) -> str:
     return f"{measured:,} {what} were measured{limited}{without}{theirs}"
 
 
-def _fewer_runs(rows: Sequence[Row], seeds: int | None) -> list[str]:
+def _fewer_runs(rows: Sequence[RecipeRow], seeds: int | None) -> list[str]:
     """Which random rows were run less often than in the paper."""
     by_runs: dict[tuple[int, int], list[str]] = {}
     for row in rows:
@@ -197,7 +199,7 @@ def _fewer_runs(rows: Sequence[Row], seeds: int | None) -> list[str]:
     ]
 
 
-def _numbers(entry: Entry) -> list[float | None]:
+def _numbers(entry: ReproducedNumber) -> list[float | None]:
     """The last columns of a spreadsheet, as `FIELDS` has them from `ours` on."""
     ours = entry.ours
     counted = (
@@ -208,9 +210,9 @@ def _numbers(entry: Entry) -> list[float | None]:
 
 
 def _rows(
-    part: Part, measures: Sequence[Measure], published: Container[str], waiting: Container[str]
+    part: Part, measures: Sequence[RecipeMetric], published: Container[str], waiting: Container[str]
 ) -> Iterator[tuple[Words, ...]]:
-    by_reading: dict[tuple[str, str], dict[str, Entry]] = {}
+    by_reading: dict[tuple[str, str], dict[str, ReproducedNumber]] = {}
     for entry in part.entries:
         by_reading.setdefault((entry.row, entry.method), {})[entry.measure] = entry
     best = {measure.label: _best(part, measure) for measure in measures}
@@ -232,7 +234,7 @@ def _rows(
         yield tuple(cells)
 
 
-def _best(part: Part, measure: Measure) -> tuple[Entry | None, object]:
+def _best(part: Part, measure: RecipeMetric) -> tuple[ReproducedNumber | None, object]:
     """Our best entry, and the best published number."""
     sign = 1 if measure.higher_is_better else -1
     entries = [e for e in part.entries if e.measure == measure.label and e.main]
@@ -241,7 +243,7 @@ def _best(part: Part, measure: Measure) -> tuple[Entry | None, object]:
     return ours, max(published, key=lambda number: sign * number.value, default=None)
 
 
-def _ours(entry: Entry, digits: int, *, interval: bool) -> str:
+def _ours(entry: ReproducedNumber, digits: int, *, interval: bool) -> str:
     cell = entry.ours
     if cell is None:
         return NONE

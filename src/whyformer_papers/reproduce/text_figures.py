@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from whyformer.arrays import FloatArray
 from whyformer.datasets import Dataset
 from whyformer.errors import BadInput, UnsupportedModel, WhyformerError
 from whyformer.explain.explainer import Explainer
@@ -15,11 +16,10 @@ from whyformer.explain.explanation import Comparison, Explanation
 from whyformer.inputs.batch import Text
 from whyformer.methods.method import MethodSpec, method_specs
 from whyformer.models.load import Subject
-from whyformer.results.explanation import Array
 from whyformer.show.colors import Scale, largest
 from whyformer.show.grid import Grid, plain_grid
 from whyformer_papers.reproduce.class_texts import ClassText, EachClass
-from whyformer_papers.reproduce.recipe import Column, LeftOut, Reproduction, Row
+from whyformer_papers.reproduce.recipe import LeftOutRow, RecipeColumn, RecipeRow, Reproduction
 from whyformer_papers.reproduce.result import Part, ReadyColumn, Reproduced
 
 UNITS = ("name", "column", "text", "row", "unit", "score", "gold")
@@ -53,23 +53,23 @@ class TextFigure(Reproduction):
     searches_all: ClassVar[bool] = True
     scale: ClassVar[Scale] = "row"
 
-    def reads_data(self, column: Column, texts: Sequence[Text], *, searched: bool) -> bool:
+    def reads_data(self, column: RecipeColumn, texts: Sequence[Text], *, searched: bool) -> bool:
         """Unless all texts are known, and the head mask is not taken from the data."""
         known = texts or self._examples(column)
         return searched or isinstance(known, EachClass) or any(isinstance(text, LookedUp) for text in known)
 
-    def texts(self, column: Column, data: Dataset | None, count: int) -> tuple[Text, ...]:
+    def texts(self, column: RecipeColumn, data: Dataset | None, count: int) -> tuple[Text, ...]:
         """The texts of a column that are known, questions looked up in the data; none where the model has to choose."""
         known = self._examples(column)
         if isinstance(known, EachClass):
             return ()
         return tuple(_looked_up(text, data) if isinstance(text, LookedUp) else text for text in known)
 
-    def shows_printed_texts(self, column: Column) -> bool:
+    def shows_printed_texts(self, column: RecipeColumn) -> bool:
         """Where the texts are known, and not taken from the data."""
         return column.label in self.examples
 
-    def _examples(self, column: Column) -> Examples:
+    def _examples(self, column: RecipeColumn) -> Examples:
         return self.examples.get(column.label, EachClass())
 
     def run_column(self, column: ReadyColumn) -> Part:
@@ -79,7 +79,7 @@ class TextFigure(Reproduction):
             texts, few = self._chosen(column)
             examples = tuple(self._compared(column.subject, text, rows) for text in texts)
         except (BadInput, UnsupportedModel) as error:
-            raise LeftOut(str(error)) from error
+            raise LeftOutRow(str(error)) from error
         return column.part(self, [*few, *filter(None, map(self.remark, examples))], examples=examples)
 
     def _chosen(self, column: ReadyColumn) -> tuple[list[ClassText], list[str]]:
@@ -94,7 +94,7 @@ class TextFigure(Reproduction):
         """What is to be said of one text beside its picture, if anything."""
         return None
 
-    def _compared(self, subject: Subject, example: ClassText, rows: Sequence[Row]) -> ShownText:
+    def _compared(self, subject: Subject, example: ClassText, rows: Sequence[RecipeRow]) -> ShownText:
         """The explanations of one text, and the rows that were refused."""
         text, gold = example
         done: dict[str, Explanation] = {}
@@ -231,7 +231,7 @@ def _letters(text: str) -> str:
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
-def shares(explanation: Explanation) -> Array:
+def shares(explanation: Explanation) -> FloatArray:
     """Scores divided by the sum of their sizes over the units that are not special; those score 0."""
     counted = np.array([not unit.special for unit in explanation.units])
     scores = np.where(counted, explanation.scores, 0.0)

@@ -5,13 +5,13 @@ from itertools import product
 
 from whyformer_papers.reproduce.image_figures import ImageFigure, TwoObjectFigure
 from whyformer_papers.reproduce.published import published
-from whyformer_papers.reproduce.recipe import Column, Measure, Row
+from whyformer_papers.reproduce.recipe import RecipeColumn, RecipeMetric, RecipeRow
 from whyformer_papers.reproduce.tables import CurveFigure, TableRecipe
 
 PAPER = "Transformer Attribution (Chefer et al. 2021)"
 RANGE = 0.8  # of the shares of pixels that are hidden, 10 … 90 %
-_IMAGENET = Column("ImageNet", "imagenet", "imagenet", architecture="ViT-B/16", texts=50_000)
-_SEGMENTED = Column(
+_IMAGENET = RecipeColumn("ImageNet", "imagenet", "imagenet", architecture="ViT-B/16", texts=50_000)
+_SEGMENTED = RecipeColumn(
     "ImageNet-Segmentation",
     "imagenet_segmentation",
     "imagenet_segmentation",
@@ -19,19 +19,19 @@ _SEGMENTED = Column(
     texts=4_276,
 )
 _ROWS = (
-    Row("rollout", "rollout(row_normalised=false)"),
-    Row("raw attention", "raw_attention(layer=-1)"),
-    Row("GradCAM", "grad_cam(over=row)"),
-    Row("LRP", "lrp(book=alpha_beta)"),
-    Row("partial LRP", "partial_lrp(book=alpha_beta)"),
-    Row("theirs", "transformer_attribution(row_normalised=false)"),
+    RecipeRow("rollout", "rollout(row_normalised=false)"),
+    RecipeRow("raw attention", "raw_attention(layer=-1)"),
+    RecipeRow("GradCAM", "grad_cam(over=row)"),
+    RecipeRow("LRP", "lrp(book=alpha_beta)"),
+    RecipeRow("partial LRP", "partial_lrp(book=alpha_beta)"),
+    RecipeRow("theirs", "transformer_attribution(row_normalised=false)"),
 )
 _IMAGE_ROWS = (
-    Row("rollout", "rollout", also=("rollout(first_layer=1)",)),
+    RecipeRow("rollout", "rollout", also=("rollout(first_layer=1)",)),
     *_ROWS[1:-1],
-    Row("theirs", "transformer_attribution", also=("transformer_attribution(first_layer=1)",)),
+    RecipeRow("theirs", "transformer_attribution", also=("transformer_attribution(first_layer=1)",)),
 )
-_PRIORS = (Row("random", "random"), Row("centre of the image", "centre"))
+_PRIORS = (RecipeRow("random", "random"), RecipeRow("centre of the image", "centre"))
 _IMAGE_NOTES = (
     "rollout and theirs: the second reading leaves the first block out, as the authors' code does (start_layer=1)",
     "rollout: the paper does not normalise rows; they add up to the same number, so it is the same up to a factor",
@@ -41,16 +41,18 @@ _AREA = (
     "it the same divided by 0.8, which is the mean accuracy"
 )
 _SEGMENTATION = (
-    Measure("pixel accuracy", "pixel_accuracy", scale=100),
-    Measure("mAP", "mean_average_precision", scale=100),
-    Measure("mIoU", "mean_iou", scale=100),
+    RecipeMetric("pixel accuracy", "pixel_accuracy", scale=100),
+    RecipeMetric("mAP", "mean_average_precision", scale=100),
+    RecipeMetric("mIoU", "mean_iou", scale=100),
 )
 
 
-def _perturbation(kind: str, target: str, mean: bool = False) -> Measure:
+def _perturbation(kind: str, target: str, mean: bool = False) -> RecipeMetric:
     chosen = "gold" if target == "target" else "predicted"
     label = f"{kind}, {target}"
-    measure = Measure(label, f"{kind}_perturbation(target={chosen})", higher_is_better=kind == "negative", scale=100)
+    measure = RecipeMetric(
+        label, f"{kind}_perturbation(target={chosen})", higher_is_better=kind == "negative", scale=100
+    )
     return replace(measure, label=f"{label}, mean accuracy", scale=100 / RANGE, beside=label) if mean else measure
 
 
@@ -62,9 +64,9 @@ _MEANS = tuple(_perturbation(kind, "predicted", mean=True) for kind in ("negativ
 def _of_images(
     number: int,
     title: str,
-    columns: tuple[Column, ...],
-    rows: tuple[Row, ...],
-    measures: tuple[Measure, ...],
+    columns: tuple[RecipeColumn, ...],
+    rows: tuple[RecipeRow, ...],
+    measures: tuple[RecipeMetric, ...],
     notes: tuple[str, ...],
 ) -> TableRecipe:
     return TableRecipe(
@@ -98,18 +100,18 @@ TABLE_2 = _of_images(
 )
 
 _ABLATED = (
-    Row("without ∇A", "transformer_attribution(weight=attention)"),
-    Row(
+    RecipeRow("without ∇A", "transformer_attribution(weight=attention)"),
+    RecipeRow(
         "block nearest the output",
         "transformer_attribution(block=-1)",
         also=("transformer_attribution(block=-1, book=alpha_beta)",),
     ),
-    Row(
+    RecipeRow(
         "block B-1",
         "transformer_attribution(block=1)",
         also=("transformer_attribution(block=1, book=alpha_beta)",),
     ),
-    Row("full", "transformer_attribution", also=("transformer_attribution(first_layer=1)",)),
+    RecipeRow("full", "transformer_attribution", also=("transformer_attribution(first_layer=1)",)),
 )
 _ABLATIONS = (
     *(replace(measure, columns=(_SEGMENTED.label,)) for measure in _SEGMENTATION),
@@ -150,12 +152,12 @@ FIGURE_4 = CurveFigure(
     name="transformer-attribution-figure-4",
     paper=PAPER,
     title="Token-F1 with the human rationales of Movie Reviews, top 10, 20, …, 80 words",
-    columns=(Column("Movie Reviews", "movies@transformer_attribution", "movies", texts=200),),
+    columns=(RecipeColumn("Movie Reviews", "movies@transformer_attribution", "movies", texts=200),),
     rows=(
         *_ROWS[:2],
-        Row("GradCAM", "grad_cam(over=map)", also=("grad_cam(over=row)",)),
+        RecipeRow("GradCAM", "grad_cam(over=map)", also=("grad_cam(over=row)",)),
         *_ROWS[3:5],
-        Row(
+        RecipeRow(
             "theirs",
             "transformer_attribution(row_normalised=true)",
             also=(
@@ -165,8 +167,8 @@ FIGURE_4 = CurveFigure(
         ),
     ),
     measures=(
-        Measure("token-F1", "token_f1(k=10,20,30,40,50,60,70,80, target=gold)"),
-        Measure("token-F1 inside the window", "token_f1(k=10,20,30,40,50,60,70,80, target=gold, window=inside)"),
+        RecipeMetric("token-F1", "token_f1(k=10,20,30,40,50,60,70,80, target=gold)"),
+        RecipeMetric("token-F1 inside the window", "token_f1(k=10,20,30,40,50,60,70,80, target=gold, window=inside)"),
     ),
     notes=(
         "token-F1 counts evidence beyond the model's window as missed, like ERASER, so a long review lowers it for "

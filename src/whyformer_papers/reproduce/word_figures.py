@@ -22,7 +22,7 @@ WORD_FIELDS = ("name", "column", "row", "class", "place", "word", "score")
 NAMED = 12  # words of each class that are printed
 SHOWN_AT = (1, 2, 5, 10, 20, 30, 40, 50)  # k of the curve that are printed
 
-Lines = list[tuple[str, ...]]
+WordLines = list[tuple[str, ...]]
 
 
 class Shared(NamedTuple):
@@ -151,7 +151,7 @@ class CloudFigure(TableRecipe):
 
     def grids(self, reproduced: Reproduced, part: Part) -> list[Grid]:
         """The numbers, then the highest words of each class."""
-        lines: Lines = []
+        lines: WordLines = []
         for row, table in word_tables(part).items():
             for index, name in zip(sorted(table.totals), table.classes, strict=True):
                 count = table.texts[index]

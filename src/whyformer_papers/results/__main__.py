@@ -9,7 +9,7 @@ from pathlib import Path
 from whyformer import WhyformerError
 from whyformer.cli.app import quiet_loading
 from whyformer.cli.process import put, say
-from whyformer_papers.results.measuring import Place, is_finished, measure, write_table
+from whyformer_papers.results.measuring import RunPlace, is_finished, measure, write_table
 from whyformer_papers.results.studies import STUDIES
 from whyformer_papers.results.study import Study
 from whyformer_papers.results.summaries import write_summaries
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.data is None and not chosen.tables_only:
             options.error("--data is needed, or --tables-only")
         given = {name: getattr(chosen, name) for name in ("out", "tables", "models", "data", "limit", "device")}
-        place = Place(**given, commit=chosen.commit)
+        place = RunPlace(**given, commit=chosen.commit)
         quiet_loading()
         missing = sum(not _done(STUDIES[name], place, tables_only=chosen.tables_only) for name in names)
     if chosen.docs is not None:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(missing > 0)
 
 
-def _done(study: Study, place: Place, *, tables_only: bool) -> bool:
+def _done(study: Study, place: RunPlace, *, tables_only: bool) -> bool:
     """Measure a study and write its CSV file; a line says how it went."""
     begun = time.perf_counter()
     try:

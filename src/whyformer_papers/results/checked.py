@@ -12,7 +12,7 @@ NEUTRAL = 0.1  # log-odds: a word with a smaller effect has no color
 RESAMPLES = 1000
 MEASURES = ("checked_agreement", "marked_words", "neutral_words")
 
-Counts = NDArray[np.float64]
+WordCounts = NDArray[np.float64]
 
 
 class Share(NamedTuple):
@@ -54,7 +54,7 @@ def _counts(deleted: Mapping[str, Any], masked: Mapping[str, Any]) -> Sequence[t
     return (int(agree.sum()), int(both.sum())), (int(wrong.sum()), words), (int((~matters).sum()), words)
 
 
-def _share(counts: Counts) -> Share:
+def _share(counts: WordCounts) -> Share:
     """The share over all texts; `counts` is [texts, 2]."""
     n = len(counts)
     draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)

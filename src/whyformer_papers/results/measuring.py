@@ -28,7 +28,7 @@ COMMAND = "python -m whyformer_papers.results --models MODELS --data DATA --out 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RunPlace:
     """Where models and data are, and where runs and CSV files go."""
 
     out: Path
@@ -47,7 +47,7 @@ def limited(study: Study, limit: int | None) -> Study:
     return replace(study, limit=min(study.limit, limit), ceiling=min(study.ceiling, limit))
 
 
-def measure(study: Study, place: Place) -> None:
+def measure(study: Study, place: RunPlace) -> None:
     """Run a study, or what is missing of it, in a folder of its name."""
     study, folder = limited(study, place.limit), place.out / study.name
     explainer = Explainer.load(_model(study, place), device=place.device, dtype="float32")
@@ -66,12 +66,12 @@ def measure(study: Study, place: Place) -> None:
         (folder / RUN).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def is_finished(study: Study, place: Place) -> bool:
+def is_finished(study: Study, place: RunPlace) -> bool:
     """True if the folder of a study has a finished run."""
     return (place.out / study.name / RUN).is_file()
 
 
-def write_table(study: Study, place: Place) -> Path:
+def write_table(study: Study, place: RunPlace) -> Path:
     """Write the CSV file of a finished run."""
     facts = json.loads((place.out / study.name / RUN).read_text(encoding="utf-8"))
     path = place.tables / f"{study.name}.csv"
@@ -104,7 +104,7 @@ def _share_rows(
     ]
 
 
-def _model(study: Study, place: Place) -> Path | str:
+def _model(study: Study, place: RunPlace) -> Path | str:
     folder = None if place.models is None else place.models / study.model
     if folder is not None and folder.is_dir():
         return folder
@@ -113,7 +113,7 @@ def _model(study: Study, place: Place) -> Path | str:
     return study.bundled
 
 
-def _data(study: Study, place: Place, explainer: Explainer) -> Dataset:
+def _data(study: Study, place: RunPlace, explainer: Explainer) -> Dataset:
     folder = None if place.data is None else place.data / study.data
     if folder is None or not folder.is_dir():
         raise WhyformerError(f"there is no folder {study.data!r} below --data")
@@ -122,7 +122,7 @@ def _data(study: Study, place: Place, explainer: Explainer) -> Dataset:
     return open_dataset(folder, split=split, labels=labels, on_error="skip", **rows)
 
 
-def _values(study: Study, place: Place, explainer: Explainer, folder: Path) -> dict[str, str]:
+def _values(study: Study, place: RunPlace, explainer: Explainer, folder: Path) -> dict[str, str]:
     """The values of the placeholders in methods: the head mask is counted once, and kept in the folder."""
     values = {}
     if study.lm_head is not None:
@@ -147,7 +147,7 @@ def _state(folder: Path) -> list[int]:
     return [file.stat().st_size for file in files if file.is_file()]
 
 
-def _run(study: Study, place: Place, explainer: Explainer) -> dict[str, str]:
+def _run(study: Study, place: RunPlace, explainer: Explainer) -> dict[str, str]:
     """What the CSV file says of a run."""
     device = explainer.subject.device
     cores = f"{platform.machine()} CPU, {os.cpu_count()} cores"

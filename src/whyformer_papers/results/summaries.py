@@ -22,7 +22,7 @@ Files = Mapping[str, Sequence[Row]]  # the rows of the CSV file of each study
 
 
 @dataclass(frozen=True)
-class Column:
+class SummaryColumn:
     """A column of a summary: a metric of a study. `value` is `mean` or `share`."""
 
     title: str
@@ -36,7 +36,7 @@ class Column:
 class Summary:
     """A table of methods by columns. Without `methods` it has the best of the first column, and `random`."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[SummaryColumn, ...]
     methods: tuple[str, ...] = ()
     percent: bool = False
 
@@ -57,7 +57,7 @@ class Summary:
         ]
         return markdown(["method", *heads], rows)
 
-    def _cell(self, rows: Sequence[Row], column: Column) -> str:
+    def _cell(self, rows: Sequence[Row], column: SummaryColumn) -> str:
         if not rows:
             return "–"
         numbers = [row.share if column.value == "share" else row.mean for row in rows]
@@ -145,12 +145,12 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
-def _columns(titles: Mapping[str, str], metric: str, **options: str | bool) -> tuple[Column, ...]:
-    return tuple(Column(title, study, metric, **options) for study, title in titles.items())  # type: ignore[arg-type]
+def _columns(titles: Mapping[str, str], metric: str, **options: str | bool) -> tuple[SummaryColumn, ...]:
+    return tuple(SummaryColumn(title, study, metric, **options) for study, title in titles.items())  # type: ignore[arg-type]
 
 
-def _of_study(study: str, *metrics: str, interval: bool = True) -> tuple[Column, ...]:
-    return tuple(Column(f"`{metric}`", study, metric, interval=interval) for metric in metrics)
+def _of_study(study: str, *metrics: str, interval: bool = True) -> tuple[SummaryColumn, ...]:
+    return tuple(SummaryColumn(f"`{metric}`", study, metric, interval=interval) for metric in metrics)
 
 
 TEXTS = {name: STUDIES[name].title for name in ("sst2", "ag_news", "imdb", "yelp", "mnli", "qqp", "distilbert")}
@@ -198,7 +198,7 @@ SUMMARIES: dict[str, Summary | WorstCase] = {
     "kendall": Summary(_columns(TEXTS, "kendall_tau"), (*SHOWN[:8], "lrp", "partial_lrp", "saliency", SHOWN[10])),
     "attainable": Summary(
         tuple(
-            Column(f"{TEXTS[study]}, `{metric}`", study, metric, "share")
+            SummaryColumn(f"{TEXTS[study]}, `{metric}`", study, metric, "share")
             for study in ("sst2", "ag_news", "mnli")
             for metric in ("aopc", "log_odds")
         ),
@@ -208,7 +208,7 @@ SUMMARIES: dict[str, Summary | WorstCase] = {
     "signs": Summary(_columns(SIGNED, "sign_agreement"), SIGNED_METHODS, percent=True),
     "checked": Summary(
         tuple(
-            Column(f"{title}, {measure.partition('_')[0]}", study, measure)
+            SummaryColumn(f"{title}, {measure.partition('_')[0]}", study, measure)
             for study, title in (("signs-sst2-logit", "SST-2"), ("signs-mnli-log_odds", "MNLI"))
             for measure in ("checked_agreement", "marked_words", "neutral_words")
         ),
@@ -218,7 +218,7 @@ SUMMARIES: dict[str, Summary | WorstCase] = {
     "steps": Summary(_columns(STEP_TITLES, "aopc"), STEP_ROWS),
     "steps-other": Summary(
         tuple(
-            Column(f"{title}, `{metric}`", study, metric)
+            SummaryColumn(f"{title}, `{metric}`", study, metric)
             for study, title in (("steps-sst2", "SST-2"), ("steps-mnli", "MNLI"))
             for metric in ("aopc(hide=mask)", "log_odds", "sufficiency")
         ),
@@ -246,7 +246,7 @@ SUMMARIES: dict[str, Summary | WorstCase] = {
     "two-pets": Summary(_of_study("two_pets", "share_on_target", "share_on_target(top=5)"), percent=True),
     "games": Summary(
         tuple(
-            Column(f"{title}, {metric.partition('_')[0]}", study, metric)
+            SummaryColumn(f"{title}, {metric.partition('_')[0]}", study, metric)
             for study, title in GAME_TITLES.items()
             for metric in ("revealing_game", "hiding_game")
         ),
@@ -254,7 +254,7 @@ SUMMARIES: dict[str, Summary | WorstCase] = {
     ),
     "shared-words": Summary(
         tuple(
-            Column(f"{title}, {counted}", study, metric)
+            SummaryColumn(f"{title}, {counted}", study, metric)
             for study, title in GAME_TITLES.items()
             for counted, metric in (
                 ("words", "token_overlap(k=50)"),
@@ -266,7 +266,7 @@ SUMMARIES: dict[str, Summary | WorstCase] = {
     ),
     "head-masks": Summary(
         tuple(
-            Column(f"{title}, `{metric}`", study, metric)
+            SummaryColumn(f"{title}, `{metric}`", study, metric)
             for study, title in MASK_TITLES.items()
             for metric in ("aopc", "log_odds")
         ),

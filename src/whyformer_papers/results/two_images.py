@@ -20,14 +20,14 @@ MEASURES = ("share_on_target", f"share_on_target(top={TOP})")
 RESAMPLES = 1000
 BATCH = 16
 
-Classes = list[tuple[int, int]]  # of the left and the right half
+ClassIndices = list[tuple[int, int]]  # of the left and the right half
 
 
 class Pairs(NamedTuple):
     """The composed images, and the classes of their halves."""
 
     images: list[Image.Image]
-    classes: Classes
+    classes: ClassIndices
 
 
 def measure(study: Study, explainer: Explainer, data: Dataset, folder: Path) -> None:

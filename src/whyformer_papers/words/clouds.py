@@ -38,7 +38,7 @@ def clouds_figure(
     """
     from matplotlib.lines import Line2D
 
-    from whyformer.show.figures import Drawing
+    from whyformer.show.figures import NotebookFigure
 
     several = {tables.method: tables} if isinstance(tables, WordTable) else dict(tables)
     if not several:
@@ -46,7 +46,7 @@ def clouds_figure(
     cloud = wordcloud_class()
     columns = max(len(table.classes) for table in several.values())
     width, height = PANEL
-    drawn = Drawing(figsize=(width * columns, height * len(several) + 0.5), layout="constrained")
+    drawn = NotebookFigure(figsize=(width * columns, height * len(several) + 0.5), layout="constrained")
     panels = drawn.subplots(len(several), columns, squeeze=False)
     for axes in panels.flat:
         axes.set(xticks=[], yticks=[])

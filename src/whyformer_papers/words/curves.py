@@ -12,22 +12,22 @@ from whyformer.errors import BadInput, BadOption
 from whyformer.escapes import literal
 from whyformer.show.colors import IMPORTANCE, as_hex, ink
 from whyformer.show.curves import MARKERS, thin_look
-from whyformer.show.figures import Drawing
+from whyformer.show.figures import NotebookFigure
 from whyformer.show.pictures import curve_legend, ruled, tiled
 from whyformer_papers.words.table import TOP, WordTable
 
-Tables = Mapping[str, WordTable]
+TablesByMethod = Mapping[str, WordTable]
 
 MOST = 2000  # words of a class; a curve has a point for each
 LONG = 40  # characters; of longer names no two stand side by side
 COUNTS = LinearSegmentedColormap.from_list("whyformer-counts", ["#ffffff", as_hex(IMPORTANCE)])
 
 
-def overlap_figure(tables: Tables, k: int = TOP) -> Figure:
+def overlap_figure(tables: TablesByMethod, k: int = TOP) -> Figure:
     """Which percentage of the top 1 … k words two classes have in common, a curve for each method (Figure 4)."""
     curves = {method: [100 * share for share in table.overlaps(_ks(k)).values()] for method, table in _any(tables)}
     width = max(8.5, 6.4 + 0.085 * max(map(len, curves)))  # of which the legend takes a part
-    drawn = Drawing(figsize=(width, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
+    drawn = NotebookFigure(figsize=(width, max(4.5, 0.24 * len(curves) + 0.6)), layout="constrained")
     axes = drawn.subplots()
     _curves(axes, curves, k)
     axes.set_ylabel("shared by two classes (%)")
@@ -36,14 +36,14 @@ def overlap_figure(tables: Tables, k: int = TOP) -> Figure:
     return drawn
 
 
-def shared_figure(tables: Tables, k: int = TOP) -> Figure:
+def shared_figure(tables: TablesByMethod, k: int = TOP) -> Figure:
     """How many of the top 1 … k words two classes share, all pairs together (Figure 9), and each pair at k."""
     counts = {method: table.shared_counts(k) for method, table in _any(tables)}
     pairs = list(next(iter(counts.values())))
     wide = 0.62 * len(pairs) + 0.09 * max(map(len, counts)) + 1.2
     beside = 1 if max(map(len, counts)) > LONG else 2
     height = max(5.0, 0.34 * len(counts) + 2.8, 0.2 * len(counts) / beside + 3.6)
-    drawn = Drawing(figsize=(6.2 + wide, height), layout="constrained")
+    drawn = NotebookFigure(figsize=(6.2 + wide, height), layout="constrained")
     halves: Any = drawn.subfigures(1, 2, width_ratios=(6.2, wide))
     axes, cells = (half.subplots() for half in halves)
     totals = {
@@ -62,7 +62,7 @@ def shared_figure(tables: Tables, k: int = TOP) -> Figure:
     return drawn
 
 
-def _any(tables: Tables) -> list[tuple[str, WordTable]]:
+def _any(tables: TablesByMethod) -> list[tuple[str, WordTable]]:
     if not tables:
         raise BadInput("there is no table of words to draw")
     if len({table.classes for table in tables.values()}) > 1:
@@ -101,7 +101,7 @@ def _grid(axes: Any, rows: list[list[int]]) -> None:
     tiled(axes, numbers.shape[1], numbers.shape[0])
 
 
-def _pairs(tables: Tables) -> str:
+def _pairs(tables: TablesByMethod) -> str:
     classes = len(next(iter(tables.values())).classes)
     pairs = classes * (classes - 1) // 2
     return f"{classes} classes, {pairs} {'pair' if pairs == 1 else 'pairs'}"

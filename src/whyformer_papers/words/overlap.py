@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 
+from whyformer.arrays import FloatArray
 from whyformer.errors import BadInput, BadOption
 from whyformer.inputs.units import Unit, join_words
-from whyformer.metrics.case import Case, Floats
+from whyformer.metrics.case import Case
 from whyformer.metrics.metric import Measured, metric
 from whyformer.registry.options import Added
 from whyformer_papers.words.idf import Idf
@@ -38,7 +39,7 @@ class Counting(NamedTuple):
         """What a table says of it: nothing, if it is the default."""
         return {} if self == Counting() else {"counted": str(self)}
 
-    def record(self, predicted: int, units: Sequence[Unit], texts: Sequence[str], scores: Floats) -> dict[str, Any]:
+    def record(self, predicted: int, units: Sequence[Unit], texts: Sequence[str], scores: FloatArray) -> dict[str, Any]:
         """What one text adds to the sums: its class, and its words with their scores.
 
         Where a word is not spelled as its rarity is looked up, as of a token with marks, `letters` has both.
@@ -50,13 +51,13 @@ class Counting(NamedTuple):
         return {**record, "letters": letters} if letters else record
 
 
-def _words(units: Sequence[Unit], texts: Sequence[str], scores: Floats) -> list[Scored]:
+def _words(units: Sequence[Unit], texts: Sequence[str], scores: FloatArray) -> list[Scored]:
     """The words in small letters, each with the sum of its tokens' scores."""
     words = [(unit.text.lower(), float(scores[members].sum())) for unit, members in join_words(units, texts)]
     return [(word, word, score) for word, score in words]
 
 
-def _tokens(units: Sequence[Unit], scores: Floats) -> list[Scored]:
+def _tokens(units: Sequence[Unit], scores: FloatArray) -> list[Scored]:
     """The tokens with their marks for spaces and continuations, which are no letters: `##ing`, `Ġfilm`."""
     tokens: list[Scored] = []
     for unit, score in zip(units, scores, strict=True):

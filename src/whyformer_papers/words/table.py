@@ -15,7 +15,7 @@ from whyformer.registry.options import validated
 from whyformer.results.evaluation import TableData
 from whyformer.results.explanation import ExplanationData
 from whyformer.results.shortcuts import of_one_method, written
-from whyformer.show.render import JSON, MARKDOWN, TEXT, Shown, text_of
+from whyformer.show.render import JSON, MARKDOWN, TEXT, Renderable, text_of
 from whyformer.storage.files import read_json, write
 from whyformer.storage.schema import (
     Format,
@@ -43,7 +43,7 @@ LINES = 10  # of them that are printed
 METRIC = "token_overlap"
 WORDS_EACH = Counting()  # what is summed unless something else is asked for
 
-Pair = tuple[str, str]  # the names of two classes
+ClassPair = tuple[str, str]  # the names of two classes
 
 
 class Word(NamedTuple):
@@ -54,7 +54,7 @@ class Word(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WordTable(Shown):
+class WordTable(Renderable):
     """Of each predicted class the words with the sums of their scores, times how rare they are.
 
     A word is what `units.join_words` calls one, lower-cased: a run of letters and digits, or a punctuation mark or
@@ -147,7 +147,7 @@ class WordTable(Shown):
         return tuple(sorted(common, key=lambda word: (places[0][word] + places[1][word], word)))
 
     @validated
-    def shared_counts(self, k: int = TOP) -> dict[Pair, int]:
+    def shared_counts(self, k: int = TOP) -> dict[ClassPair, int]:
         """How many of the top k words each two classes have in common."""
         return {
             (self.name_of(one), self.name_of(other)): len(self.shared(one, other, k))

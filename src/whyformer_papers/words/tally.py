@@ -8,7 +8,7 @@ import whyformer.methods  # noqa: F401  (registers the methods)
 from whyformer.datasets import Data, Dataset
 from whyformer.errors import BadInput
 from whyformer.evaluation.executors import engine_named
-from whyformer.evaluation.plan import Plan, Settings
+from whyformer.evaluation.plan import EvaluationPlan, EvaluationSettings
 from whyformer.evaluation.shortcuts import LeftOut, check_model, only_texts
 from whyformer.methods.default import methods_for
 from whyformer.metrics.metric import MetricSpec, metric_named
@@ -46,7 +46,7 @@ def word_tables(
     texts = only_texts(data, **options)
     weights = Idf.bundled() if idf is None else idf
     metric = MetricSpec(metric_named(METRIC), counting._asdict())
-    plan = Plan(subject, methods_for(subject, methods), (metric,), Settings.of(texts))
+    plan = EvaluationPlan(subject, methods_for(subject, methods), (metric,), EvaluationSettings.of(texts))
     ranges = list(texts.chunks(rows_at_once or plan.rows_at_once(texts, engine)))
     sums, left_out, interrupted = defaultdict[str, WordSums](WordSums), LeftOut(), False
     try:

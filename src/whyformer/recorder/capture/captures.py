@@ -24,7 +24,7 @@ from whyformer.recorder.capture.mask_hints import masks
 from whyformer.recorder.needs import Needs
 from whyformer.recorder.recording import KEEP, last_positions, recorded_somehow, speaks_where_told, ways_known
 from whyformer.recorder.trace import Trace
-from whyformer.tasks.task import Outputs, task_of
+from whyformer.tasks.task import ModelOutputs, task_of
 
 MOST_UNITS = 4096  # of all examples together: of more, a device has enough to do while Python asks for the next
 PATCH = 256  # pixels that count as one unit
@@ -56,7 +56,7 @@ def capturing(allowed: bool) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BatchLayout:
     """How inputs lie in the tensors of a captured run.
 
     `sizes` has the name, shape and type of each. Texts may be `padded`, so that many lengths share a run. `special`
@@ -128,7 +128,7 @@ class CapturedRun:
     Its tensors have always the same places. `turn` says whose numbers they hold.
     """
 
-    def __init__(self, model: nn.Module, layout: Layout, needs: Needs, laid_out: "LaidOut"):
+    def __init__(self, model: nn.Module, layout: BatchLayout, needs: Needs, laid_out: "LaidOut"):
         self.layout, self.needs = layout, needs
         self.lock = lock_of(model)
         self.graphs = Graphs(device_of(model))
@@ -222,7 +222,7 @@ class Replay:
                 run.turn, run.used = self._turn, next(_MOMENTS)
             yield run
 
-    def _outputs(self) -> Outputs:
+    def _outputs(self) -> ModelOutputs:
         outputs, units = self.run.trace.outputs, self.laid_out.units
         logits, kept = outputs.logits.detach(), self.laid_out.kept
         if outputs.task.form == "token":
@@ -298,7 +298,7 @@ def is_possible(model: nn.Module) -> bool:
     return _ALLOWED.get() and device_of(model).type in DEVICES
 
 
-def layout_of(model: nn.Module, batch: Batch, needs: Needs) -> Layout:
+def layout_of(model: nn.Module, batch: Batch, needs: Needs) -> BatchLayout:
     """Where the tensors of a batch would lie: texts padded to one of a few lengths, if that is known to do no harm."""
     ids, tensors = batch.tensors.get("input_ids"), batch.tensors
     padded_to = None if ids is None else _padded_length(model, batch)
@@ -312,7 +312,7 @@ def layout_of(model: nn.Module, batch: Batch, needs: Needs) -> Layout:
     if needs.last and ids is not None and speaks_where_told(model):
         sizes[KEEP] = ((count,), torch.long)
     of = tuple((name, *size) for name, size in sorted(sizes.items()))
-    return Layout(of, padded_to is not None, batch.special is not None, bool(batch.examples))
+    return BatchLayout(of, padded_to is not None, batch.special is not None, bool(batch.examples))
 
 
 def _padded_length(model: nn.Module, batch: Batch) -> int | None:
@@ -330,7 +330,7 @@ def _padded_length(model: nn.Module, batch: Batch) -> int | None:
     return None if units > longest else next((min(length, longest) for length in LENGTHS if length >= units), None)
 
 
-def lay_out(model: nn.Module, batch: Batch, layout: Layout, needs: Needs) -> LaidOut:
+def lay_out(model: nn.Module, batch: Batch, layout: BatchLayout, needs: Needs) -> LaidOut:
     """A batch as the captured run of its layout takes it."""
     device, given = device_of(model), batch.tensors
     units = 0 if "input_ids" not in given else given["input_ids"].shape[1]

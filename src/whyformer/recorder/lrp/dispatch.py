@@ -34,7 +34,7 @@ from torch import Tensor
 from whyformer.recorder.attention import attend
 
 Governed = tuple[str, Callable[..., Tensor], tuple[Tensor, ...], tuple[Any, ...]]
-Call = Callable[..., Any]
+OperationCall = Callable[..., Any]
 
 
 def flows(value: Any) -> bool:
@@ -42,7 +42,7 @@ def flows(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
-def _linear(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _linear(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     named = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
     x, weight, bias = named["input"], named["weight"], named.get("bias")
     if not flows(x) or flows(weight) or flows(bias):
@@ -50,14 +50,14 @@ def _linear(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Govern
     return "linear", lambda x: func(x, weight, bias), (x,), (weight, bias)
 
 
-def _addmm(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _addmm(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if kwargs or len(args) != 3 or not flows(args[1]) or flows(args[0]) or flows(args[2]):
         return None
     bias, x, weight = args
     return "linear", lambda x: func(bias, x, weight), (x,), (weight.T, bias)
 
 
-def _matmul(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _matmul(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if kwargs or len(args) != 2 or not any(map(flows, args)):
         return None
     left, right = args
@@ -70,7 +70,7 @@ def _matmul(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Govern
     return "linear_map", lambda x: func(left, x), (right,), (left, lambda x, matrix: func(matrix, x))
 
 
-def _einsum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _einsum(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     equation, *operands = args
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = list(operands[0])
@@ -86,7 +86,7 @@ def _einsum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Govern
     return None
 
 
-def _convolution(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _convolution(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     named = dict(zip(("input", "weight", "bias", "stride", "padding", "dilation", "groups"), args, strict=False))
     named |= kwargs
     x, weight, bias = named.pop("input"), named.pop("weight"), named.pop("bias", None)
@@ -100,7 +100,7 @@ def _convolution(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> G
     )
 
 
-def _experts(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _experts(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """Rows sorted by expert, each group with its expert's matrix."""
     if len(args) < 2 or not flows(args[0]) or flows(args[1]):
         return None
@@ -116,7 +116,7 @@ def _experts(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gover
     )
 
 
-def _add(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _add(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if kwargs or len(args) != 2:
         return None
     if not all(map(flows, args)):
@@ -127,7 +127,7 @@ def _add(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed 
 def _one(kind: str) -> Callable[..., Governed | None]:
     """One differentiable operand, wherever it stands."""
 
-    def look(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+    def look(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
         flowing = [n for n, a in enumerate(args) if flows(a)]
         if len(flowing) != 1 or any(flows(v) for v in kwargs.values()):
             return None
@@ -137,7 +137,7 @@ def _one(kind: str) -> Callable[..., Governed | None]:
     return look
 
 
-def _softmax(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _softmax(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if not args or not flows(args[0]):
         return None
     dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
@@ -145,7 +145,7 @@ def _softmax(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gover
 
 
 def _norm(names: tuple[str, ...], epsilon: float | None) -> Callable[..., Governed | None]:
-    def look(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+    def look(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
         named = dict(zip(names, args, strict=False)) | kwargs
         x = named.pop("input")
         if not flows(x) or any(map(flows, named.values())):
@@ -159,7 +159,7 @@ def _norm(names: tuple[str, ...], epsilon: float | None) -> Callable[..., Govern
     return look
 
 
-def _product(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _product(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if kwargs or len(args) != 2:
         return None
     if not all(map(flows, args)):
@@ -172,7 +172,7 @@ def _product(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gover
     return "product", func, args, ()
 
 
-def _quotient(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _quotient(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     if kwargs or len(args) != 2 or not flows(args[0]):
         return None
     if not flows(args[1]):
@@ -182,7 +182,7 @@ def _quotient(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gove
     return None
 
 
-def _shifted(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _shifted(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """A vector less its own maximum, as before a softmax; other differences are written out as sums."""
     if kwargs or len(args) != 2 or not all(map(flows, args)) or not _is_one_number(args[1], args[0]):
         return None
@@ -199,12 +199,12 @@ def _is_one_number(factor: Tensor, other: Tensor) -> bool:
     return other.dim() > 0 and other.shape[-1] > 1 and (factor.dim() == 0 or factor.shape[-1] == 1)
 
 
-def _sum(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _sum(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """A sum or mean over some dimensions; the rule needs that of the sizes."""
     return _averaged(func, args, kwargs) if len(args) > 1 or kwargs.keys() & {"dim", "axis"} else None
 
 
-def _averaged(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _averaged(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """Averages over windows likewise."""
     if not args or not flows(args[0]):
         return None
@@ -212,7 +212,7 @@ def _averaged(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gove
     return "sum", lambda x: func(x, *args[1:], **kwargs), (args[0],), (sizes,)
 
 
-def _index_add(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
+def _index_add(func: OperationCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Governed | None:
     """Rows added up in their places, to nothing else."""
     if kwargs or len(args) != 4 or flows(args[0]) or not flows(args[3]):
         return None

@@ -30,8 +30,8 @@ from whyformer.recorder.lrp.sites import Finish, Rule, Site, node_of_result
 BiasTerms = tuple[str, Tensor]  # where a bias is added, and its products with the gradient there, summed over width
 Tap = Callable[[Tensor, Tensor], Tensor]  # what is made of an attention map and its gradient, [batch, heads, …]
 WITH_BIAS = ("linear", "norm")  # kinds of sites whose last constant is a bias, or None
-Call = Callable[..., Tensor]
-Step = Callable[[Call, tuple[Tensor, ...], tuple[Any, ...]], Tensor]
+RuleCall = Callable[..., Tensor]
+RuleStep = Callable[[RuleCall, tuple[Tensor, ...], tuple[Any, ...]], Tensor]
 
 
 class NotWhileRunning(UnsupportedModel):
@@ -56,7 +56,7 @@ class _Ratio(torch.autograd.Function):
     """An activation, with `f(x) / x` in place of its derivative; only that ratio is kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, call: Call) -> Tensor:
+    def forward(ctx: Any, x: Tensor, call: RuleCall) -> Tensor:
         result = call(x)
         precise = torch.promote_types(x.dtype, torch.float32)  # the stabiliser is nothing in float16
         ratio = result.to(precise) / (x.to(precise) + rules.RATIO_STABILISER)
@@ -73,7 +73,7 @@ class _HeldNorm(torch.autograd.Function):
     """A norm whose denominator is a constant in its backward pass (Ali et al. 2022, Eq. 6); that alone is kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, call: Call, constants: tuple[Any, ...]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, call: RuleCall, constants: tuple[Any, ...]) -> Tensor:
         dimensions, weight, eps, centred, bias = constants
         ctx.dimensions = dimensions if centred else ()
         if centred and len(dimensions) == 1:
@@ -124,23 +124,23 @@ def scaled(x: Tensor, factor: float) -> Tensor:
     return _Scaled.apply(x, factor) if factor else x.detach()  # type: ignore[no-untyped-call]
 
 
-def _halved(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+def _halved(call: RuleCall, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
     return call(*(scaled(operand, 0.5) for operand in operands))
 
 
-def _first_held(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+def _first_held(call: RuleCall, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
     return call(operands[0].detach(), *operands[1:])
 
 
-def _ratio(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+def _ratio(call: RuleCall, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
     return _Ratio.apply(operands[0], call)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _norm_held(call: Call, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
+def _norm_held(call: RuleCall, operands: tuple[Tensor, ...], constants: tuple[Any, ...]) -> Tensor:
     return _HeldNorm.apply(operands[0], call, constants)  # type: ignore[no-any-return, no-untyped-call]
 
 
-_STEPS: dict[Rule, Step] = {
+_STEPS: dict[Rule, RuleStep] = {
     rules.halved: _halved,
     rules.first_held: _first_held,
     rules.ratio: _ratio,
@@ -176,7 +176,7 @@ class Running:
         self.at_biases: list[BiasTerms] | None = [] if biases else None  # of the last backward pass
         self.signature: list[str] = []
         self.sites: list[Site] = []
-        self._steps: Mapping[str, Step] = {
+        self._steps: Mapping[str, RuleStep] = {
             kind: _STEPS[rule]  # type: ignore[index]
             for kind, rule in book.rules.items()
             if rule is not None and rule != "inside"
@@ -188,7 +188,7 @@ class Running:
     def step(
         self,
         kind: str,
-        call: Call,
+        call: RuleCall,
         operands: tuple[Tensor, ...],
         constants: tuple[Any, ...],
         path: str,
@@ -230,7 +230,7 @@ class Running:
         self._entered[id(entering)] = entering, attention
         return entering
 
-    def fused(self, call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Any, path: str) -> Tensor:
+    def fused(self, call: RuleCall, query: Tensor, key: Tensor, value: Tensor, mask: Any, path: str) -> Tensor:
         """Attention inside its kernel: what that sends to query and key, to the values and to a mask is scaled."""
         self.signature.append("fused")
         shares = (self._score_share, self._score_share, self._value_share, self._map_share)

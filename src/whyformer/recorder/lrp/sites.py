@@ -24,7 +24,7 @@ from whyformer.errors import UnsupportedModel
 
 # Where the examples are: along the first dimension, each with its heads or units ("first") or the other way round
 # ("minor"), or along the second, as in [units, batch, width]; or in another way.
-Layout = Literal["first", "minor", "second", "scattered"]
+ExampleAxis = Literal["first", "minor", "second", "scattered"]
 Finish = Callable[[int, Tensor], Tensor]
 Rule = Callable[["Site", Tensor], tuple[Tensor, Finish]]
 
@@ -46,7 +46,7 @@ class Site:
     path: str
     batch: int
     inside: tuple["Site", ...] = ()
-    layout: Layout = "first"
+    layout: ExampleAxis = "first"
     last: bool = False  # whether it comes after the last attention, where only the rows that the head reads count
     again: Callable[..., Tensor] | None = None  # what computes the result, where that is too large to be kept
     spared: torch.Size | None = None  # the shape of a result that is not kept, as large
@@ -209,14 +209,14 @@ def any_of(logits: Tensor) -> Tensor:
     return (logits * directions).sum(-1)
 
 
-def layout_of(gradient: Tensor, example: int, batch: int) -> Layout | None:
+def layout_of(gradient: Tensor, example: int, batch: int) -> ExampleAxis | None:
     """The layout that fits where the gradient of one example is; None if it cannot be told.
 
     That is so if several fit, and where examples mix, as in a batch norm: there, the gradient is everywhere.
     """
     here, rows = gradient.ne(0), gradient.shape[0] // batch
     total = int(here.sum())
-    inside: dict[Layout, int] = {}
+    inside: dict[ExampleAxis, int] = {}
     if gradient.shape[0] % batch == 0:
         inside["first"] = int(here[example * rows : (example + 1) * rows].sum())
         if rows > 1:
@@ -229,10 +229,10 @@ def layout_of(gradient: Tensor, example: int, batch: int) -> Layout | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def layouts(logits: Tensor, tensors: Sequence[Tensor]) -> list[Layout | None]:
+def layouts(logits: Tensor, tensors: Sequence[Tensor]) -> list[ExampleAxis | None]:
     """The layout of each tensor of the graph below the logits [batch, …]; None where it cannot be told."""
     batch = len(logits)
-    known: list[Layout | None] = [None] * len(tensors)
+    known: list[ExampleAxis | None] = [None] * len(tensors)
     for example in (batch - 1, 0):  # a head that reads the position of the same number tells nothing
         waiting = [n for n, layout in enumerate(known) if layout is None]
         if waiting:
@@ -250,7 +250,7 @@ def placed(sites: Iterable[Site], logits: Tensor, leaf: Tensor) -> list[Site]:
     """
     listed, batch = list(sites), len(logits)
     waiting = {s.node: s for s in listed if s.kind == "add" and batch > 1 and not _is_plain(s.value.shape, batch)}
-    known: dict[Node, Layout] = {}
+    known: dict[Node, ExampleAxis] = {}
     for example in (batch - 1, 0):
         if waiting.keys() - known.keys():
             with _noting(waiting.values(), partial(_settle, known, example, batch)):
@@ -263,7 +263,7 @@ def _is_plain(shape: torch.Size, batch: int) -> bool:
     return shape[0] == batch and (len(shape) < 2 or shape[1] != batch)
 
 
-def _settle(known: dict[Node, Layout], example: int, batch: int, site: Site, gradient: Tensor) -> None:
+def _settle(known: dict[Node, ExampleAxis], example: int, batch: int, site: Site, gradient: Tensor) -> None:
     layout = layout_of(gradient.view_as(site.value), example, batch)
     if layout is not None:
         known.setdefault(site.node, layout)
