@@ -15,7 +15,7 @@ SingleTarget = int | str | tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class Settled:
-    """Targets that were looked at before, as `ModelOutputs.chosen` gives them: a device need not wait for another look."""
+    """Targets that were looked at before, by `ModelOutputs.chosen`: a device need not wait for another look."""
 
     numbers: Tensor
 
