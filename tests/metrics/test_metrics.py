@@ -2,7 +2,6 @@
 
 import math
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,7 +217,7 @@ def test_evidence_that_the_model_never_saw_is_missed() -> None:
     assert bool(metric_named("token_f1")(without).values.isnan().all())
 
 
-def test_token_overlap(tmp_path: Path) -> None:
+def test_token_overlap() -> None:
     one, idf = case(), Idf.bundled()
     totals: dict[int, dict[str, float]] = {}
     for row, example in enumerate(one.prediction.batch.examples):
@@ -234,17 +233,17 @@ def test_token_overlap(tmp_path: Path) -> None:
         assert words == pytest.approx(totals[index])
     assert metric_named("token_overlap")(one, units="word", once=False).records == found.records
     overlap = metric_named("token_overlap").reduced
-    first = {"class": 0, "words": [["a", 3.0], ["b", 2.0], ["c", 1.0]]}
-    second = {"class": 1, "words": [["b", 9.0], ["a", -1.0], ["c", 1.0]]}
-    third = {"class": 2, "words": [["b", 2.0], ["d", 1.0]]}
-    equal, rare = tmp_path / "equal.csv", tmp_path / "rare.csv"
-    equal.write_text("word,idf\na,1\nb,1\nc,1\nd,1\n")
-    rare.write_text("word,idf\na,1\nb,1\nc,9\nd,1\n")
-    assert overlap([first, second], k=2, idf=equal) == 0.5  # a, b and b, c
-    assert overlap([first, second, third], k=2, idf=equal) == (1 + 1 + 1) / (3 * 2)
-    assert overlap([first, second], k=2, idf=rare) == 0.5  # c, a and b, c
-    assert overlap([first, second], k=1, idf=rare) == 0  # c and b
-    assert math.isnan(overlap([first], k=2, idf=equal))
+    # rare words, of equal weight
+    first = {"class": 0, "words": [["aq", 3.0], ["bq", 2.0], ["cq", 1.0]]}
+    second = {"class": 1, "words": [["bq", 9.0], ["aq", -1.0], ["cq", 1.0]]}
+    third = {"class": 2, "words": [["bq", 2.0], ["dq", 1.0]]}
+    assert overlap([first, second], k=2) == 0.5  # a, b and b, c
+    assert overlap([first, second, third], k=2) == (1 + 1 + 1) / (3 * 2)
+    assert math.isnan(overlap([first], k=2))
+    everywhere = {"class": 1, "words": [["the", 9.0], ["zebra", 4.0]]}
+    weights = Idf.bundled()
+    assert 9 * weights["the"] < 4 * weights["zebra"]
+    assert overlap([{"class": 0, "words": [["zebra", 1.0]]}, everywhere], k=1) == 1  # the weights decide
 
 
 def test_token_overlap_as_the_paper_counts() -> None:

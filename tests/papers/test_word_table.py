@@ -259,20 +259,23 @@ def test_the_sums_over_a_data_set(data: Path) -> None:
 
 def test_the_share_is_that_of_the_metric_and_of_explanations(data: Path, tmp_path: Path) -> None:
     own = cases.subject()
-    found = word_tables(own, data, "attcat", idf=IDF)["attcat"]
+    found = word_tables(own, data, "attcat")["attcat"]
     texts = evaluated.written(tmp_path / "plain.csv", [[text] for text in TEXTS], ["text"])
-    (tmp_path / "idf.json").write_text(json.dumps(dict(IDF.values)))
-    metrics = [f"token_overlap(k={k}, idf={tmp_path / 'idf.json'})" for k in (1, 2, 3, 5)]
+    metrics = [f"token_overlap(k={k})" for k in (1, 2, 3, 5)]
     results = evaluate(own, texts, "attcat", metrics, progress=False, out=tmp_path / "run")
-    for k, metric in zip((1, 2, 3, 5), map(str, results.metrics), strict=True):
+    for k, metric in zip((1, 2, 3, 5), metrics, strict=True):
         cell = results["attcat", metric]
         assert cell is not None
         assert found.overlap(k) == pytest.approx(cell.mean, abs=1e-12)
     records = [record.detail for chunk in evaluated.journalled(tmp_path / "run") for record in chunk.records]
-    assert metric_named("token_overlap").reduced(records, k=4, idf=tmp_path / "idf.json") == found.overlap(4)
-    of_explanations = WordTable.of(Explainer(own).stream(TEXTS, "attcat", batch_size=3), idf=IDF)
+    assert metric_named("token_overlap").reduced(records, k=4) == found.overlap(4)
+    of_explanations = WordTable.of(Explainer(own).stream(TEXTS, "attcat", batch_size=3))
     journal = Journal.read(tmp_path / "run")
-    of_journal = tables_of(Results.of(journal.chunks(), journal.run).table(), idf=IDF)
+    table = Results.of(journal.chunks(), journal.run).table()
+    of_journal = tables_of(table)
+    weighted, expected = tables_of(table, idf=IDF)["attcat"], word_tables(own, data, "attcat", idf=IDF)["attcat"]
+    for index, words in expected.totals.items():
+        assert weighted.totals[index] == pytest.approx(words, abs=1e-9)
     assert list(of_journal) == ["attcat"]
     for other in (of_explanations, of_journal["attcat"]):
         assert (other.method, other.labels, other.texts) == (found.method, found.labels, found.texts)
@@ -283,16 +286,14 @@ def test_the_share_is_that_of_the_metric_and_of_explanations(data: Path, tmp_pat
 def test_several_ways_to_count_are_told_apart(data: Path, tmp_path: Path) -> None:
     own = cases.subject()
     texts = evaluated.written(tmp_path / "plain.csv", [[text] for text in TEXTS], ["text"])
-    (tmp_path / "idf.json").write_text(json.dumps(dict(IDF.values)))
-    more = ("k=2", "k=3", "k=2, units=token, once=true")
-    metrics = [f"token_overlap({options}, idf={tmp_path / 'idf.json'})" for options in more]
+    metrics = ["token_overlap(k=2)", "token_overlap(k=3)", "token_overlap(k=2, units=token, once=true)"]
     results = evaluate(own, texts, "attcat", metrics, progress=False)
     paper = Counting("token", once=True)
     for counting, metric, told in ((Counting(), metrics[0], None), (paper, metrics[2], "tokens, each once a text")):
-        found = tables_of(results, counting, IDF)["attcat"]
-        direct = word_tables(own, data, "attcat", idf=IDF, counting=counting)["attcat"]
+        found = tables_of(results, counting)["attcat"]
+        direct = word_tables(own, data, "attcat", counting=counting)["attcat"]
         stream = Explainer(own).stream(TEXTS, "attcat", batch_size=3)
-        for other in (direct, WordTable.of(stream, idf=IDF, counting=counting)):
+        for other in (direct, WordTable.of(stream, counting=counting)):
             assert found.totals.keys() == other.totals.keys()
             for index, words in found.totals.items():
                 assert other.totals[index] == pytest.approx(words, abs=1e-9)

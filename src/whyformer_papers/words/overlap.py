@@ -4,7 +4,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -129,15 +128,12 @@ def _checked(k: int) -> int:
     return k
 
 
-def shared_top_words(
-    records: Sequence[Mapping[str, Any]], *, k: int = 10, idf: Path | None = None, **counting: Any
-) -> float:
+def shared_top_words(records: Sequence[Mapping[str, Any]], *, k: int = 10, **counting: Any) -> float:
     """The share of the top k words that two classes have in common, from the records of all texts.
 
-    How they were counted is in the records.
+    The records know how they were counted. Words are weighted by the bundled table.
     """
-    weights = Idf.bundled() if idf is None else Idf.read(idf)
-    return shared_share([top_words(totals, k) for totals in word_totals(records, weights).values()], k)
+    return shared_share([top_words(totals, k) for totals in word_totals(records, Idf.bundled()).values()], k)
 
 
 @metric(
@@ -151,19 +147,14 @@ def shared_top_words(
     paper="Decoded layer saliency 2023",
 )
 def token_overlap(
-    case: Case,
-    *,
-    k: int = 10,
-    units: Annotated[Counted, Added()] = "word",
-    once: Annotated[bool, Added()] = False,
-    idf: Annotated[Path | None, Added()] = None,
+    case: Case, *, k: int = 10, units: Annotated[Counted, Added()] = "word", once: Annotated[bool, Added()] = False
 ) -> Measured:
     """Share of the k highest words of each predicted class that two classes have in common.
 
     Scores are summed per lower-cased word over all examples of a predicted class, times the word's inverse document
-    frequency, of the table that comes along or of the file `idf`. `units="token"` sums tokens as the tokenizer spells
-    them, and `once` counts each distinct one of a text once, with the mean of its scores there: both together are the
-    paper's own reading. There is no number for a single example.
+    frequency in the bundled table. `units="token"` sums tokens as the tokenizer spells them, and `once` counts each
+    distinct one of a text once, with the mean of its scores there: both together are the paper's own reading. There is
+    no number for a single example. `whyformer words --from` weights the words of an evaluation by any other table.
     """
     predicted, counting = case.chosen("predicted"), Counting(units, once)
     examples = zip(predicted.tolist(), case.scores_of(predicted), case.examples, strict=True)
